@@ -25,12 +25,12 @@ from jrs.cli.connecting import connect, tell_pause
 from jrs.client import plain
 from jrs.client.job import JobHandle
 from jrs.client.listing import JobOrder
-from jrs.contract.errors import InvalidInput, NotFound
+from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import counted
 from jrs.records.model import JobStatus, ResultState
 from jrs.records.policies import MOST
 from jrs.recovery.inspect.explain import Explanation
-from jrs.recovery.inspect.history import HistoryEntry, decided_then
+from jrs.recovery.inspect.history import HistoryEntry
 from jrs.recovery.rules.decision import Action
 from jrs.store.jobs import JobView
 from jrs.store.masters import MasterRole
@@ -152,16 +152,12 @@ def explain_command(
 
 
 def _explain_then(job: JobHandle, at: float | None, epoch: int | None, *, as_json: bool) -> int:
-    found = decided_then(job.history(), at=at, epoch=epoch)
-    if found is None:
-        raise NotFound(
-            f"the history of job {job.id!r} has no such decision: see jrs history {job.id}"
-        )
-    entry, decision = found
+    found = job.explain_past(at=at, epoch=epoch)
+    entry = found.entry
     if as_json:
-        echo_json({**plain.of_history([entry])[0], "job_id": job.id, "reason": decision.reason})
+        echo_json({**plain.of_history([entry])[0], "job_id": job.id, "reason": found.reason})
         return 0
-    echo(f"{job.id}: {decision}")
+    echo(f"{job.id}: {found}")
     echo(f"  decided by {entry.by or 'the leader'} in epoch {entry.epoch}, {when(entry.at)}")
     echo(f"  then: {entry.text}")
     for name, value in sorted((entry.facts or {}).items()):

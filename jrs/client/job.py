@@ -25,7 +25,7 @@ from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.inspect.explain import Explanation, explain
-from jrs.recovery.inspect.history import HistoryEntry, history
+from jrs.recovery.inspect.history import HistoryEntry, PastDecision, decision_of_then, history
 from jrs.recovery.inspect.output_files import OutputFiles, output_files
 from jrs.recovery.snapshots.retry import RetryRequest, retry
 from jrs.store.jobs import JobView
@@ -131,6 +131,23 @@ class JobHandle(JobChanges):
             NoSuchJob: the cluster knows nothing of the job.
         """
         return explain(self._connection.backend, self.view())
+
+    def explain_past(self, *, at: float | None = None, epoch: int | None = None) -> PastDecision:
+        """Return the newest decision about the job that its history has.
+
+        Args:
+            at: up to this moment, in seconds since 1970; None: until now.
+            epoch: of the leader of this epoch; None: of any leader.
+
+        Raises:
+            NoSuchJob: the cluster knows nothing of the job.
+            NotFound: the history has no such decision.
+
+        Example::
+
+            print(job.explain_past(at=time.time() - 3600))
+        """
+        return decision_of_then(self._connection.backend, self.view(), at, epoch)
 
     def history(self, after: str = "") -> tuple[HistoryEntry, ...]:
         """Return what happened to the job, in the order in which it was committed.

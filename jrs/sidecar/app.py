@@ -31,7 +31,7 @@ from jrs.sidecar.problems import Problem, problem_of
 from jrs.sidecar.streams import Streams
 from jrs.sidecar.table import Call, Reply, Role, Route, body_values, query_values
 from jrs.sidecar.tokens import Caller, Sessions, TokenFile
-from jrs.store.history import acting_for
+from jrs.store.historian import acting_for
 
 ROUTES: tuple[Route, ...] = (*reads.ROUTES, *streams.ROUTES, *verbs.ROUTES)
 """The table of routes: the API is this, its description and nothing else."""

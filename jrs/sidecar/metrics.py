@@ -1,8 +1,10 @@
-"""The metrics of the API's own process, and of one job: ``/metrics?job=ID``."""
+"""The metrics of the API's own process; ``/metrics?job=ID``: of one job; ``/metrics?prefix=ID``: of
+the jobs whose ids begin so."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
@@ -13,12 +15,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jrs.client.client import Client
+from jrs.client.listing import JobOrder
 from jrs.client.overview import job_line
+from jrs.contract.clock import Clock
 from jrs.contract.errors import JrsError
 from jrs.records.model import JobStatus
 from jrs.sidecar.answers import problem_answer
 from jrs.sidecar.changes import Changes
 from jrs.sidecar.problems import problem_of
+
+_LOOKED_BACK = 7 * 24 * 3600.0
+"""Seconds for which the jobs of a prefix are looked for."""
 
 
 class _OfJob(Collector):
@@ -47,6 +54,24 @@ class _OfJob(Collector):
             yield GaugeMetricFamily(name, f"{said}", value=float(value))
 
 
+class _OfPrefix(Collector):
+    """The metrics of the jobs whose ids begin so, such as those of a canary."""
+
+    def __init__(self, client: Client, prefix: str, now: Clock = time.time) -> None:
+        since = now() - _LOOKED_BACK
+        newest = client.views(
+            status=JobStatus.FINISHED, prefix=prefix, order=JobOrder.ENDED, since=since
+        )
+        self._finished = next((view.entry.finished_at for view in newest if view.entry), 0.0)
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "jrs_prefix_finished_timestamp_seconds",
+            "When the newest of these jobs that FINISHED has ended; 0: none within a week.",
+            value=self._finished,
+        )
+
+
 def handler(client: Client, changes: Changes) -> Callable[[Request], Awaitable[Response]]:
     """Return what answers ``/metrics``."""
     own = CollectorRegistry()
@@ -55,11 +80,14 @@ def handler(client: Client, changes: Changes) -> Callable[[Request], Awaitable[R
     streams.set_function(lambda: changes.readers)
 
     async def metrics(request: Request) -> Response:
-        registry, job_id = own, request.query_params.get("job")
-        if job_id is not None:
+        registry = own
+        for name, kind in (("job", _OfJob), ("prefix", _OfPrefix)):
+            wanted = request.query_params.get(name)
+            if wanted is None:
+                continue
             registry = CollectorRegistry()
             try:
-                registry.register(await asyncio.to_thread(_OfJob, client, job_id))
+                registry.register(await asyncio.to_thread(kind, client, wanted))
             except JrsError as error:
                 return problem_answer(problem_of(error))
         text = await asyncio.to_thread(generate_latest, registry)

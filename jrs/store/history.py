@@ -1,9 +1,8 @@
-"""The history of jobs: an event in each commit that changes a job, and its folding.
+"""The history of jobs: reading, checking and folding the events of a job.
 
-Each event is a record of its own, ``history/<job>/<writer>.<number>``. A writer is a chain of
-events of one process about one job, under a random name, so two commits never conflict over the
-history. Events are ordered by the versions of their records, which every backend gives in the order
-of the commits.
+Each event is a record of its own, ``history/<job>/<writer>.<number>``; see `jrs.store.historian`.
+Events are ordered by the versions of their records, which every backend gives in the order of the
+commits.
 
 Once a job has many events, its leader folds the oldest into one record, ``history/<job>/folded``,
 and drops the very oldest. The commit that marks the result clean folds them all.
@@ -11,229 +10,30 @@ and drops the very oldest. The commit that marks the result clean folds them all
 
 from __future__ import annotations
 
-import getpass
-import os
-import secrets
-import socket
-import threading
-import time
-import weakref
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.clock import Clock
-from jrs.contract.errors import Conflict, CorruptRecord, Refused, Unavailable
+from jrs.contract.errors import Conflict, CorruptRecord
 from jrs.contract.operations import Create, Delete, Fence, Op, Record, Update, create_or_update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
-from jrs.records.checks import size_of_json
 from jrs.records.codec import decode, encode
-from jrs.records.fields import Json
-from jrs.records.history import HistoryEvent, HistoryFold, HistoryKind
+from jrs.records.history import HistoryEvent, HistoryFold
 
 MANY = 64
 """Events of a job that are not folded, from which its leader folds the oldest."""
-_AT_ONCE = 24
+AT_ONCE = 24
 """Events that one commit folds: with their conditions, few enough for every backend."""
 MOST_KEPT = 256
 """Events in the fold of a job."""
 _MOST_BYTES = 96 * 1024
 """Bytes of a fold's events."""
-_MOST_FACTS = 2048
-"""Bytes of the facts of one event; larger ones are left out."""
 _ONE_PAGE = 64
 """Records that every backend reads as they are at one moment."""
-_REMEMBERED = 1024
-"""Jobs whose chains a handle continues; of others it begins a new one."""
-
-
-@attrs.frozen
-class _Chain:
-    """Where a writer's chain has come to."""
-
-    writer: str
-    written: int = 0
-    digest: str = ""
-
-    @classmethod
-    def begun(cls) -> _Chain:
-        return cls(secrets.token_hex(6))
-
-    def after(self, event: HistoryEvent) -> _Chain:
-        return _Chain(self.writer, self.written + 1, event.digest())
-
-
-class _Chains:
-    """The chains that one handle can continue: at most one of each job, while no commit uses it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._free: OrderedDict[str, _Chain] = OrderedDict()
-
-    def take(self, job_id: str) -> _Chain:
-        with self._lock:
-            return self._free.pop(job_id, None) or _Chain.begun()
-
-    def give_back(self, job_id: str, chain: _Chain) -> None:
-        with self._lock:
-            self._free[job_id] = chain
-            if len(self._free) > _REMEMBERED:
-                self._free.popitem(last=False)
-
-
-_chains: weakref.WeakKeyDictionary[Backend, _Chains] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
-
-
-def _chains_of(backend: Backend) -> _Chains:
-    with _lock:
-        found = _chains.get(backend)
-        if found is None:
-            found = _chains[backend] = _Chains()
-        return found
-
-
-def with_reason(text: str, reason: str) -> str:
-    """Return what the history says of something that may have a reason."""
-    return f"{text}: {reason}" if reason else text
-
-
-def snapshot_taken(number: int, name: str | None) -> str:
-    """Return what the history says of a snapshot."""
-    return f"snapshot {number}{f' ({name})' if name else ''} was taken"
-
-
-_caller: ContextVar[str] = ContextVar("jrs_caller", default="")
-
-
-@contextmanager
-def acting_for(caller: str) -> Iterator[None]:
-    """Have what is done in the block recorded as done by a caller, for a program that acts for
-    several; empty: by the user of this process."""
-    token = _caller.set(caller)
-    try:
-        yield
-    finally:
-        _caller.reset(token)
-
-
-def submitter() -> str:
-    """Return who acts from this process: the caller that it acts for, or ``user@host``."""
-    if caller := _caller.get():
-        return caller
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        user = str(os.getuid())  # A container's user may have no name.
-    return f"{user}@{socket.gethostname()}"
-
-
-@attrs.frozen
-class Historian:
-    """Records what one user, leader or attempt does, in the commits that do it.
-
-    Args:
-        by: a master by its name; or a user, if it is not the one of this process.
-        epoch: of the leader that acts, itself or by an attempt; 0 for a user.
-        attempt: the attempt that acts; 0 for a leader or a user.
-    """
-
-    backend: Backend
-    by: str = ""
-    epoch: int = 0
-    attempt: int = 0
-    now: Clock = time.time
-
-    @classmethod
-    def of(cls, backend: Backend, fence: Fence | None, now: Clock = time.time) -> Historian:
-        """Return that of the leader with a fence; None: of the user of this process."""
-        return cls(backend, epoch=0 if fence is None else fence.epoch, now=now)
-
-    @contextmanager
-    def recorded(
-        self,
-        job_id: str,
-        kind: HistoryKind,
-        text: str = "",
-        *,
-        action: str = "",
-        facts: Mapping[str, Json] | None = None,
-        repeatable: bool = False,
-    ) -> Iterator[tuple[Op, ...]]:
-        """Yield the operations that record an event, for the commit in the block.
-
-        The block is that commit and nothing else: if it returns, the event is stored.
-
-        Args:
-            repeatable: the block may also return because an earlier call of its has committed the
-                same. The event is then one of a chain of its own.
-        """
-        chains = _chains_of(self.backend)
-        chain = _Chain.begun() if repeatable else chains.take(job_id)
-        event = self._event(chain, job_id, kind, text, action, facts)
-        try:
-            yield (Create(keys.history_event(job_id, event.id), encode(event)),)
-        except (Refused, Unavailable):
-            if not repeatable:
-                chains.give_back(job_id, chain)
-            raise
-        # After any other error the event may be stored or not: the chain ends before it.
-        if not repeatable:
-            chains.give_back(job_id, chain.after(event))
-
-    def folding(
-        self,
-        job_id: str,
-        fence: Fence,
-        kind: HistoryKind,
-        text: str = "",
-        *,
-        action: str = "",
-        facts: Mapping[str, Json] | None = None,
-    ) -> tuple[Op, ...]:
-        """Return the operations that record an event and fold all of the job's events with it.
-
-        Only for the leader, which alone folds. Raises as `fold`.
-        """
-        last = self._event(_Chain.begun(), job_id, kind, text, action, facts)
-        try:
-            left = fold(self.backend, job_id, fence, leave=_AT_ONCE)
-            own, others = _fold_ops(self.backend, job_id, left, last)
-        except CorruptRecord:  # The fold stays as it is; fsck names it.
-            return (Create(keys.history_event(job_id, last.id), encode(last)),)
-        return (own, *others)
-
-    def _event(
-        self,
-        chain: _Chain,
-        job_id: str,
-        kind: HistoryKind,
-        text: str,
-        action: str,
-        facts: Mapping[str, Json] | None,
-    ) -> HistoryEvent:
-        plain = None if facts is None else dict(facts)
-        if plain is not None and size_of_json(plain) > _MOST_FACTS:
-            plain = None
-        return HistoryEvent(
-            job_id,
-            f"{chain.writer}.{chain.written:06}",
-            kind.value,
-            self.now(),
-            self.by or ("" if self.epoch else submitter()),
-            text,
-            self.epoch,
-            self.attempt,
-            action,
-            plain,
-            chain.digest,
-        )
 
 
 def read(backend: Backend, job_id: str) -> tuple[HistoryEvent, ...]:
@@ -260,8 +60,8 @@ def fold(
     """
     _, events = _stored(backend, job_id)
     while len(events) > leave:
-        some = events[: min(_AT_ONCE, len(events) - leave)]
-        own, others = _fold_ops(backend, job_id, some)
+        some = events[: min(AT_ONCE, len(events) - leave)]
+        own, others = fold_ops(backend, job_id, some)
         try:
             commit_and_read_back(backend, own, *others, fence=fence)
         except Conflict:
@@ -269,6 +69,21 @@ def fold(
             continue
         events = events[len(some) :]
     return events
+
+
+def fold_ops(
+    backend: Backend,
+    job_id: str,
+    events: Sequence[tuple[Record, HistoryEvent]],
+    *more: HistoryEvent,
+) -> tuple[Create | Update, list[Delete]]:
+    """Return the operation that writes the fold with more events, and those that remove them."""
+    key = keys.history_fold(job_id)
+    stored = backend.get(key)
+    before = HistoryFold(job_id) if stored is None else decode(HistoryFold, stored.value, key)
+    folded = _bounded(before, (*(event for _, event in events), *more))
+    own = create_or_update(key, encode(folded), stored and stored.version)
+    return own, [Delete(record.key, record.version) for record, _ in events]
 
 
 def fold_all(backend: Backend, fence: Fence) -> None:
@@ -361,21 +176,6 @@ def _at_one_moment(backend: Backend, job_id: str) -> list[Record]:
             break
         found = again
     return found
-
-
-def _fold_ops(
-    backend: Backend,
-    job_id: str,
-    events: Sequence[tuple[Record, HistoryEvent]],
-    *more: HistoryEvent,
-) -> tuple[Create | Update, list[Delete]]:
-    """Return the operation that writes the fold with more events, and those that remove them."""
-    key = keys.history_fold(job_id)
-    stored = backend.get(key)
-    before = HistoryFold(job_id) if stored is None else decode(HistoryFold, stored.value, key)
-    folded = _bounded(before, (*(event for _, event in events), *more))
-    own = create_or_update(key, encode(folded), stored and stored.version)
-    return own, [Delete(record.key, record.version) for record, _ in events]
 
 
 def _bounded(before: HistoryFold, more: Sequence[HistoryEvent]) -> HistoryFold:

@@ -42,7 +42,8 @@ from jrs.records.model import (
 from jrs.records.signing import SpecKey
 from jrs.store import restores
 from jrs.store.cluster_format import is_at_least
-from jrs.store.history import Historian, submitter, with_reason
+from jrs.store.historian import Historian, submitter
+from jrs.store.history_texts import with_reason
 from jrs.store.result_store import JobResultStore
 from jrs.store.similar import no_such_job
 from jrs.store.stored_result import how_it_ended

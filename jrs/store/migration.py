@@ -183,7 +183,7 @@ class Migration:
         if not state.closed:
             self._copy(copy)
             self._close(state, fence)
-        # Its order is that of the records' versions, which the target gives anew.
+        # Its order is that of the records' versions, which are the target's own there.
         history.fold_all(self._source, fence)
         contents = self._survey_or_reopen(fence)
         for _ in range(_PASSES):

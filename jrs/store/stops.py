@@ -40,7 +40,8 @@ from jrs.records.history import HistoryKind
 from jrs.records.model import JobSpec, StopMode, StopRecord, StopState, StreamRecord
 from jrs.records.signing import SpecKey, renewed
 from jrs.store import cluster_format, restores
-from jrs.store.history import Historian, with_reason
+from jrs.store.historian import Historian
+from jrs.store.history_texts import of_change, stop_came_to, with_reason
 from jrs.store.result_store import JobResultStore
 from jrs.store.similar import no_such_job
 from jrs.store.stored_result import how_it_ended
@@ -129,16 +130,11 @@ class JobStops:
             ),
             step,
         )
-        said = with_reason(f"a {mode.value} was requested", reason)
+        said, own = with_reason(f"a {mode.value} was requested", reason), self._put(before, record)
         try:
             with self._historian.recorded(job_id, HistoryKind.STOP, said) as also:
-                commit_and_read_back(
-                    self._backend,
-                    self._put(before, record),
-                    Check(spec.key, spec.version),
-                    *_is_free(job_id),
-                    *also,
-                )
+                conditions = (Check(spec.key, spec.version), *_is_free(job_id))
+                commit_and_read_back(self._backend, own, *conditions, *also)
         except Conflict:
             raise WrongState(
                 f"job {job_id!r} has just ended or received another stop request; check it again"
@@ -211,8 +207,7 @@ class JobStops:
             restart = StopRecord(job_id, StopMode.SUSPEND, requested_at=self._now())
             ops.append(self._put(before, at_step(restart, step)))
         rewritten = renewed(encode(changed), spec.value, self._spec_key, job_id)
-        own = Update(spec.key, rewritten, spec.version)
-        said = _said_of_change(entry_point, partitions)
+        own, said = Update(spec.key, rewritten, spec.version), of_change(entry_point, partitions)
         try:
             with self._historian.recorded(job_id, HistoryKind.CHANGED, said) as also:
                 self._backend.commit(own, *_is_free(job_id), *ops, *also)
@@ -299,7 +294,7 @@ class JobStops:
         if step is None:
             return None
         none = restores.none_of(stop.job_id)
-        kind, said = _said_of_step(step, before.stop, reason)
+        kind, said = stop_came_to(step, before.stop.mode, reason or "")
         if step is StopStep.NONE:
             with self._historian.recorded(stop.job_id, kind, said) as also:
                 self._backend.commit(_delete(before), none, *also, fence=fence)
@@ -380,26 +375,6 @@ class _StoredStop:
     stop: StopRecord | None = None
     step: StopStep = StopStep.NONE
     version: int | None = None
-
-
-def _said_of_change(entry_point: str | None, partitions: int | None) -> str:
-    changes = []
-    if partitions is not None:
-        changes.append(f"rescaled to {partitions} partitions")
-    if entry_point is not None:
-        changes.append(f"upgraded to {entry_point}")
-    return " and ".join(changes) or "restarted"
-
-
-def _said_of_step(step: StopStep, stop: StopRecord, reason: str | None) -> tuple[HistoryKind, str]:
-    """Return what the history says of a stop's new step."""
-    if step is StopStep.NONE:
-        return HistoryKind.SUSPENDED, "suspended; it starts again with the changes"
-    if step is StopStep.SUSPENDED:
-        return HistoryKind.SUSPENDED, "suspended"
-    if step is StopStep.REFUSED:
-        return HistoryKind.STOP, with_reason(f"the {stop.mode.value} was refused", reason or "")
-    return HistoryKind.STOP, "its streams came to a batch boundary"
 
 
 def _delete(before: _StoredStop) -> Delete:

@@ -19,7 +19,7 @@ from jrs.contract.operations import Create, Fence, Update
 from jrs.contract.read_back import commit_again
 from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records.model import JobSpec, RunnerKind
-from jrs.store.history import Historian
+from jrs.store.historian import Historian
 from jrs.store.stops import JobStops
 
 from ..files.job_folders import GONE, JobStorage

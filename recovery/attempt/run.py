@@ -21,7 +21,7 @@ from jrs.records.checks import check_json
 from jrs.records.history import HistoryKind
 from jrs.records.model import Failure, JobResult, JobStatus
 from jrs.store import attempt_fence, obstacles
-from jrs.store.history import with_reason
+from jrs.store.history_texts import with_reason
 from jrs.store.result_store import JobResultStore
 
 from . import entry_point

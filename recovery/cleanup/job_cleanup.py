@@ -44,7 +44,8 @@ from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
 from jrs.records.model import CleanupJournal
 from jrs.store.cluster_format import is_at_least
-from jrs.store.history import Historian, with_reason
+from jrs.store.historian import Historian
+from jrs.store.history_texts import with_reason
 from jrs.store.result_store import JobResultStore
 
 from ..processes.pools import side_by_side

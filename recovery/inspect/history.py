@@ -28,10 +28,10 @@ from jrs.records.snapshots import SnapshotRecord
 from jrs.records.stages import TAKEN_OVER
 from jrs.store import history as recorded_history
 from jrs.store import restores
-from jrs.store.history import snapshot_taken, with_reason
+from jrs.store.history_texts import snapshot_taken, with_reason
 from jrs.store.jobs import JobView
 
-from ..rules.decision import Action, Decision, Facts, decide
+from ..rules.decision import Facts, decide
 
 
 @attrs.frozen
@@ -55,6 +55,20 @@ class HistoryEntry:
     """The facts of that decision, without those that have their default."""
     id: str = ""
     """Its name among the events of the job; empty for an entry that another record tells."""
+
+
+@attrs.frozen
+class PastDecision:
+    """What a leader had decided about a job, and what came of it."""
+
+    entry: HistoryEntry
+    """What it did then; `action` and `facts` are those of the decision."""
+    reason: str
+    """What was to happen to the job, in one line; empty if a newer version of jrs decided."""
+
+    def __str__(self) -> str:
+        """Return what was to happen to the job, with the action's name in brackets."""
+        return f"{self.reason} [{self.entry.action}]".lstrip()
 
 
 def history(backend: Backend, view: JobView, after: str = "") -> tuple[HistoryEntry, ...]:
@@ -84,30 +98,26 @@ def history(backend: Backend, view: JobView, after: str = "") -> tuple[HistoryEn
     return (*sorted(told, key=lambda entry: entry.at), *recorded)
 
 
-def decided_then(
-    entries: Iterable[HistoryEntry], *, at: float | None = None, epoch: int | None = None
-) -> tuple[HistoryEntry, Decision] | None:
-    """Return the newest recorded decision of a history up to a moment, or of an epoch, and the
-    entry that it led to; None if none was recorded.
+def decision_of_then(
+    backend: Backend, view: JobView, at: float | None, epoch: int | None
+) -> PastDecision:
+    """Return the newest recorded decision about a job; see `JobHandle.explain_past`.
 
-    Args:
-        at: in seconds since 1970; None: any moment.
-        epoch: None: of any leader.
+    Raises:
+        NotFound: none is recorded.
+        Unavailable: the backend could not be asked.
     """
-    found = None
-    for entry in entries:
-        if not entry.action or (at is not None and entry.at > at):
-            continue
-        if epoch is None or entry.epoch == epoch:
-            found = entry
-    return None if found is None else (found, _decision_of(found))
-
-
-def _decision_of(entry: HistoryEntry) -> Decision:
-    try:
-        return decide(Facts.from_plain(entry.facts or {}))
-    except (ValueError, TypeError):  # A newer version has facts of its own.
-        return Decision(Action.NOTHING, entry.action)
+    for entry in reversed(history(backend, view)):
+        early = at is None or entry.at <= at
+        if entry.action and early and epoch in (None, entry.epoch):
+            try:
+                reason = decide(Facts.from_plain(entry.facts or {})).reason
+            except (ValueError, TypeError):
+                reason = ""  # A newer version has facts of its own.
+            return PastDecision(entry, reason)
+    raise NotFound(
+        f"the history of job {view.job_id!r} has no such decision: see jrs history {view.job_id}"
+    )
 
 
 def wrong_decisions(backend: Backend, job_id: str) -> Iterator[str]:

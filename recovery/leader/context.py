@@ -11,7 +11,7 @@ from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Fence
 from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records.model import RunnerKind
-from jrs.store.history import Historian
+from jrs.store.historian import Historian
 
 from ..attempt.reporter import StageReport
 from ..attempt.runners import Runner

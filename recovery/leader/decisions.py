@@ -10,7 +10,8 @@ from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Fence, Op
 from jrs.records.fields import Json
 from jrs.records.history import HistoryKind
-from jrs.store.history import MANY, Historian, fold
+from jrs.store.historian import Historian
+from jrs.store.history import MANY, fold
 
 from ..rules.decision import Action, Facts
 

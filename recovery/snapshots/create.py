@@ -35,7 +35,8 @@ from jrs.records.snapshots import (
     check_snapshot_name,
 )
 from jrs.store import heads, restores
-from jrs.store.history import Historian, snapshot_taken
+from jrs.store.historian import Historian
+from jrs.store.history_texts import snapshot_taken
 from jrs.store.transitions import RestoreEvent
 
 from ..files import epoch_folders, permissions, transfer

@@ -30,7 +30,8 @@ from jrs.records.snapshots import (
     as_text,
 )
 from jrs.store import heads, references, restores
-from jrs.store.history import Historian, snapshot_taken
+from jrs.store.historian import Historian
+from jrs.store.history_texts import snapshot_taken
 from jrs.store.transitions import RestoreEvent
 
 from ..storage.copies import Place

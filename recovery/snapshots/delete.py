@@ -22,7 +22,7 @@ from jrs.records.codec import decode
 from jrs.records.history import HistoryKind
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
 from jrs.store import restores
-from jrs.store.history import Historian
+from jrs.store.historian import Historian
 
 from ..files.job_folders import JobStorage
 from . import doomed, folders, manifest

@@ -43,7 +43,8 @@ from jrs.records.model import EpochRecord, JobSpec, StageRecord, StreamRecord
 from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord, as_stored, as_text
 from jrs.records.stages import TAKEN_OVER
 from jrs.store import attempt_fence, cluster_format, heads, restores
-from jrs.store.history import Historian
+from jrs.store.historian import Historian
+from jrs.store.history_texts import restored_from
 from jrs.store.result_store import JobResultStore
 
 from ..files import epoch_folders, transfer
@@ -308,15 +309,14 @@ def commit(
             elif (value := wanted.pop(record.key)) != record.value and not _stays(record):
                 ops.append(Update(record.key, value, record.version))
     ops += [Create(key, value) for key, value in wanted.items()]
+    batches = {one.name: one.batch for one in found.stages}
     if job_id == found.job_id:
-        batches = {one.name: one.batch for one in found.stages}
         # A snapshot that is only a folder may be of another cluster, with generations of its own.
         least = int(catalog.now()) if isinstance(request.source, Path) else 0
         ops += heads.restored_ops(
             backend, job_id, batches, least=least, manifests=found.heads, plans=found.plans
         )
     elif catalog.storage.objects is not None:
-        batches = {one.name: one.batch for one in found.stages}
         ops += heads.adopted_ops(job_id, batches, found.heads, found.plans)
         ops += [Create(f"{keys.INPUTS}{job_id}/{key}", as_stored(text))
                 for key, text in found.inputs.items()]  # fmt: skip
@@ -331,8 +331,9 @@ def commit(
         some, ops = ops[:room], ops[room:]
         backend.commit(*some, Check(reserved.key, reserved.version), fence=request.fence)
     historian = Historian.of(backend, request.fence, catalog.now)
+    said = restored_from(found.number, found.job_id if job_id != found.job_id else "")
     try:
-        with historian.recorded(job_id, HistoryKind.RESTORE, _said(found, job_id)) as event:
+        with historian.recorded(job_id, HistoryKind.RESTORE, said) as event:
             if reserved.key.startswith(keys.JOBS):
                 own = Update(reserved.key, spec, reserved.version)
                 last += [restores.none_of(job_id), *event]
@@ -342,11 +343,6 @@ def commit(
                 _commit_and_remove(backend, reserved, [*ops, *last], request.fence)
     except Conflict as error:
         raise _changed(job_id) from error
-
-
-def _said(found: Manifest, job_id: str) -> str:
-    of = "" if job_id == found.job_id else f" of job {found.job_id}"
-    return f"restored from snapshot {found.number}{of}"
 
 
 def _commit_and_remove(

@@ -50,7 +50,7 @@ from jrs.records.model import FormatRecord, StreamRecord
 from jrs.records.stored import Stored
 from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.store import history
-from jrs.store.history import Historian
+from jrs.store.historian import Historian
 from jrs.store.masters import Registry
 from jrs.testing.contract import lead
 from tests.recovery.conftest import memory, root

@@ -36,13 +36,13 @@ PROCESSES = {
         "import jrs; jrs.JobResultStore; jrs.JobResult",
         STORE,
         {"cattrs"},
-        47,
+        50,
     ),
     "a client": (
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs", "tenacity"},
-        188,
+        192,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -71,7 +71,7 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        162,
+        166,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -79,7 +79,7 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        246,
+        251,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -289,3 +290,23 @@ def test_metrics(served: Served) -> None:
     assert status["FINISHED"] == 1
     assert sum(status.values()) == 1
     assert served.get("/metrics?job=none").status == 404
+
+
+def test_the_newest_of_the_jobs_that_begin_alike(served: Served) -> None:
+    """What a canary is seen by: when the last one finished; those that failed do not count."""
+    name = "jrs_prefix_finished_timestamp_seconds"
+    now = time.time()
+    for number, status in enumerate((JobStatus.FINISHED, JobStatus.FINISHED, JobStatus.CANCELED)):
+        result = JobResult(f"canary-{number}", status, finished_at=now + number)
+        served.client.results.create_dirty(result, None)
+    served.client.results.create_dirty(
+        JobResult("other", JobStatus.FINISHED, finished_at=now + 9), None
+    )
+
+    (line,) = [
+        line
+        for line in served.get("/metrics?prefix=canary-", token=READ).text.splitlines()
+        if line.startswith(f"{name} ")
+    ]
+    assert float(line.split()[1]) == now + 1
+    assert f"{name} 0.0" in served.get("/metrics?prefix=none", token=READ).text

@@ -20,7 +20,7 @@ from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryEvent, HistoryFold, HistoryKind
 from jrs.records.model import JobResult, JobSpec, JobStatus, StopMode
 from jrs.store import history
-from jrs.store.history import Historian
+from jrs.store.historian import Historian
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore

@@ -21,7 +21,7 @@ from jrs.records.history import HistoryKind
 from jrs.records.model import EpochRecord, JobResult, JobSpec, JobStatus
 from jrs.store import history, migration
 from jrs.store.copying import REWRITTEN, moves
-from jrs.store.history import Historian
+from jrs.store.historian import Historian
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import newest_epoch
 from jrs.store.migration import Migration

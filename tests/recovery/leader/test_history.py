@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import OutcomeUnknown, Unavailable
+from jrs.contract.errors import NotFound, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -16,9 +16,8 @@ from jrs.records.history import HistoryEvent
 from jrs.records.model import StopMode
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.inspect.fsck import fsck
-from jrs.recovery.inspect.history import decided_then, history, wrong_decisions
+from jrs.recovery.inspect.history import decision_of_then, history, wrong_decisions
 from jrs.recovery.rules.decision import (
-    Action,
     Attempt,
     Facts,
     Result,
@@ -219,17 +218,19 @@ def test_explaining_the_past(backend: Backend, other: Backend, tmp_path: Path) -
     with Leader(other, tmp_path, candidate="m2") as leader:
         leader.runner.of("job").finish()
         leader.until_clean("job")
-    entries = history(other, catalog.view("job"))
+    view = catalog.view("job")
+    submitted, first, *_, last = history(other, view)
 
-    newest, decision = decided_then(entries) or pytest.fail("nothing was decided")
-    assert (newest.by, decision.action) == ("m2", Action.CLEAN_UP)
-    first, decision = decided_then(entries, epoch=1) or pytest.fail("nothing was decided")
-    assert (first.by, decision.action, first.text) == (
-        "m1", Action.RECOVER, "attempt 1 was started",
+    newest = decision_of_then(other, view, None, None)
+    assert (newest.entry, str(newest)) == (
+        last, "ended; its resources are being cleaned up [clean up]",
     )  # fmt: skip
-    assert decided_then(entries, at=first.at) == (first, decision)
-    assert decided_then(entries, at=entries[0].at - 1.0) is None
-    assert decided_then(entries, epoch=7) is None
+    then = decision_of_then(other, view, None, 1)
+    assert (then.entry, then.entry.by, str(then)) == (first, "m1", "starting [recover]")
+    assert decision_of_then(other, view, first.at, None) == then
+    for at, epoch in ((submitted.at - 1.0, None), (None, 7)):
+        with pytest.raises(NotFound, match="no such decision: see jrs history job"):
+            decision_of_then(other, view, at, epoch)
 
 
 def test_a_history_of_which_nothing_is_known(backend: Backend) -> None:

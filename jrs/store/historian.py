@@ -1,0 +1,211 @@
+"""Historian: records an event in the commit that changes a job.
+
+A writer is a chain of events of one process about one job, under a random name: so two commits
+never conflict over the history, and an event that is missing from the middle is noticed. One commit
+at a time uses a chain. A chain whose commit has an unknown outcome ends.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import socket
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Clock
+from jrs.contract.errors import CorruptRecord, Refused, Unavailable
+from jrs.contract.operations import Create, Fence, Op
+from jrs.records import keys
+from jrs.records.checks import size_of_json
+from jrs.records.codec import encode
+from jrs.records.fields import Json
+from jrs.records.history import HistoryEvent, HistoryKind
+from jrs.store.history import AT_ONCE, fold, fold_ops
+
+_MOST_FACTS = 2048
+"""Bytes of the facts of one event; larger ones are left out."""
+_REMEMBERED = 1024
+"""Jobs whose chains a handle continues; of others it begins a new one."""
+
+
+@attrs.frozen
+class _Chain:
+    """Where a writer's chain has come to."""
+
+    writer: str
+    written: int = 0
+    digest: str = ""
+
+    @classmethod
+    def begun(cls) -> _Chain:
+        return cls(secrets.token_hex(6))
+
+    def after(self, event: HistoryEvent) -> _Chain:
+        return _Chain(self.writer, self.written + 1, event.digest())
+
+
+class _Chains:
+    """The chains that one handle can continue: at most one of each job, while no commit uses it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: OrderedDict[str, _Chain] = OrderedDict()
+
+    def take(self, job_id: str) -> _Chain:
+        with self._lock:
+            return self._free.pop(job_id, None) or _Chain.begun()
+
+    def give_back(self, job_id: str, chain: _Chain) -> None:
+        with self._lock:
+            self._free[job_id] = chain
+            if len(self._free) > _REMEMBERED:
+                self._free.popitem(last=False)
+
+
+_chains: weakref.WeakKeyDictionary[Backend, _Chains] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def _chains_of(backend: Backend) -> _Chains:
+    with _lock:
+        found = _chains.get(backend)
+        if found is None:
+            found = _chains[backend] = _Chains()
+        return found
+
+
+_caller: ContextVar[str] = ContextVar("jrs_caller", default="")
+
+
+@contextmanager
+def acting_for(caller: str) -> Iterator[None]:
+    """Have what is done in the block recorded as done by a caller, for a program that acts for
+    several; empty: by the user of this process."""
+    token = _caller.set(caller)
+    try:
+        yield
+    finally:
+        _caller.reset(token)
+
+
+def submitter() -> str:
+    """Return who acts from this process: the caller that it acts for, or ``user@host``."""
+    if caller := _caller.get():
+        return caller
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        user = str(os.getuid())  # A container's user may have no name.
+    return f"{user}@{socket.gethostname()}"
+
+
+@attrs.frozen
+class Historian:
+    """Records what one user, leader or attempt does, in the commits that do it.
+
+    Args:
+        by: a master by its name; or a user, if it is not the one of this process.
+        epoch: of the leader that acts, itself or by an attempt; 0 for a user.
+        attempt: the attempt that acts; 0 for a leader or a user.
+    """
+
+    backend: Backend
+    by: str = ""
+    epoch: int = 0
+    attempt: int = 0
+    now: Clock = time.time
+
+    @classmethod
+    def of(cls, backend: Backend, fence: Fence | None, now: Clock = time.time) -> Historian:
+        """Return that of the leader with a fence; None: of the user of this process."""
+        return cls(backend, epoch=0 if fence is None else fence.epoch, now=now)
+
+    @contextmanager
+    def recorded(
+        self,
+        job_id: str,
+        kind: HistoryKind,
+        text: str = "",
+        *,
+        action: str = "",
+        facts: Mapping[str, Json] | None = None,
+        repeatable: bool = False,
+    ) -> Iterator[tuple[Op, ...]]:
+        """Yield the operations that record an event, for the commit in the block.
+
+        The block is that commit and nothing else: if it returns, the event is stored.
+
+        Args:
+            repeatable: the block may also return because an earlier call of its has committed the
+                same. The event is then one of a chain of its own.
+        """
+        chains = _chains_of(self.backend)
+        chain = _Chain.begun() if repeatable else chains.take(job_id)
+        event = self._event(chain, job_id, kind, text, action, facts)
+        try:
+            yield (Create(keys.history_event(job_id, event.id), encode(event)),)
+        except (Refused, Unavailable):
+            if not repeatable:
+                chains.give_back(job_id, chain)
+            raise
+        # After any other error the event may be stored or not: the chain ends before it.
+        if not repeatable:
+            chains.give_back(job_id, chain.after(event))
+
+    def folding(
+        self,
+        job_id: str,
+        fence: Fence,
+        kind: HistoryKind,
+        text: str = "",
+        *,
+        action: str = "",
+        facts: Mapping[str, Json] | None = None,
+    ) -> tuple[Op, ...]:
+        """Return the operations that record an event and fold all of the job's events with it.
+
+        Only for the leader, which alone folds. Raises as `fold`.
+        """
+        last = self._event(_Chain.begun(), job_id, kind, text, action, facts)
+        try:
+            left = fold(self.backend, job_id, fence, leave=AT_ONCE)
+            own, others = fold_ops(self.backend, job_id, left, last)
+        except CorruptRecord:  # The fold stays as it is; fsck names it.
+            return (Create(keys.history_event(job_id, last.id), encode(last)),)
+        return (own, *others)
+
+    def _event(
+        self,
+        chain: _Chain,
+        job_id: str,
+        kind: HistoryKind,
+        text: str,
+        action: str,
+        facts: Mapping[str, Json] | None,
+    ) -> HistoryEvent:
+        plain = None if facts is None else dict(facts)
+        if plain is not None and size_of_json(plain) > _MOST_FACTS:
+            plain = None
+        return HistoryEvent(
+            job_id,
+            f"{chain.writer}.{chain.written:06}",
+            kind.value,
+            self.now(),
+            self.by or ("" if self.epoch else submitter()),
+            text,
+            self.epoch,
+            self.attempt,
+            action,
+            plain,
+            chain.digest,
+        )

@@ -1,0 +1,44 @@
+"""What the history says of what happened to a job."""
+
+from __future__ import annotations
+
+from jrs.records.history import HistoryKind
+from jrs.records.model import StopMode
+from jrs.store.transitions import StopStep
+
+
+def with_reason(text: str, reason: str) -> str:
+    """Return what the history says of something that may have a reason."""
+    return f"{text}: {reason}" if reason else text
+
+
+def snapshot_taken(number: int, name: str | None) -> str:
+    """Return what the history says of a snapshot."""
+    return f"snapshot {number}{f' ({name})' if name else ''} was taken"
+
+
+def restored_from(number: int, job_id: str) -> str:
+    """Return what the history says of a restore; the id of the job is empty if it is the same."""
+    of = f" of job {job_id}" if job_id else ""
+    return f"restored from snapshot {number}{of}"
+
+
+def of_change(entry_point: str | None, partitions: int | None) -> str:
+    """Return what the history says of a change of a job's code or partitions."""
+    changes = []
+    if partitions is not None:
+        changes.append(f"rescaled to {partitions} partitions")
+    if entry_point is not None:
+        changes.append(f"upgraded to {entry_point}")
+    return " and ".join(changes) or "restarted"
+
+
+def stop_came_to(step: StopStep, mode: StopMode, reason: str) -> tuple[HistoryKind, str]:
+    """Return what the history says of a stop's new step."""
+    if step is StopStep.NONE:
+        return HistoryKind.SUSPENDED, "suspended; it starts again with the changes"
+    if step is StopStep.SUSPENDED:
+        return HistoryKind.SUSPENDED, "suspended"
+    if step is StopStep.REFUSED:
+        return HistoryKind.STOP, with_reason(f"the {mode.value} was refused", reason)
+    return HistoryKind.STOP, "its streams came to a batch boundary"
