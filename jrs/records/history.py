@@ -12,7 +12,7 @@ import json
 
 import attrs
 
-from jrs.records.checks import bounded_text
+from jrs.records.checks import a_job_id, bounded_text
 from jrs.records.fields import Json
 from jrs.records.stored import Stored
 
@@ -58,7 +58,7 @@ class HistoryKind(enum.StrEnum):
 class HistoryEvent(Stored):
     """One thing that happened to a job."""
 
-    job_id: str
+    job_id: str = attrs.field(validator=a_job_id)
     id: str
     """``WRITER.NUMBER``: which process wrote it, by a random name, and as its how many-th."""
     kind: str
@@ -98,7 +98,7 @@ class HistoryEvent(Stored):
 class HistoryFold(Stored):
     """The older events of a job in one record."""
 
-    job_id: str
+    job_id: str = attrs.field(validator=a_job_id)
     events: tuple[HistoryEvent, ...] = ()
     """In the order of their commits."""
     dropped: int = 0

@@ -17,6 +17,13 @@ def snapshot_taken(number: int, name: str | None) -> str:
     return f"snapshot {number}{f' ({name})' if name else ''} was taken"
 
 
+def restore_begun(source: str, from_job: str) -> str:
+    """Return what the history says of a restore that is begun: from a snapshot, by its number or
+    its folder."""
+    named = f"snapshot {source}" if source.isdigit() else source
+    return f"a restore from {named} of job {from_job!r} was begun"
+
+
 def restored_from(number: int, job_id: str) -> str:
     """Return what the history says of a restore; the id of the job is empty if it is the same."""
     of = f" of job {job_id}" if job_id else ""

@@ -28,7 +28,7 @@ from jrs.records.snapshots import SnapshotRecord
 from jrs.records.stages import TAKEN_OVER
 from jrs.store import history as recorded_history
 from jrs.store import restores
-from jrs.store.history_texts import snapshot_taken, with_reason
+from jrs.store.history_texts import restore_begun, snapshot_taken, with_reason
 from jrs.store.jobs import JobView
 
 from ..rules.decision import Facts, decide
@@ -229,8 +229,7 @@ def _restore(backend: Backend, job_id: str) -> Iterator[HistoryEntry]:
     except CorruptRecord:
         return
     if restore is not None:
-        source = f"snapshot {restore.source}" if restore.source.isdigit() else restore.source
-        text = f"a restore from {source} of job {restore.from_job!r} was begun"
+        text = restore_begun(restore.source, restore.from_job)
         yield HistoryEntry(restore.started_at, HistoryKind.RESTORE, text)
 
 

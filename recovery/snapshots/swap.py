@@ -38,20 +38,19 @@ from jrs.contract.read_back import commit_and_read_back, still_unknown
 from jrs.records import keys, signing
 from jrs.records.codec import decode, encode, to_plain, with_fields, with_job_id
 from jrs.records.history import HistoryKind
-from jrs.records.lineage import Descendant, Lineage, LineageKind
-from jrs.records.model import EpochRecord, JobSpec, StageRecord, StreamRecord
+from jrs.records.lineage import Descendant, Lineage
+from jrs.records.model import EpochRecord, JobSpec
 from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord, as_stored, as_text
-from jrs.records.stages import TAKEN_OVER
-from jrs.store import attempt_fence, cluster_format, heads, restores
+from jrs.store import attempt_fence, cluster_format, restores
 from jrs.store.historian import Historian
-from jrs.store.history_texts import restored_from
+from jrs.store.history_texts import restore_begun, restored_from
 from jrs.store.result_store import JobResultStore
 
 from ..files import epoch_folders, transfer
-from . import delete, doomed, outside
+from . import delete, doomed, restored_records
 from .index import SnapshotIndex
+from .restored_records import SPEC as SPEC
 
-SPEC = "spec"
 _TOPS = ("epoch", "out", "tmp", "in")
 
 
@@ -138,8 +137,12 @@ def reserve(
     own = create_or_update(key, value, replaced and replaced.version)
     try:
         shut_out = attempt_fence.shut_out_ops(backend, job_id)
-        also = [*with_spec, *_descendant_ops(catalog, request.lineage, job_id)]
-        commit_and_read_back(backend, own, *also, *guards, *shut_out, fence=request.fence)
+        also = [*with_spec, *_descendant_ops(catalog, request.lineage, job_id), *guards]
+        historian = Historian.of(backend, request.fence, catalog.now)
+        said = restore_begun(begun.source, begun.from_job)
+        with historian.recorded(job_id, HistoryKind.RESTORE, said) as event:
+            ops = (*also, *shut_out, *event)
+            commit_and_read_back(backend, own, *ops, fence=request.fence)
     except Conflict:
         raise JobIsRunning(
             f"job {job_id!r} was just started, resumed or submitted; nothing was changed"
@@ -281,45 +284,10 @@ def commit(
         also: more operations of the last commit.
     """
     backend = catalog.backend
-    wanted = {}
-    for name, data in found.stored():
-        if job_id != found.job_id:
-            data = with_job_id(data, job_id, name)
-        if name != SPEC:
-            kind, _, stage = name.partition("/")
-            if f"{kind}/" == keys.STAGES:
-                if job_id != found.job_id:
-                    data = with_fields(data, name, attempt=TAKEN_OVER)
-                if catalog.storage.objects is None:
-                    data = _without_output(catalog, job_id, data, name)
-            wanted[f"{kind}/{job_id}/{stage}"] = data
     stored = backend.get(keys.JOBS + job_id)
     spec = restores.spec_of(stored) or _spec_in(catalog, found, job_id, request)
-    if SPEC in found.records and _is_changed(spec, as_stored(found.records[SPEC])):
-        # Its new queries continue from these checkpoints.
-        for key in wanted:
-            if key.startswith(keys.STREAMS):
-                wanted[key] = encode(decode(StreamRecord, wanted[key], key).of_any_plan())
-    ops: list[Op] = []
-    for prefix in (keys.STAGES, keys.STREAMS):
-        for record in backend.scan(f"{prefix}{job_id}/"):
-            if record.key not in wanted:
-                if not _stays(record):
-                    ops.append(Delete(record.key, record.version))
-            elif (value := wanted.pop(record.key)) != record.value and not _stays(record):
-                ops.append(Update(record.key, value, record.version))
-    ops += [Create(key, value) for key, value in wanted.items()]
-    batches = {one.name: one.batch for one in found.stages}
-    if job_id == found.job_id:
-        # A snapshot that is only a folder may be of another cluster, with generations of its own.
-        least = int(catalog.now()) if isinstance(request.source, Path) else 0
-        ops += heads.restored_ops(
-            backend, job_id, batches, least=least, manifests=found.heads, plans=found.plans
-        )
-    elif catalog.storage.objects is not None:
-        ops += heads.adopted_ops(job_id, batches, found.heads, found.plans)
-        ops += [Create(f"{keys.INPUTS}{job_id}/{key}", as_stored(text))
-                for key, text in found.inputs.items()]  # fmt: skip
+    from_elsewhere = isinstance(request.source, Path)
+    ops = restored_records.ops(catalog, found, job_id, spec, from_elsewhere=from_elsewhere)
     last: list[Op] = [*guards, *also]
     if request.claim and isinstance(request.source, SnapshotRecord):
         entry = backend.get(keys.snapshot(request.source.job_id, request.source.number))
@@ -357,36 +325,6 @@ def _commit_and_remove(
             ended = JobResultStore(backend).has_entry(keys.job_of(reserved.key))
         if left or ended:
             raise  # It may still happen; or the job's cleanup has removed the restore.
-
-
-def _is_changed(spec: bytes, before: bytes) -> bool:
-    """Return whether a job's code may be another one than that of the snapshot: it was upgraded
-    since, or it is retried after a fault was fixed."""
-    now, then = _readable(spec), _readable(before)
-    retried = now and now.lineage and now.lineage.how is LineageKind.RETRY
-    return bool(retried) or (now and now.entry_point) != (then and then.entry_point)
-
-
-def _readable(spec: bytes) -> JobSpec | None:
-    try:
-        return decode(JobSpec, spec, SPEC)
-    except CorruptRecord:
-        return None
-
-
-def _stays(record: Record) -> bool:
-    """Return whether a record is of output published at a path of the user's own. That is neither
-    taken back nor published twice."""
-    return record.key.startswith(keys.STAGES) and outside.published_at(record) is not None
-
-
-def _without_output(catalog: SnapshotIndex, job_id: str, data: bytes, where: str) -> bytes:
-    """Return a stage's record without the folder to publish from, unless its output is in place."""
-    record = decode(StageRecord, data, where)
-    place = catalog.storage.published(job_id, record.name, temporary=record.temporary)
-    if record.published is None or place.exists():
-        return data
-    return encode(attrs.evolve(record, published=None))
 
 
 def use_up(catalog: SnapshotIndex, request: RestoreRequest) -> None:

@@ -193,14 +193,14 @@ def test_a_dry_run_changes_nothing(jrs: Jrs, paused: str, target: str, tmp_path:
 
     shown = jrs("migrate", "--from", paused, "--to", target, "--dry-run")
     assert shown.returncode == 0
-    assert "would move 3 records" in shown.stdout
+    assert "would move 5 records" in shown.stdout
     assert "2 jobs" in shown.stdout
     assert shown.stderr == ""
     as_json = json.loads(
         jrs("migrate", "--from", paused, "--to", target, "--dry-run", "--json").stdout
     )
-    assert (as_json["records"], as_json["moved"], as_json["first"]) == (3, False, [])
-    assert as_json["by_kind"] == {"cluster": 1, "jobs": 2}
+    assert (as_json["records"], as_json["moved"], as_json["first"]) == (5, False, [])
+    assert as_json["by_kind"] == {"cluster": 1, "history": 2, "jobs": 2}
     assert contents(tmp_path / "store") == before
     assert not (tmp_path / "target").exists()
 
@@ -263,7 +263,7 @@ BAD = [
         id="unreachable-source",
     ),
     pytest.param(["{url}", "{foreign}"], ["not a jrs folder"], id="foreign"),
-    pytest.param(["{url}", "{full}"], ["is not empty", "'jobs/mine'"], id="not-empty"),
+    pytest.param(["{url}", "{full}"], ["is not empty", "'history/mine/"], id="not-empty"),
     pytest.param(["{url}", "{target}", "--storage", "/gone"], ["/gone"], id="no-storage"),
 ]  # fmt: skip
 

@@ -15,7 +15,9 @@ import pytest
 from jrs.client.migrating import migrate
 from jrs.contract.errors import ClusterMoved, InvalidInput, WrongState
 from jrs.records import keys
+from jrs.records.history import HistoryEvent
 from jrs.records.model import JobResult, JobSpec, JobStatus
+from jrs.store import history
 from jrs.store.copying import moves
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
@@ -99,8 +101,18 @@ def contents(url: str, cluster: str, *, create: bool = True) -> dict[str, bytes]
         return {
             record.key: record.value
             for record in backend.scan("")
-            if moves(record.key) and record.key != keys.EPOCH
+            if moves(record.key)
+            and record.key != keys.EPOCH
+            and not record.key.startswith(keys.HISTORY)
         }
+
+
+def histories(url: str, cluster: str) -> list[tuple[HistoryEvent, ...]]:
+    """Return the histories of the jobs that were submitted; the migration folds them."""
+    with open_backend(url, cluster=cluster) as backend:
+        names = ["waits", *(f"big-{number}" for number in range(3))]
+        assert not [problem for name in names for problem in history.problems(backend, name)]
+        return [history.read(backend, name) for name in names]
 
 
 def die_and_repeat(
@@ -109,7 +121,7 @@ def die_and_repeat(
     """Kill a migration at one commit, and repeat it; return whether it lived that long."""
     cluster = f"dies-{uuid.uuid4().hex[:8]}"
     fill(source, cluster)
-    before = contents(source, cluster)
+    before, told = contents(source, cluster), histories(source, cluster)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = forks.run(
         DIES, source, target, cluster, fatal, when, folder=folder, environment=environment
@@ -128,6 +140,7 @@ def die_and_repeat(
     assert (keys.JOBS + "between" in found) == (at_source or at_target)
     found.pop(keys.JOBS + "between", None)
     assert found == before
+    assert histories(target, cluster) == told
     with pytest.raises(ClusterMoved):
         open_backend(source, cluster=cluster)
     with open_backend(target, cluster=cluster) as there, lead(there) as leadership:

@@ -71,7 +71,7 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        166,
+        167,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -79,7 +79,7 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        251,
+        252,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

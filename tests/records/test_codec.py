@@ -17,6 +17,7 @@ from jrs.records import (
     cluster,
     codec,
     heads,
+    history,
     lineage,
     model,
     objects,
@@ -66,7 +67,16 @@ earlier = st.lists(st.builds(objects.EarlierBatches, whole, whole, whole, stored
 )
 by_name = st.dictionaries(st.text(), stored, max_size=3)
 
+events = st.builds(
+    history.HistoryEvent, job_ids, st.text(), st.text(), seconds, st.text(), st.text(), whole,
+    whole, st.text(), st.none() | st.dictionaries(st.text(), json_values, max_size=3), st.text(),
+)  # fmt: skip
+
 STORED: dict[type, st.SearchStrategy[Any]] = {
+    history.HistoryEvent: events,
+    history.HistoryFold: st.builds(
+        history.HistoryFold, job_ids, st.lists(events, max_size=2).map(tuple), whole
+    ),
     applications.ApplicationRecord: mains,
     objects.BatchManifest: st.builds(
         objects.BatchManifest, job_ids, st.text(), whole, whole, stored_files, stored_files, earlier

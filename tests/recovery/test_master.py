@@ -260,6 +260,7 @@ def test_an_error_of_the_leading_function_is_the_callers(start: Start) -> None:
     second = start("m2")
     proceed.set()
     second.until("leading")
+    until(lambda: first.errors, "the first one's run ends")
 
     assert [type(error) for error in first.errors] == [LookupError]
     assert attempt.was_ended

@@ -201,7 +201,7 @@ def test_a_reserved_job_is_not_signed_and_can_be_canceled(
 def test_the_former_form_of_a_stop(backend: Backend, fence: Fence) -> None:
     """Until the cluster's format is raised, a stop is stored in the words of version 1, and
     afterwards in those of version 2; both are read."""
-    stops, found = JobStops(backend, now=iter((1.0, 2.0)).__next__), []
+    stops, found = JobStops(backend, now=iter((1.0, 1.5, 1.5, 2.0, 2.5, 2.5)).__next__), []
     for version in (3, 4):
         backend.marked_format = version
         stop = stops.request("job", StopMode.SUSPEND, grace=5.0)

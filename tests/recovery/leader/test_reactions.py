@@ -54,7 +54,8 @@ def reaction(
     """Return the pool and the action that a decision leads to, if any."""
     record = Recorder(SimpleNamespace(**{name: name for name in attrs.fields_dict(Pools)}))
     runtime = Runtime(clock=lambda: NOW)
-    context: Any = SimpleNamespace(runtime=runtime, emit=lambda *event: None)
+    decisions = SimpleNamespace(act=lambda *decided: None)
+    context: Any = SimpleNamespace(runtime=runtime, emit=lambda *event: None, decisions=decisions)
     probations: Any = SimpleNamespace(has_survived=lambda job_id: survived)
     them: Any = record
     reactions = Reactions(context, them, them, them, Agenda(runtime.clock), probations, them.start)

@@ -1,0 +1,101 @@
+"""The records of a job that is restored: those of its snapshot in the place of the present ones."""
+
+from __future__ import annotations
+
+import attrs
+
+from jrs.contract.errors import CorruptRecord
+from jrs.contract.operations import Create, Delete, Op, Record, Update
+from jrs.records import keys
+from jrs.records.codec import decode, encode, with_fields, with_job_id
+from jrs.records.lineage import LineageKind
+from jrs.records.model import JobSpec, StageRecord, StreamRecord
+from jrs.records.snapshots import Manifest, as_stored
+from jrs.records.stages import TAKEN_OVER
+from jrs.store import heads
+
+from . import outside
+from .index import SnapshotIndex
+
+SPEC = "spec"
+"""The name of the job's spec among the records of a snapshot."""
+
+
+def ops(
+    catalog: SnapshotIndex, found: Manifest, job_id: str, spec: bytes, *, from_elsewhere: bool
+) -> list[Op]:
+    """Return the operations that replace the records of a job's stages and streams.
+
+    Args:
+        spec: of the job, as it will be.
+        from_elsewhere: whether the snapshot is only a folder, perhaps of another cluster.
+    """
+    backend = catalog.backend
+    wanted = {}
+    for name, data in found.stored():
+        if job_id != found.job_id:
+            data = with_job_id(data, job_id, name)
+        if name != SPEC:
+            kind, _, stage = name.partition("/")
+            if f"{kind}/" == keys.STAGES:
+                if job_id != found.job_id:
+                    data = with_fields(data, name, attempt=TAKEN_OVER)
+                if catalog.storage.objects is None:
+                    data = _without_output(catalog, job_id, data, name)
+            wanted[f"{kind}/{job_id}/{stage}"] = data
+    if SPEC in found.records and _is_changed(spec, as_stored(found.records[SPEC])):
+        # Its new queries continue from these checkpoints.
+        for key in wanted:
+            if key.startswith(keys.STREAMS):
+                wanted[key] = encode(decode(StreamRecord, wanted[key], key).of_any_plan())
+    found_ops: list[Op] = []
+    for prefix in (keys.STAGES, keys.STREAMS):
+        for record in backend.scan(f"{prefix}{job_id}/"):
+            if record.key not in wanted:
+                if not _stays(record):
+                    found_ops.append(Delete(record.key, record.version))
+            elif (value := wanted.pop(record.key)) != record.value and not _stays(record):
+                found_ops.append(Update(record.key, value, record.version))
+    found_ops += [Create(key, value) for key, value in wanted.items()]
+    batches = {one.name: one.batch for one in found.stages}
+    if job_id == found.job_id:
+        # A snapshot that is only a folder may be of another cluster, with generations of its own.
+        least = int(catalog.now()) if from_elsewhere else 0
+        found_ops += heads.restored_ops(
+            backend, job_id, batches, least=least, manifests=found.heads, plans=found.plans
+        )
+    elif catalog.storage.objects is not None:
+        found_ops += heads.adopted_ops(job_id, batches, found.heads, found.plans)
+        found_ops += [Create(f"{keys.INPUTS}{job_id}/{key}", as_stored(text))
+                for key, text in found.inputs.items()]  # fmt: skip
+    return found_ops
+
+
+def _is_changed(spec: bytes, before: bytes) -> bool:
+    """Return whether a job's code may be another one than that of the snapshot: it was upgraded
+    since, or it is retried after a fault was fixed."""
+    now, then = _readable(spec), _readable(before)
+    retried = now and now.lineage and now.lineage.how is LineageKind.RETRY
+    return bool(retried) or (now and now.entry_point) != (then and then.entry_point)
+
+
+def _readable(spec: bytes) -> JobSpec | None:
+    try:
+        return decode(JobSpec, spec, SPEC)
+    except CorruptRecord:
+        return None
+
+
+def _stays(record: Record) -> bool:
+    """Return whether a record is of output published at a path of the user's own. That is neither
+    taken back nor published twice."""
+    return record.key.startswith(keys.STAGES) and outside.published_at(record) is not None
+
+
+def _without_output(catalog: SnapshotIndex, job_id: str, data: bytes, where: str) -> bytes:
+    """Return a stage's record without the folder to publish from, unless its output is in place."""
+    record = decode(StageRecord, data, where)
+    place = catalog.storage.published(job_id, record.name, temporary=record.temporary)
+    if record.published is None or place.exists():
+        return data
+    return encode(attrs.evolve(record, published=None))
