@@ -121,8 +121,9 @@ def list_command(
 
 @click.command("explain")
 @job_argument
-@click.option("--at", metavar="TIME", help="Explain the decision of then, which the history has: "
-              "an age (90s, 12h) or a moment in UTC (2026-11-20T18:30).")  # fmt: skip
+@click.option("--at", metavar="TIME",
+              help="Explain the last decision until then by which a leader acted: an age (90s, "
+              "12h) or a moment in UTC (2026-11-20T18:30).")  # fmt: skip
 @click.option("--epoch", type=click.IntRange(1), help="Explain the last decision of that leader.")
 @json_option
 @with_cluster

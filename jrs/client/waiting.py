@@ -12,7 +12,7 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import JobResult, ResultState, StageRecord, StageSummary
 from jrs.recovery.inspect.explain import Explanation, explain
-from jrs.recovery.inspect.history import HistoryEntry, history
+from jrs.recovery.inspect.history import HistoryEntry, history, recorded_entries
 from jrs.store.stored_result import how_it_ended
 
 _FIRST, _LAST = 1.0, 8.0
@@ -50,16 +50,18 @@ def for_history(
 ) -> Iterator[HistoryEntry]:
     """Yield what happens to a job until it is cleaned up; see `JobHandle.follow_history`."""
     deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
-    backend, told = connection.backend, 0
+    backend, begun = connection.backend, bool(after)
     with backend.watch(keys.history(job_id)) as watch:
         while True:
             entry = connection.results.get(job_id)  # First: its last event is read behind it.
             if after and entry is not None and entry.state is ResultState.EXPIRED:
                 return  # Its history is gone with its result.
-            found = history(backend, connection.jobs.view(job_id), after)
-            for each in found[told:]:
-                yield each
-                after, told = (each.id, 0) if each.id else (after, told + 1)
+            if begun:
+                found = recorded_entries(backend, job_id, after)
+            else:
+                found, begun = history(backend, connection.jobs.view(job_id)), True
+            yield from found
+            after = found[-1].id if found and found[-1].id else after
             if entry is not None and entry.state is not ResultState.DIRTY:
                 return
             if deadline.expired:

@@ -13,7 +13,11 @@ EPOCH_KEY = "leader/epoch"
 @final
 @attrs.frozen
 class Record:
-    """One key and its value. `version` grows with every write of the key; only compare it."""
+    """One key and its value.
+
+    `version` grows with every write of the key, and is in the order of the commits for different
+    keys, too; the records of one commit may share it. Only compare it.
+    """
 
     key: str
     value: bytes

@@ -12,7 +12,7 @@ import json
 
 import attrs
 
-from jrs.records.checks import a_job_id, bounded_text
+from jrs.records.checks import a_job_id
 from jrs.records.fields import Json
 from jrs.records.stored import Stored
 
@@ -65,15 +65,17 @@ class HistoryEvent(Stored):
     """A `HistoryKind`, or what a newer version knows."""
     at: float
     """Seconds since 1970, by the clock of its writer."""
-    by: str = attrs.field(default="", converter=bounded_text)
-    """Who did it: a user as ``user@host``, or a master by its name."""
-    text: str = attrs.field(default="", converter=bounded_text)
+    by: str = ""
+    """Who did it: a user as ``user@host``, or a master by its name; empty if it is not known."""
+    text: str = ""
     epoch: int = 0
     """Of the leader that did it, itself or by an attempt; 0 for a user."""
     attempt: int = 0
     """The attempt that did it; 0 for a leader or a user."""
     action: str = ""
     """What the leader had decided about the job, if it acted by a decision."""
+    rules: int = 0
+    """The version of the rules that decided; see `jrs.recovery.rules.decision.RULES`."""
     facts: dict[str, Json] | None = None
     """The facts of that decision, without those that have their default."""
     previous: str = ""
@@ -82,7 +84,7 @@ class HistoryEvent(Stored):
     def digest(self) -> str:
         """Return the digest of all that it says."""
         said = [self.job_id, self.id, self.kind, self.at, self.by, self.text, self.epoch,
-                self.attempt, self.action, self.facts, self.previous]  # fmt: skip
+                self.attempt, self.action, self.rules, self.facts, self.previous]  # fmt: skip
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -103,3 +105,6 @@ class HistoryFold(Stored):
     """In the order of their commits."""
     dropped: int = 0
     """How many still older events are gone."""
+    closing: HistoryEvent | None = None
+    """The event that was committed with this record. It is behind every event whose record has a
+    smaller version than this one."""

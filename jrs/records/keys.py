@@ -26,6 +26,7 @@ CANCEL = "cancel/"
 SNAPSHOTS = "snapshots/"
 RESTORES = "restores/"
 HISTORY = "history/"
+FOLDS = "folds/"
 LINEAGE = "lineage/"
 CLEANUP = "cleanup/"
 LEFT = "left/"
@@ -56,7 +57,9 @@ PER_JOB = (
     SNAPSHOTS,
     RESTORES,
 )
-"""Every prefix whose keys continue with a job id, but for `HISTORY`: its records change nothing."""
+"""Every prefix whose keys continue with a job id, but for those of `TOLD`."""
+TOLD = (HISTORY, FOLDS)
+"""The prefixes of the histories of jobs: their records change nothing."""
 UNFINISHED = (JOBS, APPLICATIONS)
 """The prefixes of what was begun: jobs until they are cleaned up, applications until they end."""
 WHILE_IT_RUNS = (
@@ -128,7 +131,7 @@ def history_event(job_id: str, event: str) -> str:
 
 
 def history_fold(job_id: str) -> str:
-    return f"{HISTORY}{job_id}/folded"
+    return f"{FOLDS}{job_id}"
 
 
 def descendants(job_id: str) -> str:

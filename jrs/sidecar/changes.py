@@ -166,7 +166,7 @@ def note_of(names: Iterable[str]) -> Note:
     cluster = False
     for name in names:
         first, _, rest = name.partition("/")
-        if f"{first}/" in (*keys.PER_JOB, keys.HISTORY):
+        if f"{first}/" in (*keys.PER_JOB, *keys.TOLD):
             job_id = rest.partition("/")[0]
             if not job_id:
                 return EVERYTHING  # The backend knows no more.

@@ -18,13 +18,13 @@ from jrs.client.client import Client
 from jrs.client.listing import JobOrder
 from jrs.client.overview import job_line
 from jrs.contract.clock import Clock
-from jrs.contract.errors import JrsError
+from jrs.contract.errors import InvalidInput, JrsError
 from jrs.records.model import JobStatus
 from jrs.sidecar.answers import problem_answer
 from jrs.sidecar.changes import Changes
 from jrs.sidecar.problems import problem_of
 
-_LOOKED_BACK = 7 * 24 * 3600.0
+_LOOKED_BACK = 24 * 3600.0
 """Seconds for which the jobs of a prefix are looked for."""
 
 
@@ -67,7 +67,7 @@ class _OfPrefix(Collector):
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "jrs_prefix_finished_timestamp_seconds",
-            "When the newest of these jobs that FINISHED has ended; 0: none within a week.",
+            "When the newest of these jobs that FINISHED has ended; 0: none within a day.",
             value=self._finished,
         )
 
@@ -81,6 +81,8 @@ def handler(client: Client, changes: Changes) -> Callable[[Request], Awaitable[R
 
     async def metrics(request: Request) -> Response:
         registry = own
+        if {"job", "prefix"} <= {*request.query_params}:
+            return problem_answer(problem_of(InvalidInput("give either job or prefix")))
         for name, kind in (("job", _OfJob), ("prefix", _OfPrefix)):
             wanted = request.query_params.get(name)
             if wanted is None:

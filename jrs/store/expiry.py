@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from jrs.contract.backend import Backend
@@ -59,13 +59,14 @@ def expire(
         return
     old = result_order.places(backend, None, None, None, horizon, after)
     needed = applications.need(backend)
+    live = history.live_events(backend)
     while page := [entry.job_id for entry in islice(old, _PAGE)]:
         clean = [
             one.job_id
             for one in result_order.entries_of(backend, page)
             if one.state is ResultState.CLEAN and one.result and not needed(one.result)
         ]
-        yield from _bury(backend, clean, now(), delete)
+        yield from _bury(backend, clean, now(), delete, live)
 
 
 def _last_kept(backend: Backend, keep: int) -> Entry | None:
@@ -81,18 +82,21 @@ def _last_kept(backend: Backend, keep: int) -> Entry | None:
 
 
 def _bury(
-    backend: Backend, job_ids: list[str], now: float, delete: Callable[[str], None]
+    backend: Backend,
+    job_ids: list[str],
+    now: float,
+    delete: Callable[[str], None],
+    live: Mapping[str, list[Record]],
 ) -> Iterator[str]:
     read = backend.get_many([keys.RESULTS + job_id for job_id in job_ids])
     records = [record for record in read if isinstance(record, Record)]
     results = [result_in(record) for record in records]
     index = result_index.delete_ops(backend, results)
-    recorded = history.is_recorded(backend)
-    sent = []
-    for record, result, ops in zip(records, results, index, strict=True):
-        also = history.removal(backend, result.job_id) if recorded else ()
-        grave = grave_of(result, now)
-        sent.append(backend.commit_async(*burial(record, grave, (*ops, *also))))
+    told = history.removals(backend, [result.job_id for result in results], live)
+    sent = [
+        backend.commit_async(*burial(record, grave_of(result, now), (*ops, *also)))
+        for record, result, ops, also in zip(records, results, index, told, strict=True)
+    ]
     for result, commit in zip(results, sent, strict=True):
         try:
             commit.result()

@@ -25,12 +25,13 @@ from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import CorruptRecord, Refused, Unavailable
 from jrs.contract.operations import Create, Fence, Op
+from jrs.contract.texts import bounded
 from jrs.records import keys
 from jrs.records.checks import size_of_json
 from jrs.records.codec import encode
 from jrs.records.fields import Json
 from jrs.records.history import HistoryEvent, HistoryKind
-from jrs.store.history import AT_ONCE, fold, fold_ops
+from jrs.store.history import closing_ops
 
 _MOST_FACTS = 2048
 """Bytes of the facts of one event; larger ones are left out."""
@@ -44,14 +45,14 @@ class _Chain:
 
     writer: str
     written: int = 0
-    digest: str = ""
+    last: HistoryEvent | None = None
 
     @classmethod
     def begun(cls) -> _Chain:
         return cls(secrets.token_hex(6))
 
     def after(self, event: HistoryEvent) -> _Chain:
-        return _Chain(self.writer, self.written + 1, event.digest())
+        return _Chain(self.writer, self.written + 1, event)
 
 
 class _Chains:
@@ -110,6 +111,16 @@ def submitter() -> str:
 
 
 @attrs.frozen
+class Why:
+    """The decision by which a leader acts."""
+
+    action: str = ""
+    rules: int = 0
+    """The version of the rules that decided."""
+    facts: Mapping[str, Json] | None = None
+
+
+@attrs.frozen
 class Historian:
     """Records what one user, leader or attempt does, in the commits that do it.
 
@@ -137,8 +148,7 @@ class Historian:
         kind: HistoryKind,
         text: str = "",
         *,
-        action: str = "",
-        facts: Mapping[str, Json] | None = None,
+        why: Why | None = None,
         repeatable: bool = False,
     ) -> Iterator[tuple[Op, ...]]:
         """Yield the operations that record an event, for the commit in the block.
@@ -146,12 +156,13 @@ class Historian:
         The block is that commit and nothing else: if it returns, the event is stored.
 
         Args:
+            why: the decision that led to it.
             repeatable: the block may also return because an earlier call of its has committed the
                 same. The event is then one of a chain of its own.
         """
         chains = _chains_of(self.backend)
         chain = _Chain.begun() if repeatable else chains.take(job_id)
-        event = self._event(chain, job_id, kind, text, action, facts)
+        event = self._event(chain, job_id, kind, text, why)
         try:
             yield (Create(keys.history_event(job_id, event.id), encode(event)),)
         except (Refused, Unavailable):
@@ -169,43 +180,36 @@ class Historian:
         kind: HistoryKind,
         text: str = "",
         *,
-        action: str = "",
-        facts: Mapping[str, Json] | None = None,
+        why: Why | None = None,
     ) -> tuple[Op, ...]:
         """Return the operations that record an event and fold all of the job's events with it.
 
         Only for the leader, which alone folds. Raises as `fold`.
         """
-        last = self._event(_Chain.begun(), job_id, kind, text, action, facts)
+        last = self._event(_Chain.begun(), job_id, kind, text, why)
         try:
-            left = fold(self.backend, job_id, fence, leave=AT_ONCE)
-            own, others = fold_ops(self.backend, job_id, left, last)
+            return closing_ops(self.backend, job_id, fence, last)
         except CorruptRecord:  # The fold stays as it is; fsck names it.
             return (Create(keys.history_event(job_id, last.id), encode(last)),)
-        return (own, *others)
 
     def _event(
-        self,
-        chain: _Chain,
-        job_id: str,
-        kind: HistoryKind,
-        text: str,
-        action: str,
-        facts: Mapping[str, Json] | None,
+        self, chain: _Chain, job_id: str, kind: HistoryKind, text: str, why: Why | None
     ) -> HistoryEvent:
-        plain = None if facts is None else dict(facts)
-        if plain is not None and size_of_json(plain) > _MOST_FACTS:
-            plain = None
+        why = why or Why()
+        facts = why.facts
+        if facts is not None and size_of_json(dict(facts)) > _MOST_FACTS:
+            facts = None
         return HistoryEvent(
             job_id,
             f"{chain.writer}.{chain.written:06}",
             kind.value,
             self.now(),
-            self.by or ("" if self.epoch else submitter()),
-            text,
+            bounded(self.by or ("" if self.epoch else submitter())),
+            bounded(text),
             self.epoch,
             self.attempt,
-            action,
-            plain,
-            chain.digest,
+            why.action,
+            why.rules,
+            None if facts is None else dict(facts),
+            "" if chain.last is None else chain.last.digest(),
         )

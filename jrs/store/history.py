@@ -4,13 +4,16 @@ Each event is a record of its own, ``history/<job>/<writer>.<number>``; see `jrs
 Events are ordered by the versions of their records, which every backend gives in the order of the
 commits.
 
-Once a job has many events, its leader folds the oldest into one record, ``history/<job>/folded``,
-and drops the very oldest. The commit that marks the result clean folds them all.
+Once a job has many events, its leader folds the oldest into one record, ``folds/<job>``, and drops
+the very oldest. The commit that marks the result clean folds them all. Folds are kept apart, so
+that to read the events of one job never lists those of jobs that have ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 
@@ -36,74 +39,142 @@ _ONE_PAGE = 64
 """Records that every backend reads as they are at one moment."""
 
 
+@attrs.frozen
+class _Entry:
+    """An event that is behind those of the fold, and where it is in the order of commits."""
+
+    version: int
+    key: str
+    event: HistoryEvent
+    record: Record | None
+    """None for the event that was committed with the fold."""
+
+
+@attrs.frozen
+class _State:
+    """The history of a job as it was at one moment."""
+
+    stored: Record | None
+    """The record of the fold."""
+    fold: HistoryFold | None
+    """None if there is none, or if it cannot be read."""
+    live: tuple[Record, ...]
+    """The records of the other events."""
+
+    @property
+    def entries(self) -> list[_Entry]:
+        """The events behind those of the fold, in order; what cannot be read is passed over."""
+        found = []
+        known: set[str] = set()
+        if self.stored is not None and self.fold is not None:
+            known = {event.id for event in self.fold.events}
+            if (last := self.fold.closing) is not None:
+                found.append(_Entry(self.stored.version, self.stored.key, last, None))
+        for record in self.live:
+            with suppress(CorruptRecord):  # fsck names it.
+                event = decode(HistoryEvent, record.value, record.key)
+                if event.id not in known:
+                    found.append(_Entry(record.version, record.key, event, record))
+        return sorted(found, key=lambda entry: (entry.version, entry.key))
+
+
 def read(backend: Backend, job_id: str) -> tuple[HistoryEvent, ...]:
     """Return the events of a job in the order of their commits, without those that cannot be read.
+
+    Each is as of one moment: what is committed later comes behind all of them.
 
     Raises:
         Unavailable: the backend did not answer.
     """
-    fold, events = _stored(backend, job_id)
-    return (*(fold.events if fold is not None else ()), *(event for _, event in events))
+    state = _state(backend, job_id)
+    older = state.fold.events if state.fold is not None else ()
+    return (*older, *(entry.event for entry in state.entries))
 
 
-def fold(
-    backend: Backend, job_id: str, fence: Fence, *, leave: int = 0
-) -> Sequence[tuple[Record, HistoryEvent]]:
-    """Fold the oldest events of a job until at most `leave` are left; return those.
+def fold(backend: Backend, job_id: str, fence: Fence, *, leave: int = 0) -> None:
+    """Fold the oldest events of a job until at most `leave` are left.
 
-    Durable. Only for the leader.
+    Durable, idempotent. Only for the leader.
 
     Raises:
         Fenced: a newer leader exists.
         CorruptRecord: the fold cannot be read.
         Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
     """
-    _, events = _stored(backend, job_id)
-    while len(events) > leave:
-        some = events[: min(AT_ONCE, len(events) - leave)]
-        own, others = fold_ops(backend, job_id, some)
-        try:
+    while True:
+        state = _state(backend, job_id)
+        most = min(AT_ONCE, len(state.live) - leave)
+        if most <= 0:
+            return
+        own, others = _fold_ops(state, job_id, most, None)
+        if not others:
+            return  # The others cannot be read.
+        with suppress(Conflict):  # An earlier try was committed after all.
             commit_and_read_back(backend, own, *others, fence=fence)
-        except Conflict:
-            _, events = _stored(backend, job_id)  # An earlier try was committed after all.
-            continue
-        events = events[len(some) :]
-    return events
 
 
-def fold_ops(
-    backend: Backend,
-    job_id: str,
-    events: Sequence[tuple[Record, HistoryEvent]],
-    *more: HistoryEvent,
-) -> tuple[Create | Update, list[Delete]]:
-    """Return the operation that writes the fold with more events, and those that remove them."""
-    key = keys.history_fold(job_id)
-    stored = backend.get(key)
-    before = HistoryFold(job_id) if stored is None else decode(HistoryFold, stored.value, key)
-    folded = _bounded(before, (*(event for _, event in events), *more))
-    own = create_or_update(key, encode(folded), stored and stored.version)
-    return own, [Delete(record.key, record.version) for record, _ in events]
+def closing_ops(backend: Backend, job_id: str, fence: Fence, last: HistoryEvent) -> tuple[Op, ...]:
+    """Return the operations that record an event and fold the others with it; raises as `fold`."""
+    fold(backend, job_id, fence, leave=AT_ONCE)
+    own, others = _fold_ops(_state(backend, job_id), job_id, AT_ONCE, last)
+    return (own, *others)
 
 
 def fold_all(backend: Backend, fence: Fence) -> None:
     """Fold the histories of all jobs, but for those whose fold cannot be read; raises as `fold`."""
-    job_ids = (keys.job_of(record.key) for record in backend.scan(keys.HISTORY))
-    for job_id, _ in groupby(job_ids):
+    for job_id, _ in groupby(keys.job_of(record.key) for record in backend.scan(keys.HISTORY)):
         with suppress(CorruptRecord):
             fold(backend, job_id, fence)
 
 
-def is_recorded(backend: Backend) -> bool:
-    """Return whether the cluster has the history of any job."""
-    return next(backend.scan(keys.HISTORY, limit=1), None) is not None
+def job_ids(backend: Backend) -> Iterator[str]:
+    """Yield the id of each job that has a history, in order."""
+    found = (
+        (keys.job_of(record.key) for record in backend.scan(prefix))
+        for prefix in (keys.HISTORY, keys.FOLDS)
+    )
+    return (job_id for job_id, _ in groupby(heapq.merge(*found)))
+
+
+# -- removing ------------------------------------------------------------------------------
+
+
+def live_events(backend: Backend) -> Mapping[str, list[Record]]:
+    """Return the records of all events that are not folded, by job."""
+    found: defaultdict[str, list[Record]] = defaultdict(list)
+    for record in backend.scan(keys.HISTORY):
+        found[keys.job_of(record.key)].append(record)
+    return found
+
+
+def removals(
+    backend: Backend, job_ids: Sequence[str], live: Mapping[str, list[Record]]
+) -> list[tuple[Op, ...]]:
+    """Return for each of some ended jobs the operations that remove its history: as much as one
+    commit takes."""
+    folds = backend.get_many([keys.history_fold(job_id) for job_id in job_ids])
+    return [
+        tuple(
+            Delete(record.key, record.version)
+            for record in ([one] if isinstance(one, Record) else [])
+            + list(live.get(job_id, ()))[:MANY]
+        )
+        for job_id, one in zip(job_ids, folds, strict=True)
+    ]
 
 
 def removal(backend: Backend, job_id: str) -> tuple[Op, ...]:
-    """Return the operations that remove the history of a job that has ended, as much as one commit
-    takes: the fold, and what was recorded since."""
-    found = list(backend.scan(keys.history(job_id), limit=MANY))
-    return tuple(Delete(record.key, record.version) for record in found)
+    """Return the operations that remove what is left of the history of an ended job, after removing
+    all that is more than one commit takes."""
+    while True:
+        live = list(backend.scan(keys.history(job_id), limit=2 * MANY))
+        if len(live) <= MANY:
+            return removals(backend, [job_id], {job_id: live})[0]
+        with suppress(Conflict):  # Another process removes it, too.
+            backend.commit(*(Delete(record.key, record.version) for record in live[:MANY]))
+
+
+# -- checking ------------------------------------------------------------------------------
 
 
 def problems(backend: Backend, job_id: str) -> Iterator[str]:
@@ -113,33 +184,42 @@ def problems(backend: Backend, job_id: str) -> Iterator[str]:
     Raises:
         Unavailable: the backend did not answer.
     """
-    folded: HistoryFold | None = None
+    state = _state(backend, job_id)
     found: list[tuple[str, HistoryEvent]] = []
-    for record in backend.scan(keys.history(job_id)):
+    if state.stored is not None:
         try:
-            if record.key == keys.history_fold(job_id):
-                folded = decode(HistoryFold, record.value, record.key)
-                found += [(record.key, event) for event in folded.events]
-            else:
-                event = decode(HistoryEvent, record.value, record.key)
-                found.append((record.key, event))
-                if (record.key, event.job_id) != (keys.history_event(job_id, event.id), job_id):
-                    yield f"{record.key}: an event under the name of another one"
+            fold = decode(HistoryFold, state.stored.value, state.stored.key)
+            events = (*fold.events, *([fold.closing] if fold.closing is not None else ()))
+            found += [(state.stored.key, event) for event in events]
         except CorruptRecord as error:
             yield str(error)
+    for record in state.live:
+        try:
+            event = decode(HistoryEvent, record.value, record.key)
+        except CorruptRecord as error:
+            yield str(error)
+            continue
+        found.append((record.key, event))
+        if (record.key, event.job_id) != (keys.history_event(job_id, event.id), job_id):
+            yield f"{record.key}: an event under the name of another one"
     by_id: dict[str, HistoryEvent] = {}
     for where, event in found:
         if event.id in by_id:
             yield f"{where}: the event {event.id} is there twice"
         by_id[event.id] = event
-    dropped = folded is not None and folded.dropped > 0
+    # Of what was dropped, or cannot be read, nothing is known.
+    whole = state.stored is None or (state.fold is not None and not state.fold.dropped)
+    yield from _gaps(job_id, by_id, whole=whole)
+
+
+def _gaps(job_id: str, by_id: Mapping[str, HistoryEvent], *, whole: bool) -> Iterator[str]:
     for event in by_id.values():
         writer, _, number = event.id.partition(".")
         if not number.isdigit() or int(number) == 0:
             continue
         before = by_id.get(f"{writer}.{int(number) - 1:06}")
         if before is None:
-            if not dropped:
+            if whole:
                 yield f"{keys.history(job_id)}: the event before {event.id} is missing"
         elif before.digest() != event.previous:
             yield f"{keys.history(job_id)}: the event before {event.id} was changed"
@@ -148,27 +228,28 @@ def problems(backend: Backend, job_id: str) -> Iterator[str]:
 # -- inside --------------------------------------------------------------------------------
 
 
-def _stored(
-    backend: Backend, job_id: str
-) -> tuple[HistoryFold | None, list[tuple[Record, HistoryEvent]]]:
-    """Return the fold and the other events, in order; what cannot be read is passed over."""
-    folded: HistoryFold | None = None
-    events = []
-    for record in _at_one_moment(backend, job_id):
+def _state(backend: Backend, job_id: str) -> _State:
+    key = keys.history_fold(job_id)
+    stored, live = _get(backend, key), _live(backend, job_id)
+    while True:
+        # What was folded in between is in neither of the two.
+        again = _get(backend, key)
+        if again == stored:
+            break
+        stored, live = again, _live(backend, job_id)
+    fold = None
+    if stored is not None:
         with suppress(CorruptRecord):  # fsck names it.
-            if record.key == keys.history_fold(job_id):
-                folded = decode(HistoryFold, record.value, record.key)
-            else:
-                events.append((record, decode(HistoryEvent, record.value, record.key)))
-    known = {event.id for event in folded.events} if folded is not None else set()
-    events = [(record, event) for record, event in events if event.id not in known]
-    events.sort(key=lambda found: (found[0].version, found[0].key))
-    return folded, events
+            fold = decode(HistoryFold, stored.value, key)
+    return _State(stored, fold, tuple(live))
 
 
-def _at_one_moment(backend: Backend, job_id: str) -> list[Record]:
-    """Return the records of a job's history, as they were at one moment: what is committed later
-    comes behind all of them."""
+def _get(backend: Backend, key: str) -> Record | None:
+    (found,) = backend.get_many([key])
+    return found if isinstance(found, Record) else None
+
+
+def _live(backend: Backend, job_id: str) -> list[Record]:
     found = list(backend.scan(keys.history(job_id)))
     while len(found) >= _ONE_PAGE:
         again = list(backend.scan(keys.history(job_id)))
@@ -176,6 +257,33 @@ def _at_one_moment(backend: Backend, job_id: str) -> list[Record]:
             break
         found = again
     return found
+
+
+def _fold_ops(
+    state: _State, job_id: str, most: int, closing: HistoryEvent | None
+) -> tuple[Create | Update, list[Delete]]:
+    """Return the operation that writes the fold with the oldest events, and those that remove them.
+
+    Args:
+        most: about how many events.
+        closing: an event that is committed with the fold.
+    """
+    key = keys.history_fold(job_id)
+    before = HistoryFold(job_id)
+    if state.stored is not None:
+        before = decode(HistoryFold, state.stored.value, key)
+    entries = state.entries
+    # The event that was committed with the fold has its version, which changes now.
+    least = next((at for at, one in enumerate(entries, 1) if one.record is None), 0)
+    moved = entries[: max(most, least)]
+    folded = _bounded(before, [entry.event for entry in moved])
+    own = create_or_update(
+        key,
+        encode(attrs.evolve(folded, closing=closing)),
+        state.stored and state.stored.version,
+    )
+    records = [entry.record for entry in moved if entry.record is not None]
+    return own, [Delete(record.key, record.version) for record in records]
 
 
 def _bounded(before: HistoryFold, more: Sequence[HistoryEvent]) -> HistoryFold:

@@ -162,7 +162,7 @@ class JobResultStore:
                     ) from None
                 if self._tombstone(job_id):
                     return
-                if not conflict.op.key.startswith((keys.ENDED, keys.TAGGED, keys.HISTORY)):
+                if not conflict.op.key.startswith((keys.ENDED, keys.TAGGED, *keys.TOLD)):
                     raise
                 # It is being indexed at this moment, or its history written: read again.
             except OutcomeUnknown as unknown:

@@ -236,7 +236,7 @@ class JobCleanup:
         )
         if problems:
             said = "; ".join(f"{name} is left: {why}" for name, why in problems.items())
-            if history is None or before == problems:
+            if history is None or before.keys() == problems.keys():
                 self._write(journal, stored, fence)
             else:
                 with history.recorded(job_id, HistoryKind.CLEANUP, said, repeatable=True) as event:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 
 import attrs
 
@@ -135,8 +134,7 @@ def _index(backend: Backend) -> Iterator[str]:
 
 def _history(backend: Backend) -> Iterator[str]:
     """Yield what is wrong with the histories of jobs."""
-    job_ids = (keys.job_of(record.key) for record in backend.scan(keys.HISTORY))
-    for job_id, _ in groupby(job_ids):
+    for job_id in recorded_history.job_ids(backend):
         yield from recorded_history.problems(backend, job_id)
         yield from wrong_decisions(backend, job_id)
 
@@ -206,7 +204,7 @@ def left_over(backend: Backend, folders: JobStorage | None) -> Iterator[str]:
             for prefix in (*keys.UNFINISHED, keys.RESULTS, keys.TOMBSTONES)
         )
 
-    for job_id, _ in groupby(keys.job_of(record.key) for record in backend.scan(keys.HISTORY)):
+    for job_id in recorded_history.job_ids(backend):
         if not known(job_id):
             yield f"{keys.history(job_id)}: the history of an unknown job"
     for record in backend.scan(keys.DIRTY):

@@ -31,7 +31,7 @@ from jrs.store import restores
 from jrs.store.history_texts import restore_begun, snapshot_taken, with_reason
 from jrs.store.jobs import JobView
 
-from ..rules.decision import Facts, decide
+from ..rules.decision import RULES, Facts, decide
 
 
 @attrs.frozen
@@ -64,7 +64,8 @@ class PastDecision:
     entry: HistoryEntry
     """What it did then; `action` and `facts` are those of the decision."""
     reason: str
-    """What was to happen to the job, in one line; empty if a newer version of jrs decided."""
+    """What was to happen to the job, in one line; empty if the facts are not known any more, or a
+    newer version of jrs decided."""
 
     def __str__(self) -> str:
         """Return what was to happen to the job, with the action's name in brackets."""
@@ -82,20 +83,31 @@ def history(backend: Backend, view: JobView, after: str = "") -> tuple[HistoryEn
         NotFound: the history has no such event, or has it no more.
         Unavailable: the backend could not be asked.
     """
-    recorded = [_entry_of(event) for event in recorded_history.read(backend, view.job_id)]
+    recorded = recorded_entries(backend, view.job_id, after)
     if after:
-        ids = [entry.id for entry in recorded]
-        if after not in ids:
-            raise NotFound(
-                f"the history of job {view.job_id!r} has no event {shown(after)}, or has it no "
-                "more: read it from its beginning"
-            )
-        return tuple(recorded[ids.index(after) + 1 :])
+        return recorded
     if recorded and recorded[0].kind is HistoryKind.SUBMITTED:
-        return tuple(recorded)
-    since = recorded[0].at if recorded else float("inf")
-    told = [entry for entry in _entries(backend, view) if entry.at and entry.at < since]
-    return (*sorted(told, key=lambda entry: entry.at), *recorded)
+        return recorded
+    told = sorted((one for one in _entries(backend, view) if one.at), key=lambda one: one.at)
+    if recorded:
+        told = [entry for entry in told if entry.at < recorded[0].at]
+        if told and told[-1].kind is recorded[0].kind:
+            told.pop()  # The record that was written with the first event.
+    return (*told, *recorded)
+
+
+def recorded_entries(backend: Backend, job_id: str, after: str = "") -> tuple[HistoryEntry, ...]:
+    """Return the recorded events of a job, or those behind one of them; raises as `history`."""
+    recorded = tuple(_entry_of(event) for event in recorded_history.read(backend, job_id))
+    if not after:
+        return recorded
+    ids = [entry.id for entry in recorded]
+    if after not in ids:
+        raise NotFound(
+            f"the history of job {job_id!r} has no event {shown(after)}, or has it no more: read "
+            "it from its beginning"
+        )
+    return recorded[ids.index(after) + 1 :]
 
 
 def decision_of_then(
@@ -110,14 +122,20 @@ def decision_of_then(
     for entry in reversed(history(backend, view)):
         early = at is None or entry.at <= at
         if entry.action and early and epoch in (None, entry.epoch):
-            try:
-                reason = decide(Facts.from_plain(entry.facts or {})).reason
-            except (ValueError, TypeError):
-                reason = ""  # A newer version has facts of its own.
-            return PastDecision(entry, reason)
+            return PastDecision(entry, _reason(entry.facts))
     raise NotFound(
         f"the history of job {view.job_id!r} has no such decision: see jrs history {view.job_id}"
     )
+
+
+def _reason(facts: Mapping[str, Json] | None) -> str:
+    """Return the reason of a decision; empty if its facts are not known, or of a newer version."""
+    if facts is None:
+        return ""
+    try:
+        return decide(Facts.from_plain(facts)).reason
+    except (ValueError, TypeError):
+        return ""
 
 
 def wrong_decisions(backend: Backend, job_id: str) -> Iterator[str]:
@@ -127,7 +145,7 @@ def wrong_decisions(backend: Backend, job_id: str) -> Iterator[str]:
         Unavailable: the backend could not be asked.
     """
     for event in recorded_history.read(backend, job_id):
-        if not event.action or event.facts is None:
+        if not event.action or event.facts is None or event.rules != RULES:
             continue
         try:
             decided = decide(Facts.from_plain(event.facts)).action.value

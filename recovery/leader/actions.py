@@ -108,8 +108,8 @@ class Actions:
             self._state.refuse_foreign_files(job_id)
             self._end_left_over(job_id)
             self._state.ensure_recoverable(job_id)
-            recorded = self._records.begin(spec)
             self._context.decisions.fold(job_id)
+            recorded = self._records.begin(spec)
         except JobHeld as error:
             self._hold(job_id, error)
             return None
@@ -253,6 +253,7 @@ class Actions:
     def take_scheduled_snapshot(self, spec: JobSpec) -> None:
         """Take one of the snapshots that the job's spec requests."""
         self._state.take_scheduled_snapshot(spec.job_id, spec.snapshots)
+        self._context.decisions.fold(spec.job_id)
 
     def end(self, job_id: str) -> None:
         """End the job's attempt: its result is durable, so its further work is useless."""

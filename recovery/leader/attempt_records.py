@@ -75,7 +75,7 @@ class AttemptRecords:
         self._hangs_since: dict[int, float] = {}
         self._store = JobResultStore(context.backend, now=self._now)
         self._stops = JobStops(context.backend, now=self._now, historian=context.historian)
-        self._decisions = context.decisions
+        self._decisions, self._historian = context.decisions, context.historian
         self._leaders = context.storage.root / ".leaders"
 
     def newest(self, job_id: str) -> tuple[AttemptRecord | None, int | None]:
@@ -201,7 +201,7 @@ class AttemptRecords:
             counted_at=0.0,
         )
         died = f"attempt {record.attempt} died: {ended.message}"
-        with self._decisions.recorded(job_id, HistoryKind.DIED, died) as event:
+        with self._historian.recorded(job_id, HistoryKind.DIED, died) as event:
             self._put(keys.ATTEMPTS + job_id, encode(record), version, *event)
         left = policy.attempts - deaths
         said = died
@@ -258,7 +258,7 @@ class AttemptRecords:
                 said = f"the leader of epoch {record.epoch} died while it ran there: {why}"
                 if record.deaths > before.deaths:
                     said += f"; it ran alone, so this is its death ({record.deaths} so far)"
-                with self._decisions.recorded(job_id, HistoryKind.DIED, said) as event:
+                with self._historian.recorded(job_id, HistoryKind.DIED, said) as event:
                     self._put(stored.key, encode(record), stored.version, *event)
                 self._emit("suspect", job_id, said)
         return record, suspects.remaining_delay(record, policy, self._now())

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from jrs.contract.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Fence, Op
-from jrs.records.fields import Json
 from jrs.records.history import HistoryKind
-from jrs.store.historian import Historian
+from jrs.store.historian import Historian, Why
 from jrs.store.history import MANY, fold
 
-from ..rules.decision import Action, Facts
+from ..rules.decision import RULES, Action, Facts
 
 
 class Decisions:
@@ -43,24 +42,29 @@ class Decisions:
         self, job_id: str, kind: HistoryKind, text: str, *, repeatable: bool = False
     ) -> Iterator[tuple[Op, ...]]:
         """Yield the operations that record an event with the decision; see `Historian.recorded`."""
-        action, facts = self._why(job_id)
         with self._historian.recorded(
-            job_id, kind, text, action=action, facts=facts, repeatable=repeatable
+            job_id, kind, text, why=self._why(job_id), repeatable=repeatable
         ) as event:
             yield event
 
     def folding(self, job_id: str, kind: HistoryKind, text: str) -> tuple[Op, ...]:
         """Return the operations that record an event and fold all others of the job with it; see
         `Historian.folding`."""
-        action, facts = self._why(job_id)
-        return self._historian.folding(job_id, self._fence, kind, text, action=action, facts=facts)
+        return self._historian.folding(job_id, self._fence, kind, text, why=self._why(job_id))
 
     def fold(self, job_id: str) -> None:
-        """Fold the oldest events of a job that has many; raises as `jrs.store.history.fold`."""
-        with suppress(CorruptRecord):  # fsck names it.
+        """Fold the oldest events of a job that has many, as far as that is possible now.
+
+        Raises:
+            Fenced: a newer leader exists.
+        """
+        with suppress(CorruptRecord, Unavailable, OutcomeUnknown):
             fold(self._historian.backend, job_id, self._fence, leave=MANY)
 
-    def _why(self, job_id: str) -> tuple[str, Mapping[str, Json] | None]:
+    def _why(self, job_id: str) -> Why | None:
         with self._lock:
             found = self._newest.get(job_id)
-        return ("", None) if found is None else (found[0].value, found[1].to_plain())
+        if found is None:
+            return None
+        action, facts = found
+        return Why(action.value, RULES, facts.to_plain())

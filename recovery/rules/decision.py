@@ -14,6 +14,12 @@ import attrs
 
 from jrs.records.model import StopMode, StopRecord, StopState
 
+RULES = 1
+"""The version of the rules in this file. It grows when a decision about the same facts changes: a
+recorded decision is judged only by the rules that made it."""
+_LONGEST_FACT = 150
+"""Characters of a text among recorded facts."""
+
 
 class Spec(enum.Enum):
     """The stored state of the job's spec."""
@@ -128,7 +134,8 @@ class Facts:
         for field in attrs.fields(Facts):
             value = getattr(self, field.name)
             if value != field.default:
-                found[field.name] = value.value if isinstance(value, enum.Enum) else value
+                plain = value.value if isinstance(value, enum.Enum) else value
+                found[field.name] = plain[:_LONGEST_FACT] if isinstance(plain, str) else plain
         return found
 
     @classmethod

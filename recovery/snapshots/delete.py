@@ -113,10 +113,15 @@ def remove(
 
 
 def _unlist(backend: Backend, record: SnapshotRecord, stored: Record, fence: Fence | None) -> None:
-    historian = Historian.of(backend, fence)
+    own, job_id = Delete(stored.key, stored.version), record.job_id
+    if not any(backend.get(prefix + job_id) for prefix in (keys.JOBS, keys.RESULTS)):
+        backend.commit(own, fence=fence)  # Its history is gone with its result.
+        return
     said = f"snapshot {record.number} was deleted"
-    with historian.recorded(record.job_id, HistoryKind.SNAPSHOT, said) as event:
-        backend.commit(Delete(stored.key, stored.version), *event, fence=fence)
+    historian = Historian.of(backend, fence)
+    # In a chain of its own: the result may be expired at this moment.
+    with historian.recorded(job_id, HistoryKind.SNAPSHOT, said, repeatable=True) as event:
+        backend.commit(own, *event, fence=fence)
 
 
 def complete(backend: Backend, left: Doomed) -> None:

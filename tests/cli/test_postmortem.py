@@ -131,7 +131,7 @@ def check_history(jrs: Jrs) -> None:
         ("submitted", None, None),
         ("attempt", None, "recover"),
         ("stage", 1, None),
-        ("died", None, "recover"),
+        ("died", None, None),
         ("attempt", None, "recover"),
         ("ended", 2, None),
         ("clean", None, "clean up"),

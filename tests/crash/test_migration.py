@@ -103,7 +103,7 @@ def contents(url: str, cluster: str, *, create: bool = True) -> dict[str, bytes]
             for record in backend.scan("")
             if moves(record.key)
             and record.key != keys.EPOCH
-            and not record.key.startswith(keys.HISTORY)
+            and not record.key.startswith(keys.TOLD)
         }
 
 

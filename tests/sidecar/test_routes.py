@@ -28,6 +28,7 @@ from jrs.sidecar.app import ROUTES
 from jrs.sidecar.problems import problem_of
 from jrs.sidecar.table import BadRequest
 from tests.sidecar.conftest import READ, Served
+from tests.support import until
 
 JOB: dict[str, Any] = {"id": "nightly", "entry": "etl.jobs:nightly", "arguments": {"day": 1}}
 
@@ -131,6 +132,9 @@ def test_the_history_from_an_entry_on(served: Served) -> None:
         target=lambda: found.append(served.get(f"{path}?after={first['id']}&wait=60"))
     )
     poll.start()
+    until(
+        lambda: "jrs_api_readers 1.0" in served.get("/metrics", token=READ).text, "the poll waits"
+    )
     served.post("/v1/jobs/nightly/suspend", {"reason": "night"})
     poll.join()
 
@@ -290,6 +294,7 @@ def test_metrics(served: Served) -> None:
     assert status["FINISHED"] == 1
     assert sum(status.values()) == 1
     assert served.get("/metrics?job=none").status == 404
+    assert served.get("/metrics?job=none&prefix=n").status == 422
 
 
 def test_the_newest_of_the_jobs_that_begin_alike(served: Served) -> None:

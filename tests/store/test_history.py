@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, OutcomeUnknown
+from jrs.contract.masks import hide
 from jrs.contract.operations import Create, Delete, Fence, Op
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryEvent, HistoryFold, HistoryKind
 from jrs.records.model import JobResult, JobSpec, JobStatus, StopMode
 from jrs.store import history
-from jrs.store.historian import Historian
+from jrs.store.historian import Historian, Why
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
@@ -154,13 +154,13 @@ def test_folding_keeps_the_order_and_bounds_the_records(backend: Backend, fence:
     for number in range(3):
         for each in range(most // 2):
             tell(mine, f"{number * (most // 2) + each}")
-        left = history.fold(backend, "job", fence, leave=4)
-        assert [event.text for _, event in left] == texts(backend)[-4:]
+        history.fold(backend, "job", fence, leave=4)
+        assert {one.text for one in events(backend).values()} == {*texts(backend)[-4:]}
     tell(mine, "last")
 
     told = most // 2 * 3
     assert texts(backend) == [str(n) for n in range(told - 4 - most, told)] + ["last"]
-    assert len(list(backend.scan(keys.history("job")))) == 1 + 4 + 1
+    assert len(events(backend)) == 4 + 1
     stored = backend.get(keys.history_fold("job"))
     assert stored is not None
     assert decode(HistoryFold, stored.value, stored.key).dropped == told - 4 - most
@@ -255,8 +255,8 @@ def test_an_event_that_is_there_twice_is_named(backend: Backend) -> None:
 def test_facts_that_are_too_large_are_left_out(backend: Backend) -> None:
     mine = Historian(backend, "m1", 1)
     for size in (100, 5000):
-        facts: dict[str, Any] = {"outcome": "x" * size}
-        with mine.recorded("job", OTHER, "", action="skip", facts=facts) as event:
+        why = Why("skip", 1, {"outcome": "x" * size})
+        with mine.recorded("job", OTHER, "", why=why) as event:
             backend.commit(*event)
 
     assert [one.facts is None for one in history.read(backend, "job")] == [False, True]
@@ -289,7 +289,53 @@ def test_a_history_ends_with_the_result(
     else:
         assert store.expire(0.0) == ["job"]
 
-    assert list(backend.scan(keys.HISTORY)) == []
+    assert list(history.job_ids(backend)) == []
+
+
+def test_what_is_more_than_one_commit_takes_goes_with_the_result(
+    backend: Backend, fence: Fence
+) -> None:
+    store = JobResultStore(backend)
+    store.create_dirty(JobResult("job", JobStatus.FINISHED, finished_at=1.0), fence)
+    store.mark_clean("job", fence)
+    for number in range(history.MANY * 2 + 3):
+        tell(Historian(backend, "me"), str(number))
+    store.delete("job")
+
+    assert list(history.job_ids(backend)) == []
+
+
+def test_an_event_between_the_reading_and_the_commit_of_the_last_one(
+    backend: Backend, fence: Fence
+) -> None:
+    """The last one, which is committed with the fold, is behind it; also once it is folded."""
+    mine = Historian(backend, "m1", fence.epoch)
+    tell(mine, "one")
+    ops = mine.folding("job", fence, HistoryKind.CLEAN, "clean")
+    tell(Historian(backend, "me"), "between")
+    backend.commit(*ops, fence=fence)
+    tell(Historian(backend, "me"), "later")
+
+    for _ in range(2):
+        assert texts(backend) == ["one", "between", "clean", "later"]
+        assert problems(backend) == []
+        history.fold(backend, "job", fence)
+    assert events(backend) == {}
+
+
+def test_what_is_masked_elsewhere_is_no_change(backend: Backend, fence: Fence) -> None:
+    """A process that hides a value, and folds the events of one that does not, changes none."""
+    tell(Historian(backend, "etl@host"), "by etl")
+    before = history.read(backend, "job")
+    release = hide(["etl@host"])
+    try:
+        history.fold(backend, "job", fence)
+    finally:
+        release()
+    tell(Historian(backend, "etl@host"), "again")
+
+    assert history.read(backend, "job")[0] == before[0]
+    assert problems(backend) == []
 
 
 def test_what_users_ask_for_is_recorded(backend: Backend, fence: Fence) -> None:
@@ -319,4 +365,4 @@ def test_one_who_embeds_only_the_store_pays_nothing(backend: Backend, fence: Fen
     store.create_dirty(JobResult("job", JobStatus.FINISHED), fence)
     store.mark_clean("job", fence)
 
-    assert [key for key in contents(backend) if key.startswith(keys.HISTORY)] == []
+    assert [key for key in contents(backend) if key.startswith(keys.TOLD)] == []

@@ -90,7 +90,7 @@ def moved(backend: Backend) -> dict[str, bytes]:
         for record in backend.scan("")
         if moves(record.key)
         and record.key not in REWRITTEN
-        and not record.key.startswith(keys.HISTORY)
+        and not record.key.startswith(keys.TOLD)
     }
 
 
@@ -123,7 +123,7 @@ def test_every_record_arrives(places: Places, way: tuple[str, str]) -> None:
 
     there = places.open(target)
     assert moved(there) == before
-    assert contents.by_kind["history"] == 3
+    assert contents.by_kind["folds"] == 3
     assert contents.records == len(before) + 1 + 3
     assert contents.by_kind["results"] == 3
     assert JobResultStore(there).wait("ended-1", 10).payload == {"n": 1}

@@ -26,8 +26,8 @@ _REQUEST = struct.Struct("!ii")
 _LENGTH = struct.Struct("!i")
 _NOBODY = b"\0" * 16
 _AUTH_XID = -4
-_PAUSE = 0.1
-"""Seconds before all endpoints are asked again."""
+_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+"""Seconds before all endpoints are asked again: at first, and at most."""
 _ENDED = (
     "ends connections: check that it is a ZooKeeper, that it has a quorum, and that this host does "
     "not have too many connections (maxClientCnxns)"
@@ -37,13 +37,14 @@ _ENDED = (
 def shortest_session(access: Access, deadline: Deadline) -> float:
     """Return the shortest timeout, in seconds, that the server grants a session.
 
-    Asks again until the deadline while a reason may pass: an ensemble that elects its leader ends
-    every connection.
+    Asks again until the deadline where a server ends the connection, as every server does while its
+    ensemble elects a leader.
 
     Raises:
         Unavailable: no endpoint can be reached; the message gives the reason for each.
         WrongAddress: the address or the certificates are wrong; waiting does not help.
     """
+    pause = _PAUSE
     while True:
         found = _ask_each(access, deadline)
         if isinstance(found, float):
@@ -51,9 +52,11 @@ def shortest_session(access: Access, deadline: Deadline) -> float:
         why = f"{access.where}: {'; '.join(dict.fromkeys(fault.what for fault in found))}"
         if all(fault.wrong for fault in found):
             raise WrongAddress(why)
-        if all(fault.lasting for fault in found) or deadline.remaining() <= _PAUSE:
+        elects = any(fault.what.endswith(_ENDED) for fault in found)
+        if not elects or deadline.remaining() <= pause:
             raise Unavailable(why)
-        time.sleep(_PAUSE)
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _ask_each(access: Access, deadline: Deadline) -> float | list[Fault]:
@@ -72,9 +75,7 @@ def _ask_each(access: Access, deadline: Deadline) -> float | list[Fault]:
             patience = Deadline.after(min(1.0, deadline.remaining() / left * 0.9))
             fault = look((host, port), access.address.tls, patience)
             foreign = isinstance(error, _OtherProtocol)
-            faults.append(
-                fault or Fault(f"{host}:{port} {_said(error)}", lasting=foreign, wrong=foreign)
-            )
+            faults.append(fault or Fault(f"{host}:{port} {_said(error)}", wrong=foreign))
     return faults
 
 

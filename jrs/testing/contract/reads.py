@@ -48,6 +48,18 @@ class ReadContract:
 
         assert present(backend, "k") == present(other, "k")
 
+    def test_versions_are_in_the_order_of_the_commits(
+        self, backend: Backend, other: Backend
+    ) -> None:
+        """Also those of different keys, by different handles."""
+        for number in range(8):
+            (backend, other)[number % 2].commit(Create(f"v{number * 5 % 8}/k", b""))
+        other.commit(Update("v0/k", b"", present(other, "v0/k").version))
+
+        found = [present(backend, f"v{number * 5 % 8}/k").version for number in range(8)]
+        assert found[1:] == sorted({*found[1:]})
+        assert found[0] > max(found[1:])
+
     def test_clusters_are_apart(self, handles: Opener, backend: Backend, cluster: str) -> None:
         """Clusters in one store do not see each other's records."""
         neighbour = handles(f"{cluster}-2")

@@ -18,6 +18,7 @@ from jrs.records.policies import RestartPolicy
 from jrs.recovery.inspect.fsck import fsck
 from jrs.recovery.inspect.history import decision_of_then, history, wrong_decisions
 from jrs.recovery.rules.decision import (
+    RULES,
     Attempt,
     Facts,
     Result,
@@ -57,7 +58,7 @@ def test_a_job_over_two_leaders(backend: Backend, other: Backend, tmp_path: Path
     assert told(other) == [
         ("submitted", "submitted", 0, ""),
         ("attempt", "attempt 1 was started", first, "recover"),
-        ("died", "attempt 1 died: out of memory", first, "recover"),
+        ("died", "attempt 1 died: out of memory", first, ""),
         ("attempt", "attempt 2 was started", first, "recover"),
         ("attempt", "attempt 3 was started", second, "recover"),
         ("clean", "clean", second, "clean up"),
@@ -79,7 +80,7 @@ def test_a_job_that_fails_and_one_that_is_canceled(backend: Backend, tmp_path: P
     assert [(kind, action) for kind, _, _, action in told(backend)] == [
         ("submitted", ""),
         ("attempt", "recover"),
-        ("died", "recover"),
+        ("died", ""),
         ("ended", "fail"),
         ("snapshot", ""),
         ("clean", "clean up"),
@@ -138,8 +139,9 @@ def test_the_history_of_a_clean_job_is_one_record_and_costs_no_commit(
         leader.runner.of("job").finish()
         leader.until_clean("job")
 
-    assert [one.key for one in memory.scan(keys.HISTORY)] == [keys.history_fold("job")]
-    alone = [ops for ops in memory.commits if all(op.key.startswith(keys.HISTORY) for op in ops)]
+    assert [one.key for one in memory.scan(keys.FOLDS)] == [keys.history_fold("job")]
+    assert list(memory.scan(keys.HISTORY)) == []
+    alone = [ops for ops in memory.commits if all(op.key.startswith(keys.TOLD) for op in ops)]
     assert alone == []
 
 
@@ -173,7 +175,7 @@ def test_a_decision_that_does_not_follow_from_its_facts_is_named(
     backend: Backend, tmp_path: Path
 ) -> None:
     event = HistoryEvent(
-        "job", "0123456789ab.000000", "attempt", 1.0, epoch=1, action="recover",
+        "job", "0123456789ab.000000", "attempt", 1.0, epoch=1, action="recover", rules=RULES,
         facts=Facts(spec=Spec.READABLE, cancel=True).to_plain(),
     )  # fmt: skip
     backend.commit(Create(keys.history_event("job", event.id), encode(event)))
@@ -199,11 +201,39 @@ def test_every_decision_recomputes() -> None:
         assert decide(Facts.from_plain(wanted.to_plain())) == decide(wanted)
 
 
+def test_other_rules_are_not_judged(backend: Backend) -> None:
+    """What another version decided by rules of its own is no damage."""
+    event = HistoryEvent(
+        "job", "0123456789ab.000000", "attempt", 1.0, action="recover", rules=RULES + 1,
+        facts=Facts(spec=Spec.READABLE, cancel=True).to_plain(),
+    )  # fmt: skip
+    backend.commit(Create(keys.history_event("job", event.id), encode(event)))
+
+    assert list(wrong_decisions(backend, "job")) == []
+
+
+def test_a_long_reason_is_recorded_in_short() -> None:
+    """So that the facts of a decision are never too large to be kept."""
+    facts = Facts(spec=Spec.READABLE, outcome="x" * 5000, obstacles="y" * 5000)
+    assert len(str(facts.to_plain())) < 500
+    assert decide(Facts.from_plain(facts.to_plain())).action is decide(facts).action
+
+
+def test_a_decision_without_facts_has_no_reason(backend: Backend) -> None:
+    catalog = JobCatalog(backend)
+    catalog.submit(spec("job"))
+    event = HistoryEvent("job", "0123456789ab.000000", "clean", 1.0, action="clean up")
+    backend.commit(Create(keys.history_event("job", event.id), encode(event)))
+
+    assert str(decision_of_then(backend, catalog.view("job"), None, None)) == "[clean up]"
+
+
 def test_facts_of_a_newer_version_are_not_judged(backend: Backend) -> None:
     for number, facts in enumerate(({"moon": "full"}, {"spec": "haunted"})):
         event = HistoryEvent(
-            "job", f"0123456789a{number}.000000", "attempt", 1.0, action="recover", facts=facts
-        )
+            "job", f"0123456789a{number}.000000", "attempt", 1.0, action="recover", rules=RULES,
+            facts=facts,
+        )  # fmt: skip
         backend.commit(Create(keys.history_event("job", event.id), encode(event)))
 
     assert list(wrong_decisions(backend, "job")) == []
