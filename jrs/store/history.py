@@ -61,6 +61,20 @@ class _State:
     live: tuple[Record, ...]
     """The records of the other events."""
 
+    @classmethod
+    def of(cls, stored: Record | None, live: Sequence[Record]) -> _State:
+        fold = None
+        if stored is not None:
+            with suppress(CorruptRecord):  # fsck names it.
+                fold = decode(HistoryFold, stored.value, stored.key)
+        return cls(stored, fold, tuple(live))
+
+    @property
+    def events(self) -> tuple[HistoryEvent, ...]:
+        """All events, in order."""
+        older = self.fold.events if self.fold is not None else ()
+        return (*older, *(entry.event for entry in self.entries))
+
     @property
     def entries(self) -> list[_Entry]:
         """The events behind those of the fold, in order; what cannot be read is passed over."""
@@ -79,16 +93,13 @@ class _State:
 
 
 def read(backend: Backend, job_id: str) -> tuple[HistoryEvent, ...]:
-    """Return the events of a job in the order of their commits, without those that cannot be read.
-
-    Each is as of one moment: what is committed later comes behind all of them.
+    """Return the events of a job in the order of their commits, without those that cannot be read:
+    what is committed later comes behind all of them.
 
     Raises:
         Unavailable: the backend did not answer.
     """
-    state = _state(backend, job_id)
-    older = state.fold.events if state.fold is not None else ()
-    return (*older, *(entry.event for entry in state.entries))
+    return _state(backend, job_id).events
 
 
 def fold(backend: Backend, job_id: str, fence: Fence, *, leave: int = 0) -> None:
@@ -125,15 +136,6 @@ def fold_all(backend: Backend, fence: Fence) -> None:
     for job_id, _ in groupby(keys.job_of(record.key) for record in backend.scan(keys.HISTORY)):
         with suppress(CorruptRecord):
             fold(backend, job_id, fence)
-
-
-def job_ids(backend: Backend) -> Iterator[str]:
-    """Yield the id of each job that has a history, in order."""
-    found = (
-        (keys.job_of(record.key) for record in backend.scan(prefix))
-        for prefix in (keys.HISTORY, keys.FOLDS)
-    )
-    return (job_id for job_id, _ in groupby(heapq.merge(*found)))
 
 
 # -- removing ------------------------------------------------------------------------------
@@ -177,6 +179,42 @@ def removal(backend: Backend, job_id: str) -> tuple[Op, ...]:
 # -- checking ------------------------------------------------------------------------------
 
 
+def job_ids(backend: Backend) -> Iterator[str]:
+    """Yield the id of each job that has a history, in order."""
+    found = (map(_job_of, backend.scan(prefix)) for prefix in keys.TOLD)
+    return (job_id for job_id, _ in groupby(heapq.merge(*found)))
+
+
+@attrs.frozen
+class JobHistory:
+    """The history of one job, as a scan of all histories finds it."""
+
+    job_id: str
+    events: tuple[HistoryEvent, ...]
+    suspect: bool
+    """Whether something may be wrong with it: `problems` tells."""
+
+
+def histories(backend: Backend) -> Iterator[JobHistory]:
+    """Yield the histories of all jobs in the order of their ids, by two scans.
+
+    Raises:
+        Unavailable: the backend did not answer.
+    """
+    scans = (backend.scan(prefix) for prefix in keys.TOLD)
+    records = heapq.merge(*scans, key=_job_of)
+    for job_id, of_job in groupby(records, key=_job_of):
+        fold, live = None, []
+        for record in of_job:
+            if record.key == keys.history_fold(job_id):
+                fold = record
+            else:
+                live.append(record)
+        state = _State.of(fold, live)
+        suspect = any(True for _ in _problems(job_id, state))
+        yield JobHistory(job_id, state.events, suspect)
+
+
 def problems(backend: Backend, job_id: str) -> Iterator[str]:
     """Yield what is wrong with the history of a job, one line each: what cannot be read, and what
     is missing, changed or doubled.
@@ -184,13 +222,17 @@ def problems(backend: Backend, job_id: str) -> Iterator[str]:
     Raises:
         Unavailable: the backend did not answer.
     """
-    state = _state(backend, job_id)
+    return _problems(job_id, _state(backend, job_id))
+
+
+def _problems(job_id: str, state: _State) -> Iterator[str]:
     found: list[tuple[str, HistoryEvent]] = []
-    if state.stored is not None:
+    if state.stored is not None and state.fold is not None:
+        closing = [] if state.fold.closing is None else [state.fold.closing]
+        found += [(state.stored.key, event) for event in (*state.fold.events, *closing)]
+    elif state.stored is not None:
         try:
-            fold = decode(HistoryFold, state.stored.value, state.stored.key)
-            events = (*fold.events, *([fold.closing] if fold.closing is not None else ()))
-            found += [(state.stored.key, event) for event in events]
+            decode(HistoryFold, state.stored.value, state.stored.key)
         except CorruptRecord as error:
             yield str(error)
     for record in state.live:
@@ -237,11 +279,11 @@ def _state(backend: Backend, job_id: str) -> _State:
         if again == stored:
             break
         stored, live = again, _live(backend, job_id)
-    fold = None
-    if stored is not None:
-        with suppress(CorruptRecord):  # fsck names it.
-            fold = decode(HistoryFold, stored.value, key)
-    return _State(stored, fold, tuple(live))
+    return _State.of(stored, live)
+
+
+def _job_of(record: Record) -> str:
+    return keys.job_of(record.key)
 
 
 def _get(backend: Backend, key: str) -> Record | None:

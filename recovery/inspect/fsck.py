@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from collections.abc import Callable, Iterator
 
 import attrs
 
@@ -134,9 +135,10 @@ def _index(backend: Backend) -> Iterator[str]:
 
 def _history(backend: Backend) -> Iterator[str]:
     """Yield what is wrong with the histories of jobs."""
-    for job_id in recorded_history.job_ids(backend):
-        yield from recorded_history.problems(backend, job_id)
-        yield from wrong_decisions(backend, job_id)
+    for found in recorded_history.histories(backend):
+        if found.suspect:
+            yield from recorded_history.problems(backend, found.job_id)
+        yield from wrong_decisions(found.job_id, found.events)
 
 
 def _held(backend: Backend) -> Iterator[str]:
@@ -191,6 +193,18 @@ def _lost_jobs(backend: Backend) -> Iterator[str]:
             yield f"{record.key}: its application {name!r} {ends}"
 
 
+def _told_of_nobody(backend: Backend, known: Callable[[str], bool]) -> Iterator[str]:
+    """Yield the histories of jobs that nothing else is known of."""
+    catalog = JobCatalog(backend)
+    ids = heapq.merge(catalog.ids(), catalog.expired_ids())
+    newest = next(ids, None)
+    for job_id in recorded_history.job_ids(backend):
+        while newest is not None and newest < job_id:
+            newest = next(ids, None)
+        if newest != job_id and not known(job_id):
+            yield f"{keys.history(job_id)}: the history of an unknown job"
+
+
 def left_over(backend: Backend, folders: JobStorage | None) -> Iterator[str]:
     """Yield what is left over without an owner, one line each.
 
@@ -204,9 +218,7 @@ def left_over(backend: Backend, folders: JobStorage | None) -> Iterator[str]:
             for prefix in (*keys.UNFINISHED, keys.RESULTS, keys.TOMBSTONES)
         )
 
-    for job_id in recorded_history.job_ids(backend):
-        if not known(job_id):
-            yield f"{keys.history(job_id)}: the history of an unknown job"
+    yield from _told_of_nobody(backend, known)
     for record in backend.scan(keys.DIRTY):
         if backend.get(keys.RESULTS + keys.job_of(record.key)) is None:
             yield f"{record.key}: a dirty marker without its result; its job is held"

@@ -138,13 +138,9 @@ def _reason(facts: Mapping[str, Json] | None) -> str:
         return ""
 
 
-def wrong_decisions(backend: Backend, job_id: str) -> Iterator[str]:
-    """Yield the recorded decisions of a job that do not follow from their recorded facts.
-
-    Raises:
-        Unavailable: the backend could not be asked.
-    """
-    for event in recorded_history.read(backend, job_id):
+def wrong_decisions(job_id: str, events: Iterable[HistoryEvent]) -> Iterator[str]:
+    """Yield the recorded decisions of a job that do not follow from their recorded facts."""
+    for event in events:
         if not event.action or event.facts is None or event.rules != RULES:
             continue
         try:

@@ -67,7 +67,7 @@ def test_readers_over_killed_leaders(server: Server, tmp_path: Path, cluster: st
         epochs = [event.epoch for event in events]
         assert epochs == sorted(epochs)
         assert list(history.problems(masters.backend, stamps.job_id)) == []
-        assert list(wrong_decisions(masters.backend, stamps.job_id)) == []
+        assert list(wrong_decisions(stamps.job_id, events)) == []
 
 
 def follow(url: str, cluster: str, job_id: str) -> list[str]:

@@ -289,7 +289,7 @@ def test_a_history_ends_with_the_result(
     else:
         assert store.expire(0.0) == ["job"]
 
-    assert list(history.job_ids(backend)) == []
+    assert list(history.histories(backend)) == []
 
 
 def test_what_is_more_than_one_commit_takes_goes_with_the_result(
@@ -302,7 +302,7 @@ def test_what_is_more_than_one_commit_takes_goes_with_the_result(
         tell(Historian(backend, "me"), str(number))
     store.delete("job")
 
-    assert list(history.job_ids(backend)) == []
+    assert list(history.histories(backend)) == []
 
 
 def test_an_event_between_the_reading_and_the_commit_of_the_last_one(

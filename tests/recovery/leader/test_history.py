@@ -41,7 +41,7 @@ def told(backend: Backend, job_id: str = "job") -> list[tuple[str, str, int, str
 def check(backend: Backend, job_id: str = "job") -> None:
     """Check that the history is whole, and that each decision follows from its facts."""
     assert list(recorded.problems(backend, job_id)) == []
-    assert list(wrong_decisions(backend, job_id)) == []
+    assert list(wrong_decisions(job_id, recorded.read(backend, job_id))) == []
 
 
 def test_a_job_over_two_leaders(backend: Backend, other: Backend, tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_other_rules_are_not_judged(backend: Backend) -> None:
     )  # fmt: skip
     backend.commit(Create(keys.history_event("job", event.id), encode(event)))
 
-    assert list(wrong_decisions(backend, "job")) == []
+    assert list(wrong_decisions("job", recorded.read(backend, "job"))) == []
 
 
 def test_a_long_reason_is_recorded_in_short() -> None:
@@ -236,7 +236,7 @@ def test_facts_of_a_newer_version_are_not_judged(backend: Backend) -> None:
         )  # fmt: skip
         backend.commit(Create(keys.history_event("job", event.id), encode(event)))
 
-    assert list(wrong_decisions(backend, "job")) == []
+    assert list(wrong_decisions("job", recorded.read(backend, "job"))) == []
 
 
 def test_explaining_the_past(backend: Backend, other: Backend, tmp_path: Path) -> None:
