@@ -95,7 +95,7 @@ class StopWatcher:
             # The last state that can be resumed: the end of a stream cannot.
             context = self._context
             take_scheduled_snapshot(
-                SnapshotCatalog(context.backend, context.storage),
+                SnapshotCatalog(context.backend, context.storage, historian=context.historian),
                 stop.job_id,
                 context.spec.snapshots,
                 context.fence,

@@ -48,7 +48,11 @@ class RecoveryPoints:
                 self._backend, self._storage, self._storage.objects, self._fence, context.runtime
             )
         self._catalog = SnapshotCatalog(
-            context.backend, context.storage, now=context.runtime.now, spec_key=context.trust.key
+            context.backend,
+            context.storage,
+            now=context.runtime.now,
+            spec_key=context.trust.key,
+            historian=context.historian,
         )
 
     def refuse_foreign_files(self, job_id: str) -> None:

@@ -62,6 +62,7 @@ class SnapshotCatalog(SnapshotIndex):
         sleep: waits between two checks of a job that changes.
         spec_key: signs the spec of a job that is restored under another id, if it was signed
             before; see `jrs.records.signing`.
+        historian: as in `SnapshotIndex`.
     """
 
     export_state: Callable[..., None] | None = None

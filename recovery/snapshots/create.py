@@ -35,7 +35,6 @@ from jrs.records.snapshots import (
     check_snapshot_name,
 )
 from jrs.store import heads, restores
-from jrs.store.historian import Historian
 from jrs.store.history_texts import snapshot_taken
 from jrs.store.transitions import RestoreEvent
 
@@ -123,7 +122,7 @@ def create(
                 storage.sync_names(folder)
             record = _record(found, digest, taken.new_bytes, request)
             key = keys.snapshot(job_id, number)
-            historian = Historian.of(backend, fence, catalog.now)
+            historian = catalog.historian(fence)
             said = snapshot_taken(number, name)
             with (
                 _restored_meanwhile(taken.same_generation),

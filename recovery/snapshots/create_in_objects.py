@@ -30,7 +30,6 @@ from jrs.records.snapshots import (
     as_text,
 )
 from jrs.store import heads, references, restores
-from jrs.store.historian import Historian
 from jrs.store.history_texts import snapshot_taken
 from jrs.store.transitions import RestoreEvent
 
@@ -77,7 +76,7 @@ def create(
         record = _listed(objects, described, taken_by, at_end)
         create_record = Create(keys.snapshot(job_id, number), encode(record))
         running = [] if at_end else [Absent(keys.RESULTS + job_id)]
-        historian = Historian.of(backend, fence, catalog.now)
+        historian = catalog.historian(fence)
         try:
             said = snapshot_taken(number, name)
             with historian.recorded(job_id, HistoryKind.SNAPSHOT, said) as event:

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import NoSuchSnapshot
+from jrs.contract.operations import Fence
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.checks import check_job_id
 from jrs.records.codec import decode
 from jrs.records.signing import SpecKey
 from jrs.records.snapshots import Manifest, SnapshotRecord
+from jrs.store.historian import Historian
 
 from ..files import transfer
 from ..files.job_folders import JobStorage
@@ -33,6 +35,8 @@ class SnapshotIndex:
         sleep: waits between two checks of a job that changes.
         spec_key: signs the spec of a job that is restored under another id, if it was signed
             before; see `jrs.records.signing`.
+        historian: of the leader or the attempt that uses it; None: by the fence of each call, that
+            of a leader or of the user of this process.
     """
 
     def __init__(
@@ -43,12 +47,18 @@ class SnapshotIndex:
         now: Clock = time.time,
         sleep: Callable[[float], None] = time.sleep,
         spec_key: SpecKey | None = None,
+        historian: Historian | None = None,
     ) -> None:
         self.backend = backend
         self.storage = storage
         self.now = now
         self.sleep = sleep
         self.spec_key = spec_key
+        self._historian = historian
+
+    def historian(self, fence: Fence | None) -> Historian:
+        """Return what records what is done with that fence."""
+        return self._historian or Historian.of(self.backend, fence, self.now)
 
     def list(self, job_id: str) -> list[SnapshotRecord]:
         """Return the job's snapshots, oldest first.

@@ -42,7 +42,6 @@ from jrs.records.lineage import Descendant, Lineage
 from jrs.records.model import EpochRecord, JobSpec
 from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord, as_stored, as_text
 from jrs.store import attempt_fence, cluster_format, restores
-from jrs.store.historian import Historian
 from jrs.store.history_texts import restore_begun, restored_from
 from jrs.store.result_store import JobResultStore
 
@@ -138,7 +137,7 @@ def reserve(
     try:
         shut_out = attempt_fence.shut_out_ops(backend, job_id)
         also = [*with_spec, *_descendant_ops(catalog, request.lineage, job_id), *guards]
-        historian = Historian.of(backend, request.fence, catalog.now)
+        historian = catalog.historian(request.fence)
         said = restore_begun(begun.source, begun.from_job)
         with historian.recorded(job_id, HistoryKind.RESTORE, said) as event:
             ops = (*also, *shut_out, *event)
@@ -298,7 +297,7 @@ def commit(
     while len(ops) > room:
         some, ops = ops[:room], ops[room:]
         backend.commit(*some, Check(reserved.key, reserved.version), fence=request.fence)
-    historian = Historian.of(backend, request.fence, catalog.now)
+    historian = catalog.historian(request.fence)
     said = restored_from(found.number, found.job_id if job_id != found.job_id else "")
     try:
         with historian.recorded(job_id, HistoryKind.RESTORE, said) as event:
