@@ -7,7 +7,13 @@ from itertools import islice
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
-from jrs.contract.errors import Conflict, NoSuchResult, OutcomeUnknown, ResultIsDirty
+from jrs.contract.errors import (
+    Conflict,
+    NoSuchResult,
+    OutcomeUnknown,
+    ResultIsDirty,
+    Unavailable,
+)
 from jrs.contract.operations import Absent, Create, Delete, Op, Record
 from jrs.records import keys
 from jrs.records.codec import encode
@@ -100,7 +106,8 @@ def _bury(
     for result, commit in zip(results, sent, strict=True):
         try:
             commit.result()
-        except (Conflict, OutcomeUnknown):
+        except (Conflict, OutcomeUnknown, Unavailable):
+            # ZooKeeper refuses one of many that are under way if another one deletes next to it.
             try:
                 delete(result.job_id)
             except (NoSuchResult, ResultIsDirty):

@@ -74,15 +74,12 @@ class _Chains:
 
 
 _chains: weakref.WeakKeyDictionary[Backend, _Chains] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
 
 
 def _chains_of(backend: Backend) -> _Chains:
-    with _lock:
-        found = _chains.get(backend)
-        if found is None:
-            found = _chains[backend] = _Chains()
-        return found
+    # Without a lock, which a fork could leave locked: of two threads that come first, one begins
+    # chains that nobody continues.
+    return _chains.get(backend) or _chains.setdefault(backend, _Chains())
 
 
 _caller: ContextVar[str] = ContextVar("jrs_caller", default="")

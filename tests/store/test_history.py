@@ -292,6 +292,19 @@ def test_a_history_ends_with_the_result(
     assert list(history.histories(backend)) == []
 
 
+def test_many_results_are_expired_with_their_histories(backend: Backend, fence: Fence) -> None:
+    """Their commits are under way together."""
+    store, mine = JobResultStore(backend), Historian(backend, "m1", fence.epoch)
+    names = [f"job-{number:02}" for number in range(60)]
+    for name in names:
+        store.create_dirty(JobResult(name, JobStatus.FINISHED, finished_at=1.0), fence)
+        also = mine.folding(name, fence, HistoryKind.CLEAN, "clean")
+        store.mark_clean(name, fence, also=also)
+
+    assert store.expire(0.0) == names
+    assert list(backend.scan(keys.RESULTS)) == list(history.histories(backend)) == []
+
+
 def test_what_is_more_than_one_commit_takes_goes_with_the_result(
     backend: Backend, fence: Fence
 ) -> None:
