@@ -294,15 +294,22 @@ def test_a_history_ends_with_the_result(
 
 def test_many_results_are_expired_with_their_histories(backend: Backend, fence: Fence) -> None:
     """Their commits are under way together."""
-    store, mine = JobResultStore(backend), Historian(backend, "m1", fence.epoch)
-    names = [f"job-{number:02}" for number in range(60)]
+    store = JobResultStore(backend)
+    names = [f"job-{number:03}" for number in range(400)]
+    results = [JobResult(name, JobStatus.FINISHED, finished_at=1.0) for name in names]
+    sent = [store.create_dirty_async(result, fence) for result in results]
+    sent += [
+        backend.commit_async(Create(keys.history_fold(name), encode(HistoryFold(name))))
+        for name in names
+    ]
+    for commit in sent:
+        commit.result()
     for name in names:
-        store.create_dirty(JobResult(name, JobStatus.FINISHED, finished_at=1.0), fence)
-        also = mine.folding(name, fence, HistoryKind.CLEAN, "clean")
-        store.mark_clean(name, fence, also=also)
+        store.mark_clean(name, fence)
 
     assert store.expire(0.0) == names
-    assert list(backend.scan(keys.RESULTS)) == list(history.histories(backend)) == []
+    assert list(backend.scan(keys.RESULTS)) == []
+    assert list(history.histories(backend)) == []
 
 
 def test_what_is_more_than_one_commit_takes_goes_with_the_result(
