@@ -480,7 +480,7 @@ def test_a_copy_that_died_is_no_earlier_life(lead: Lead) -> None:
     assert lead.storage.objects is not None
     context: Any = SimpleNamespace(
         backend=lead.backend, storage=lead.storage, fence=lead.leadership.fence, emit=print,
-        runtime=RUNTIME, trust=Trust(),
+        runtime=RUNTIME, trust=Trust(), historian=None,
     )  # fmt: skip
     points = RecoveryPoints(context)
     lead.storage.objects.put("job/data/r.ffff/sums/rows/0-part", b"half a copy")
