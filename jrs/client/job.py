@@ -152,7 +152,7 @@ class JobHandle(JobChanges):
     def history(self, after: str = "") -> tuple[HistoryEntry, ...]:
         """Return what happened to the job, in the order in which it was committed.
 
-        Every change of a job records an event in its own commit: who did it, when, and what a
+        What changes a job records an event in the same commit: who did it, when, and what a
         leader had decided, with the facts. The history is kept until the result is expired; of a
         job with very many events the newest are. Before the first event come entries that other
         records tell, for jobs of older versions of jrs. The times are of several hosts' clocks.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from jrs.contract.backend import Backend
@@ -65,14 +66,15 @@ def expire(
         return
     old = result_order.places(backend, None, None, None, horizon, after)
     needed = applications.need(backend)
-    live = history.live_events(backend)
+    live = functools.cache(functools.partial(history.live_deletes, backend))
     while page := [entry.job_id for entry in islice(old, _PAGE)]:
         clean = [
             one.job_id
             for one in result_order.entries_of(backend, page)
             if one.state is ResultState.CLEAN and one.result and not needed(one.result)
         ]
-        yield from _bury(backend, clean, now(), delete, live)
+        if clean:
+            yield from _bury(backend, clean, now(), delete, live())
 
 
 def _last_kept(backend: Backend, keep: int) -> Entry | None:
@@ -92,7 +94,7 @@ def _bury(
     job_ids: list[str],
     now: float,
     delete: Callable[[str], None],
-    live: Mapping[str, list[Record]],
+    live: Mapping[str, Sequence[Delete]],
 ) -> Iterator[str]:
     read = backend.get_many([keys.RESULTS + job_id for job_id in job_ids])
     records = [record for record in read if isinstance(record, Record)]

@@ -39,15 +39,8 @@ _ONE_PAGE = 64
 """Records that every backend reads as they are at one moment."""
 
 
-@attrs.frozen
-class _Entry:
-    """An event that is behind those of the fold, and where it is in the order of commits."""
-
-    version: int
-    key: str
-    event: HistoryEvent
-    record: Record | None
-    """None for the event that was committed with the fold."""
+Event = tuple[Record, HistoryEvent]
+"""An event, and the record that it is stored in."""
 
 
 @attrs.frozen
@@ -55,41 +48,52 @@ class _State:
     """The history of a job as it was at one moment."""
 
     stored: Record | None
-    """The record of the fold."""
+    """The record of the fold; None if there is none, or if the backend cannot read it."""
     fold: HistoryFold | None
     """None if there is none, or if it cannot be read."""
-    live: tuple[Record, ...]
-    """The records of the other events."""
+    live: tuple[Event, ...]
+    """The other events, as far as they can be read."""
+    fold_problem: CorruptRecord | None
+    """Why the fold cannot be read."""
+    problems: tuple[CorruptRecord, ...]
+    """Why other events cannot be read."""
 
     @classmethod
-    def of(cls, stored: Record | None, live: Sequence[Record]) -> _State:
-        fold = None
-        if stored is not None:
-            with suppress(CorruptRecord):  # fsck names it.
-                fold = decode(HistoryFold, stored.value, stored.key)
-        return cls(stored, fold, tuple(live))
+    def of(cls, stored: Record | CorruptRecord | None, live: Sequence[Record]) -> _State:
+        own, fold, fold_problem = None, None, None
+        if isinstance(stored, CorruptRecord):
+            fold_problem = stored
+        elif stored is not None:
+            own = stored
+            try:
+                fold = decode(HistoryFold, own.value, own.key)
+            except CorruptRecord as error:
+                fold_problem = error
+        events, problems = [], []
+        for record in live:
+            try:
+                events.append((record, decode(HistoryEvent, record.value, record.key)))
+            except CorruptRecord as error:
+                problems.append(error)
+        return cls(own, fold, tuple(events), fold_problem, tuple(problems))
 
     @property
     def events(self) -> tuple[HistoryEvent, ...]:
         """All events, in order."""
         older = self.fold.events if self.fold is not None else ()
-        return (*older, *(entry.event for entry in self.entries))
+        return (*older, *(event for _, event in self.newer))
 
     @property
-    def entries(self) -> list[_Entry]:
-        """The events behind those of the fold, in order; what cannot be read is passed over."""
-        found = []
-        known: set[str] = set()
+    def newer(self) -> list[Event]:
+        """The events behind those of the fold, in order. One may be in the fold's own record: the
+        event that was committed with it."""
+        found = list(self.live)
         if self.stored is not None and self.fold is not None:
             known = {event.id for event in self.fold.events}
-            if (last := self.fold.closing) is not None:
-                found.append(_Entry(self.stored.version, self.stored.key, last, None))
-        for record in self.live:
-            with suppress(CorruptRecord):  # fsck names it.
-                event = decode(HistoryEvent, record.value, record.key)
-                if event.id not in known:
-                    found.append(_Entry(record.version, record.key, event, record))
-        return sorted(found, key=lambda entry: (entry.version, entry.key))
+            found = [(record, event) for record, event in found if event.id not in known]
+            if self.fold.closing is not None:
+                found.append((self.stored, self.fold.closing))
+        return sorted(found, key=lambda one: (one[0].version, one[0].key))
 
 
 def read(backend: Backend, job_id: str) -> tuple[HistoryEvent, ...]:
@@ -112,28 +116,31 @@ def fold(backend: Backend, job_id: str, fence: Fence, *, leave: int = 0) -> None
         CorruptRecord: the fold cannot be read.
         Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
     """
-    while True:
-        state = _state(backend, job_id)
-        most = min(AT_ONCE, len(state.live) - leave)
-        if most <= 0:
-            return
-        own, others = _fold_ops(state, job_id, most, None)
-        if not others:
-            return  # The others cannot be read.
-        with suppress(Conflict):  # An earlier try was committed after all.
-            commit_and_read_back(backend, own, *others, fence=fence)
+    if len(list(backend.scan(keys.history(job_id), limit=leave + 1))) > leave:
+        _folded(backend, job_id, fence, leave)
 
 
 def closing_ops(backend: Backend, job_id: str, fence: Fence, last: HistoryEvent) -> tuple[Op, ...]:
     """Return the operations that record an event and fold the others with it; raises as `fold`."""
-    fold(backend, job_id, fence, leave=AT_ONCE)
-    own, others = _fold_ops(_state(backend, job_id), job_id, AT_ONCE, last)
+    state = _folded(backend, job_id, fence, AT_ONCE)
+    own, others = _fold_ops(state, job_id, AT_ONCE, last)
     return (own, *others)
+
+
+def _folded(backend: Backend, job_id: str, fence: Fence, leave: int) -> _State:
+    """Fold the oldest events until at most `leave` are left; return what is stored then."""
+    while len((state := _state(backend, job_id)).live) > leave:
+        own, others = _fold_ops(state, job_id, min(AT_ONCE, len(state.live) - leave), None)
+        if not others:
+            break  # The others are in the fold, too: fsck names them.
+        with suppress(Conflict):  # An earlier try was committed after all.
+            commit_and_read_back(backend, own, *others, fence=fence)
+    return state
 
 
 def fold_all(backend: Backend, fence: Fence) -> None:
     """Fold the histories of all jobs, but for those whose fold cannot be read; raises as `fold`."""
-    for job_id, _ in groupby(keys.job_of(record.key) for record in backend.scan(keys.HISTORY)):
+    for job_id, _ in groupby(map(_job_of, backend.scan(keys.HISTORY))):
         with suppress(CorruptRecord):
             fold(backend, job_id, fence)
 
@@ -141,39 +148,37 @@ def fold_all(backend: Backend, fence: Fence) -> None:
 # -- removing ------------------------------------------------------------------------------
 
 
-def live_events(backend: Backend) -> Mapping[str, list[Record]]:
-    """Return the records of all events that are not folded, by job."""
-    found: defaultdict[str, list[Record]] = defaultdict(list)
+def live_deletes(backend: Backend) -> Mapping[str, list[Delete]]:
+    """Return what removes the events that are not folded, by job."""
+    found: defaultdict[str, list[Delete]] = defaultdict(list)
     for record in backend.scan(keys.HISTORY):
-        found[keys.job_of(record.key)].append(record)
+        found[_job_of(record)].append(Delete(record.key, record.version))
     return found
 
 
 def removals(
-    backend: Backend, job_ids: Sequence[str], live: Mapping[str, list[Record]]
-) -> list[tuple[Op, ...]]:
+    backend: Backend, job_ids: Sequence[str], live: Mapping[str, Sequence[Delete]]
+) -> list[tuple[Delete, ...]]:
     """Return for each of some ended jobs the operations that remove its history: as much as one
     commit takes."""
     folds = backend.get_many([keys.history_fold(job_id) for job_id in job_ids])
-    return [
-        tuple(
-            Delete(record.key, record.version)
-            for record in ([one] if isinstance(one, Record) else [])
-            + list(live.get(job_id, ()))[:MANY]
-        )
-        for job_id, one in zip(job_ids, folds, strict=True)
-    ]
+    removed = []
+    for job_id, fold in zip(job_ids, folds, strict=True):
+        own = [Delete(fold.key, fold.version)] if isinstance(fold, Record) else []
+        removed.append((*own, *live.get(job_id, ())[:MANY]))
+    return removed
 
 
 def removal(backend: Backend, job_id: str) -> tuple[Op, ...]:
     """Return the operations that remove what is left of the history of an ended job, after removing
     all that is more than one commit takes."""
     while True:
-        live = list(backend.scan(keys.history(job_id), limit=2 * MANY))
+        found = backend.scan(keys.history(job_id), limit=2 * MANY)
+        live = [Delete(record.key, record.version) for record in found]
         if len(live) <= MANY:
             return removals(backend, [job_id], {job_id: live})[0]
         with suppress(Conflict):  # Another process removes it, too.
-            backend.commit(*(Delete(record.key, record.version) for record in live[:MANY]))
+            backend.commit(*live[:MANY])
 
 
 # -- checking ------------------------------------------------------------------------------
@@ -226,31 +231,22 @@ def problems(backend: Backend, job_id: str) -> Iterator[str]:
 
 
 def _problems(job_id: str, state: _State) -> Iterator[str]:
-    found: list[tuple[str, HistoryEvent]] = []
-    if state.stored is not None and state.fold is not None:
+    yield from map(str, [*filter(None, [state.fold_problem]), *state.problems])
+    found = [(record.key, event) for record, event in state.live]
+    for key, event in found:
+        if (key, event.job_id) != (keys.history_event(job_id, event.id), job_id):
+            yield f"{key}: an event under the name of another one"
+    if state.fold is not None:
         closing = [] if state.fold.closing is None else [state.fold.closing]
-        found += [(state.stored.key, event) for event in (*state.fold.events, *closing)]
-    elif state.stored is not None:
-        try:
-            decode(HistoryFold, state.stored.value, state.stored.key)
-        except CorruptRecord as error:
-            yield str(error)
-    for record in state.live:
-        try:
-            event = decode(HistoryEvent, record.value, record.key)
-        except CorruptRecord as error:
-            yield str(error)
-            continue
-        found.append((record.key, event))
-        if (record.key, event.job_id) != (keys.history_event(job_id, event.id), job_id):
-            yield f"{record.key}: an event under the name of another one"
+        key = keys.history_fold(job_id)
+        found = [*((key, event) for event in (*state.fold.events, *closing)), *found]
     by_id: dict[str, HistoryEvent] = {}
     for where, event in found:
         if event.id in by_id:
             yield f"{where}: the event {event.id} is there twice"
         by_id[event.id] = event
     # Of what was dropped, or cannot be read, nothing is known.
-    whole = state.stored is None or (state.fold is not None and not state.fold.dropped)
+    whole = state.fold_problem is None and not (state.fold is not None and state.fold.dropped)
     yield from _gaps(job_id, by_id, whole=whole)
 
 
@@ -271,24 +267,22 @@ def _gaps(job_id: str, by_id: Mapping[str, HistoryEvent], *, whole: bool) -> Ite
 
 
 def _state(backend: Backend, job_id: str) -> _State:
-    key = keys.history_fold(job_id)
-    stored, live = _get(backend, key), _live(backend, job_id)
+    stored, live = _stored_fold(backend, job_id), _live(backend, job_id)
     while True:
         # What was folded in between is in neither of the two.
-        again = _get(backend, key)
-        if again == stored:
-            break
+        again = _stored_fold(backend, job_id)
+        if isinstance(again, CorruptRecord) or again == stored:
+            return _State.of(again, live)
         stored, live = again, _live(backend, job_id)
-    return _State.of(stored, live)
 
 
 def _job_of(record: Record) -> str:
     return keys.job_of(record.key)
 
 
-def _get(backend: Backend, key: str) -> Record | None:
-    (found,) = backend.get_many([key])
-    return found if isinstance(found, Record) else None
+def _stored_fold(backend: Backend, job_id: str) -> Record | CorruptRecord | None:
+    (found,) = backend.get_many([keys.history_fold(job_id)])
+    return found
 
 
 def _live(backend: Backend, job_id: str) -> list[Record]:
@@ -310,22 +304,16 @@ def _fold_ops(
         most: about how many events.
         closing: an event that is committed with the fold.
     """
-    key = keys.history_fold(job_id)
-    before = HistoryFold(job_id)
-    if state.stored is not None:
-        before = decode(HistoryFold, state.stored.value, key)
-    entries = state.entries
+    if state.fold_problem is not None:
+        raise state.fold_problem
+    key, newer = keys.history_fold(job_id), state.newer
     # The event that was committed with the fold has its version, which changes now.
-    least = next((at for at, one in enumerate(entries, 1) if one.record is None), 0)
-    moved = entries[: max(most, least)]
-    folded = _bounded(before, [entry.event for entry in moved])
-    own = create_or_update(
-        key,
-        encode(attrs.evolve(folded, closing=closing)),
-        state.stored and state.stored.version,
-    )
-    records = [entry.record for entry in moved if entry.record is not None]
-    return own, [Delete(record.key, record.version) for record in records]
+    least = next((at for at, (record, _) in enumerate(newer, 1) if record.key == key), 0)
+    moved = newer[: max(most, least)]
+    folded = _bounded(state.fold or HistoryFold(job_id), [event for _, event in moved])
+    value = encode(attrs.evolve(folded, closing=closing))
+    own = create_or_update(key, value, state.stored and state.stored.version)
+    return own, [Delete(record.key, record.version) for record, _ in moved if record.key != key]
 
 
 def _bounded(before: HistoryFold, more: Sequence[HistoryEvent]) -> HistoryFold:

@@ -181,7 +181,7 @@ class Migration:
             state = self._begin(state, fence)
         copy = self._hold_copy(state)
         if not state.closed:
-            history.fold_all(self._source, fence)
+            history.fold_all(self._source, fence)  # So that little is left to fold below.
             self._copy(copy)
             self._close(state, fence)
         # Its order is that of the records' versions, which are the target's own there.

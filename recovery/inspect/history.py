@@ -31,7 +31,7 @@ from jrs.store import restores
 from jrs.store.history_texts import restore_begun, snapshot_taken, with_reason
 from jrs.store.jobs import JobView
 
-from ..rules.decision import RULES, Facts, decide
+from ..rules.decision import RULES, Decision, Facts, decide
 
 
 @attrs.frozen
@@ -122,35 +122,34 @@ def decision_of_then(
     for entry in reversed(history(backend, view)):
         early = at is None or entry.at <= at
         if entry.action and early and epoch in (None, entry.epoch):
-            return PastDecision(entry, _reason(entry.facts))
+            decision = _recomputed(entry.facts)
+            return PastDecision(entry, "" if decision is None else decision.reason)
     raise NotFound(
         f"the history of job {view.job_id!r} has no such decision: see jrs history {view.job_id}"
     )
 
 
-def _reason(facts: Mapping[str, Json] | None) -> str:
-    """Return the reason of a decision; empty if its facts are not known, or of a newer version."""
+def _recomputed(facts: Mapping[str, Json] | None) -> Decision | None:
+    """Return the decision about recorded facts; None if they are not known, or of a newer version
+    that has facts of its own."""
     if facts is None:
-        return ""
+        return None
     try:
-        return decide(Facts.from_plain(facts)).reason
+        return decide(Facts.from_plain(facts))
     except (ValueError, TypeError):
-        return ""
+        return None
 
 
 def wrong_decisions(job_id: str, events: Iterable[HistoryEvent]) -> Iterator[str]:
     """Yield the recorded decisions of a job that do not follow from their recorded facts."""
     for event in events:
-        if not event.action or event.facts is None or event.rules != RULES:
+        if not event.action or event.rules != RULES:
             continue
-        try:
-            decided = decide(Facts.from_plain(event.facts)).action.value
-        except (ValueError, TypeError):
-            continue  # A newer version has facts of its own.
-        if decided != event.action:
+        decision = _recomputed(event.facts)
+        if decision is not None and decision.action.value != event.action:
             yield (
                 f"{keys.history(job_id)}: event {event.id} says {event.action!r}, and its facts "
-                f"give {decided!r}"
+                f"give {decision.action.value!r}"
             )
 
 

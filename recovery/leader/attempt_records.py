@@ -200,11 +200,10 @@ class AttemptRecords:
             used=self._used_at_end(before, spec, ended),
             counted_at=0.0,
         )
-        died = f"attempt {record.attempt} died: {ended.message}"
-        with self._historian.recorded(job_id, HistoryKind.DIED, died) as event:
+        said = f"attempt {record.attempt} died: {ended.message}"
+        with self._historian.recorded(job_id, HistoryKind.DIED, said) as event:
             self._put(keys.ATTEMPTS + job_id, encode(record), version, *event)
         left = policy.attempts - deaths
-        said = died
         final = used_time.is_final(record, spec)
         said += f"; {left} left, next in {delay:g} s" if left > 0 and not final else "; none left"
         self._emit("died", job_id, said)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Fence, Op
@@ -37,15 +36,12 @@ class Decisions:
         with self._lock:
             self._newest.pop(job_id, None)
 
-    @contextmanager
     def recorded(
         self, job_id: str, kind: HistoryKind, text: str, *, repeatable: bool = False
-    ) -> Iterator[tuple[Op, ...]]:
-        """Yield the operations that record an event with the decision; see `Historian.recorded`."""
-        with self._historian.recorded(
-            job_id, kind, text, why=self._why(job_id), repeatable=repeatable
-        ) as event:
-            yield event
+    ) -> AbstractContextManager[tuple[Op, ...]]:
+        """Have an event recorded with the decision; see `Historian.recorded`."""
+        why = self._why(job_id)
+        return self._historian.recorded(job_id, kind, text, why=why, repeatable=repeatable)
 
     def folding(self, job_id: str, kind: HistoryKind, text: str) -> tuple[Op, ...]:
         """Return the operations that record an event and fold all others of the job with it; see

@@ -57,7 +57,8 @@ from . import folders, from_stage, in_objects, outside, swap
 from .adopt import adopt
 from .index import SnapshotIndex
 from .open import OpenSnapshot, check, opened
-from .swap import SPEC, RestoreRequest
+from .restored_records import SPEC
+from .swap import RestoreRequest
 
 
 @attrs.frozen
@@ -227,7 +228,7 @@ def _from_stage(before: swap.Before, found: Manifest, job_id: str, request: Rest
     """Return the stage from which a new job runs again; empty if it continues. A restore that is
     repeated has stored it with the new job's spec."""
     spec = restores.spec_of(before.spec)
-    lineage = request.lineage if spec is None else decode(JobSpec, spec, swap.SPEC).lineage
+    lineage = request.lineage if spec is None else decode(JobSpec, spec, SPEC).lineage
     if lineage is None or not lineage.job_id == found.job_id != job_id:
         return ""
     return lineage.from_stage

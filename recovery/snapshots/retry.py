@@ -40,7 +40,8 @@ from jrs.store.result_store import JobResultStore
 from ..files import transfer
 from . import restore
 from .index import SnapshotIndex
-from .swap import SPEC, RestoreRequest
+from .restored_records import SPEC
+from .swap import RestoreRequest
 
 SINCE_FORMAT = 5
 """The first cluster format in which no process forgets from which stage a retry begins."""

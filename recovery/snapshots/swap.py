@@ -48,7 +48,7 @@ from jrs.store.result_store import JobResultStore
 from ..files import epoch_folders, transfer
 from . import delete, doomed, restored_records
 from .index import SnapshotIndex
-from .restored_records import SPEC as SPEC
+from .restored_records import SPEC
 
 _TOPS = ("epoch", "out", "tmp", "in")
 

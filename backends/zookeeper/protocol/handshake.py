@@ -46,22 +46,19 @@ def shortest_session(access: Access, deadline: Deadline) -> float:
     """
     pause = _PAUSE
     while True:
-        found = _ask_each(access, deadline)
-        if isinstance(found, float):
-            return found
-        why = f"{access.where}: {'; '.join(dict.fromkeys(fault.what for fault in found))}"
-        if all(fault.wrong for fault in found):
-            raise WrongAddress(why)
-        elects = any(fault.what.endswith(_ENDED) for fault in found)
-        if not elects or deadline.remaining() <= pause:
-            raise Unavailable(why)
+        try:
+            return _ask_each(access, deadline)
+        except _Elects as error:
+            if deadline.remaining() <= pause:
+                raise Unavailable(str(error)) from None
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _ask_each(access: Access, deadline: Deadline) -> float | list[Fault]:
-    """Return what the first endpoint that answers grants, or the fault of each."""
-    faults = []
+def _ask_each(access: Access, deadline: Deadline) -> float:
+    """Return what the first endpoint that answers grants; raise as `shortest_session`, or `_Elects`
+    if a server has ended the connection."""
+    faults, elects = [], False
     for number, (host, port) in enumerate(access.address.endpoints):
         left = len(access.address.endpoints) - number
         turn = Deadline.after(min(PATIENCE, deadline.remaining() / left * 0.7))
@@ -75,8 +72,17 @@ def _ask_each(access: Access, deadline: Deadline) -> float | list[Fault]:
             patience = Deadline.after(min(1.0, deadline.remaining() / left * 0.9))
             fault = look((host, port), access.address.tls, patience)
             foreign = isinstance(error, _OtherProtocol)
-            faults.append(fault or Fault(f"{host}:{port} {_said(error)}", wrong=foreign))
-    return faults
+            said = _said(error)
+            elects |= fault is None and said == _ENDED
+            faults.append(fault or Fault(f"{host}:{port} {said}", wrong=foreign))
+    why = f"{access.where}: {'; '.join(dict.fromkeys(fault.what for fault in faults))}"
+    if all(fault.wrong for fault in faults):
+        raise WrongAddress(why)
+    raise _Elects(why) if elects else Unavailable(why)
+
+
+class _Elects(Unavailable):
+    """A server has ended the connection: its ensemble may be electing a leader."""
 
 
 class _OtherProtocol(OSError):
