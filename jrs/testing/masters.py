@@ -150,7 +150,7 @@ class Masters:
         self.events: list[MasterEvent] = []
         named = storage or self.backend.default_storage
         self._storage = None if named is None else place_of(named).root
-        self._marks = {marks.mark_of_cluster(self.backend.url, cluster)}
+        self._marks = {url: marks.mark_of_cluster(self.backend.url, cluster)}
         self._arguments = ["--cluster", cluster, "master", "--ttl", str(ttl)]
         if storage is not None:
             self._arguments += ["--storage", str(storage)]
@@ -168,21 +168,25 @@ class Masters:
         url: str | None = None,
         prefix: Sequence[str] = (),
         options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> MasterProcess:
         """Start one more.
 
         Args:
-            url: the backend's URL for this master alone, for example through a proxy.
+            url: the backend's URL for this master alone, for example through a proxy. It is opened
+                here the first time.
             prefix: a command that runs the following command in place of itself, for example on
                 another host.
             options: further arguments of ``jrs master``, for this master alone.
+            environment: further variables, for this master alone.
         """
-        if url is not None:
+        if url is not None and url not in self._marks:
             with open_backend(url, cluster=self.cluster) as backend:
-                self._marks.add(marks.mark_of_cluster(backend.url, self.cluster))
+                self._marks[url] = marks.mark_of_cluster(backend.url, self.cluster)
         arguments = ["--backend", url or self.url, *self._arguments, "--name", name, "--json"]
         arguments += options
-        master = MasterProcess(name, arguments, self._environment, prefix)
+        variables = {**self._environment, **(environment or {})}
+        master = MasterProcess(name, arguments, variables, prefix)
         reader = threading.Thread(
             target=self._read, args=(master,), name=f"read-{name}", daemon=True
         )
@@ -240,7 +244,7 @@ class Masters:
         for master in self.all:
             if master.alive:
                 master.kill()
-        for mark in self._marks:
+        for mark in self._marks.values():
             marks.end(mark, Deadline.after(30.0))
         for reader in self._readers:
             reader.join(10.0)

@@ -1,0 +1,199 @@
+"""The checks of jobs: each ends once, runs once at a time, and leaves what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from jrs.records import keys
+from jrs.testing.chaos.checking.registers import Fact, Finding, What
+from jrs.testing.chaos.checking.verdict import Check, Run, check
+from jrs.testing.chaos.recorded import Kind, Verb
+
+
+def _of(run: Run, prefix: str) -> Iterator[tuple[str, list[Fact]]]:
+    """Yield the job, or the job and the stage, of each key under a prefix, and what is known."""
+    for key, facts in run.facts.items():
+        if key.startswith(prefix):
+            yield key.removeprefix(prefix), facts
+
+
+def _written(facts: list[Fact]) -> list[Fact]:
+    return [fact for fact in facts if fact.what is What.WRITE and fact.digest is not None]
+
+
+def _deleted(facts: list[Fact]) -> bool:
+    return any(fact.what is What.WRITE and fact.digest is None for fact in facts)
+
+
+def _done(facts: list[Fact]) -> list[Fact]:
+    """Return the writes that are known to have happened."""
+    shown = {fact.digest for fact in facts if fact.what is What.READ}
+    return [fact for fact in _written(facts) if fact.sure or fact.digest in shown]
+
+
+@check
+def once_per_job(run: Run) -> Iterator[Finding]:
+    """Every job has at most one result, and no attempt of it begins behind that."""
+    for job_id, facts in _of(run, keys.RESULTS):
+        results = _done(facts)
+        if len({fact.digest for fact in results if fact.sure}) > 1 and not _deleted(facts):
+            yield f"{job_id} has two results", tuple(fact.name for fact in results)
+        seen = {fact.digest: fact for fact in facts if fact.what is What.READ and fact.digest}
+        if len(seen) > 1:
+            yield (
+                f"two results of {job_id} were seen",
+                tuple(fact.name for fact in seen.values()),
+            )
+        recorded = min((fact.ended for fact in results if fact.sure), default=None)
+        if recorded is None:
+            continue
+        for attempt in _written(run.facts.get(keys.ATTEMPTS + job_id, [])):
+            if attempt.sure and attempt.begun > recorded:
+                yield (
+                    f"an attempt of {job_id} was recorded behind its result",
+                    (results[0].name, attempt.name),
+                )
+        for running in attempts_of(run):
+            if running.job_id == job_id and running.begun > recorded:
+                yield f"an attempt of {job_id} began behind its result", (running.call,)
+
+
+@check
+def once_per_stage(run: Run) -> Iterator[Finding]:
+    """Every stage of a job is recorded as finished at most once."""
+    for stage, facts in _of(run, keys.STAGES):
+        finished = [fact for fact in _done(facts) if fact.sure and fact.state is None]
+        if len(finished) > 1 and not _deleted(facts):
+            yield f"stage {stage} finished twice", tuple(fact.name for fact in finished)
+
+
+@attrs.frozen
+class RunningAttempt:
+    """The process of an attempt, from its first commit to its last sign of life."""
+
+    process: str
+    job_id: str
+    epoch: int
+    begun: int
+    ended: int
+    call: str
+    """The name of its first commit."""
+
+
+def attempts_of(run: Run) -> list[RunningAttempt]:
+    """Return the attempts that ran in processes of their own, in the order of their beginnings."""
+    last: dict[str, int] = {}
+    for event in run.events:
+        if event.f is Verb.ALIVE or event.process in last:
+            last[event.process] = event.t
+    found: dict[str, RunningAttempt] = {}
+    for call in sorted(run.calls, key=lambda call: call.begun):
+        if call.process not in last or call.process in found or call.f is not Verb.COMMIT:
+            continue
+        for part in call.value:
+            if part[0] == "check" and part[1].startswith(keys.FENCES):
+                job_id = part[1].removeprefix(keys.FENCES)
+                found[call.process] = RunningAttempt(
+                    call.process, job_id, call.epoch or 0, call.begun, last[call.process], call.name
+                )
+    return list(found.values())
+
+
+@check
+def no_overlap(run: Run) -> Iterator[Finding]:
+    """No attempt of a job begins while another attempt of the job is alive."""
+    newest: dict[str, RunningAttempt] = {}
+    for attempt in attempts_of(run):
+        before = newest.get(attempt.job_id)
+        if before is not None and attempt.begun < before.ended:
+            yield (
+                f"two attempts of {attempt.job_id} ran at a time, for at least "
+                f"{(before.ended - attempt.begun) / 1e6:.0f} ms",
+                (before.call, attempt.call),
+            )
+        if before is None or attempt.ended > before.ended:
+            newest[attempt.job_id] = attempt
+
+
+@check
+def nothing_lost(run: Run) -> Iterator[Finding]:
+    """Every job whose submission was acknowledged gets a result, and no result disappears."""
+    for job_id, facts in _of(run, keys.JOBS):
+        submitted = [fact for fact in _written(facts) if fact.sure and fact.state is None]
+        if submitted and not _done(run.facts.get(keys.RESULTS + job_id, [])):
+            yield f"{job_id} was submitted and has no result", (submitted[0].name,)
+    for job_id, facts in _of(run, keys.RESULTS):
+        reads = [fact for fact in facts if fact.what is What.READ]
+        newest = max(reads, key=lambda fact: fact.begun, default=None)
+        written = [fact for fact in _done(facts) if fact.sure]
+        if newest is None or not written or _deleted(facts):
+            continue
+        if newest.digest is None and newest.begun > written[0].ended:
+            yield f"the result of {job_id} is gone", (written[0].name, newest.name)
+    for job_id in run.notes.get("unfinished", ()):
+        yield f"{job_id} had not ended when the time to settle was over", ()
+
+
+@check
+def nothing_left(run: Run) -> Iterator[Finding]:
+    """All results are clean; no record, file or process is left, and `jrs fsck` finds nothing."""
+    for line in run.notes.get("left", ()):
+        yield line, ()
+
+
+@check
+def no_crash(run: Run) -> Iterator[Finding]:
+    """No master and none of its threads ends by itself."""
+    for line in run.notes.get("broken", ()):
+        yield line, ()
+
+
+undisturbed = "undisturbed"
+"""For `output_equals`: the same jobs, run without any fault."""
+
+
+def output_equals(expected: Any) -> Check:
+    """Return the check that every job returns what is expected, and writes it.
+
+    Args:
+        expected: `undisturbed`, or what each job has to return: by its id or by the id that was
+            given to `World.submit`.
+
+    Example::
+
+        world.check(output_equals(undisturbed))
+        world.check(output_equals({"orders": {"rows": 42}}))
+    """
+
+    def find(run: Run) -> Iterator[Finding]:
+        answers: Mapping[str, Any] = run.notes.get("undisturbed", {})
+        if isinstance(expected, Mapping):
+            answers = {name: {"status": "FINISHED", "payload": payload}
+                       for name, payload in expected.items()}  # fmt: skip
+        for job_id, ended in run.notes.get("ended", {}).items():
+            answer = answers.get(job_id, answers.get(run.notes["copy_of"].get(job_id, job_id)))
+            if answer is None:
+                yield f"nothing says what {job_id} should return", ()
+                continue
+            for what in ("status", "payload", "files"):
+                if what in answer and ended.get(what) != answer[what]:
+                    yield f"the {what} of {job_id} is {ended.get(what)}, not {answer[what]}", ()
+
+    promise = "Every job returns and writes what it should."
+    return Check("output_equals", promise, find)
+
+
+def counts(run: Run) -> dict[str, int]:
+    """Return figures of a run."""
+    done = [call for call in run.calls if call.type is Kind.OK]
+    return {
+        "operations": len(run.calls),
+        "commits": sum(call.f is Verb.COMMIT for call in done),
+        "unknown": sum(call.type is Kind.INFO for call in run.calls),
+        "epochs": sum(call.f is Verb.CAMPAIGN for call in done),
+        "attempts": len(attempts_of(run)),
+        "strikes": sum(event.f is Verb.STRIKE for event in run.events),
+    }

@@ -1,0 +1,77 @@
+"""A check, what it looks at, and what it finds."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from jrs.testing.chaos.checking.registers import Facts, Finding, facts_of
+from jrs.testing.chaos.recorded import Call, Event, calls_of
+
+
+@attrs.frozen
+class Violation:
+    """A broken promise.
+
+    Attributes:
+        check: the name of the check that found it.
+        message: what happened, in a sentence.
+        calls: the names of the operations that prove it.
+    """
+
+    check: str
+    message: str
+    calls: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.message}"
+
+
+@attrs.frozen(slots=False)
+class Run:
+    """A chaos run that has ended.
+
+    Attributes:
+        events: its history, in the order of time.
+        notes: what was noted at its end: what is left, what the jobs returned, and so on.
+    """
+
+    events: list[Event]
+    notes: Mapping[str, Any] = attrs.field(factory=dict)
+
+    @functools.cached_property
+    def calls(self) -> list[Call]:
+        """Its operations."""
+        return list(calls_of(self.events))
+
+    @functools.cached_property
+    def facts(self) -> Facts:
+        """What its operations tell of each key."""
+        return facts_of(self.calls)
+
+
+@attrs.frozen
+class Check:
+    """One check.
+
+    Attributes:
+        name: its name in reports and on the command line.
+        promise: what holds if it finds nothing, in a sentence.
+    """
+
+    name: str
+    promise: str
+    _find: Callable[[Run], Iterator[Finding]] = attrs.field(repr=False)
+
+    def violations(self, run: Run) -> list[Violation]:
+        """Return what it finds in a run."""
+        return [Violation(self.name, message, calls) for message, calls in self._find(run)]
+
+
+def check(find: Callable[[Run], Iterator[Finding]]) -> Check:
+    """Make a check of a function; its docstring's first line is the promise."""
+    promise = (find.__doc__ or "").strip().partition("\n")[0]
+    return Check(find.__name__, promise, find)

@@ -1,0 +1,354 @@
+"""Nemeses: what breaks during a chaos run, as values that are joined by ``|``.
+
+Each nemesis is one function. Its inner function does the harm, yields whom it hit, and undoes the
+harm behind the ``yield``; what was killed stays dead, and is started again by the run.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+import attrs
+
+from jrs.testing.chaos.meddling import Meddler
+from jrs.testing.servers import Proxies, Server
+
+EVERY = 5.0
+"""Seconds between two strikes of a nemesis, on average."""
+
+
+class Arena(Protocol):
+    """What nemeses can reach of a run."""
+
+    disk: Path | None
+    """A small filesystem with the store and the files, if the run has one."""
+
+    @property
+    def server(self) -> Server | None:
+        """The servers of the backend, if the run has started them."""
+
+    def hosts(self) -> list[str]:
+        """Return the hosts: each master is on one of its own, with what it has started."""
+
+    def leading(self) -> str | None:
+        """Return the host of the leader."""
+
+    def pids(self, who: str) -> list[int]:
+        """Return the living processes of a kind."""
+
+    def network(self, host: str) -> Proxies | None:
+        """Return the network between a host and the servers; None with the file backend."""
+
+    def meddler(self, host: str) -> Meddler:
+        """Return what meddles with a host's disk and clock."""
+
+
+Strike = Callable[[Arena, Random], Iterator[str]]
+
+
+@attrs.frozen
+class Fault:
+    """One nemesis of a run.
+
+    Attributes:
+        name: what it does, in words.
+        every: seconds between two strikes, on average.
+        lasting: seconds until its harm is undone.
+        until: seconds after which it strikes no more; None: as long as the run has faults.
+        backends: the schemes for which it has a meaning.
+        small_disk: whether the run needs a filesystem that can be filled.
+    """
+
+    name: str
+    strike: Strike = attrs.field(repr=False)
+    every: float = EVERY
+    lasting: float = 0.0
+    until: float | None = None
+    backends: tuple[str, ...] = ("file", "etcd", "zookeeper")
+    small_disk: bool = False
+
+
+@attrs.frozen
+class Nemesis:
+    """Some faults: ``kill("leader", every=2) | pause(3)``."""
+
+    faults: tuple[Fault, ...] = ()
+
+    def __or__(self, other: Nemesis) -> Nemesis:
+        return Nemesis(self.faults + other.faults)
+
+    def __str__(self) -> str:
+        return " | ".join(fault.name for fault in self.faults) or "no faults"
+
+
+def _nemesis(
+    name: str,
+    strike: Strike,
+    every: float,
+    until: float | None,
+    *,
+    lasting: float = 0.0,
+    backends: tuple[str, ...] = ("file", "etcd", "zookeeper"),
+    small_disk: bool = False,
+) -> Nemesis:
+    return Nemesis((Fault(name, strike, every, lasting, until, backends, small_disk),))
+
+
+_SERVERS = ("etcd", "zookeeper")
+
+
+# -- processes ---------------------------------------------------------------------------------
+
+
+def kill(who: str = "master", *, every: float = EVERY, until: float | None = None) -> Nemesis:
+    """Kill (-9) a process.
+
+    Args:
+        who: ``leader``, ``master``, ``attempt``, ``jvm``, ``worker`` (of PySpark), ``watchdog``,
+            ``guardian``, ``driver`` or ``child``: anything that a master has started.
+        every: seconds between two strikes, on average.
+        until: seconds after which it strikes no more.
+    """
+
+    def strike(arena: Arena, rng: Random) -> Iterator[str]:
+        for pid in _one(arena.pids(who), rng):
+            os.kill(pid, signal.SIGKILL)
+            yield f"{who} {pid}"
+
+    return _nemesis(f"kill {who}", strike, every, until)
+
+
+def terminate(who: str = "master", *, every: float = EVERY, until: float | None = None) -> Nemesis:
+    """Ask a process to end (SIGTERM). The arguments are those of `kill`."""
+
+    def strike(arena: Arena, rng: Random) -> Iterator[str]:
+        for pid in _one(arena.pids(who), rng):
+            os.kill(pid, signal.SIGTERM)
+            yield f"{who} {pid}"
+
+    return _nemesis(f"terminate {who}", strike, every, until)
+
+
+def pause(
+    seconds: float, who: str = "master", *, every: float = EVERY, until: float | None = None
+) -> Nemesis:
+    """Stop a process (SIGSTOP) for some seconds, as a long collection of garbage or a virtual
+    machine that is moved would. The other arguments are those of `kill`."""
+
+    def strike(arena: Arena, rng: Random) -> Iterator[str]:
+        for pid in _one(arena.pids(who), rng):
+            os.kill(pid, signal.SIGSTOP)
+            yield f"{who} {pid}"
+            os.kill(pid, signal.SIGCONT)
+
+    return _nemesis(f"pause {who}", strike, every, until, lasting=seconds)
+
+
+def blackout(*, every: float = 20.0, until: float | None = None) -> Nemesis:
+    """Kill (-9) all masters with all that they have started, and all servers, at once."""
+
+    def strike(arena: Arena, rng: Random) -> Iterator[str]:
+        if arena.server is not None:
+            arena.server.kill()
+        for pid in [*arena.pids("master"), *arena.pids("child"), *arena.pids("driver")]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        yield "everything"
+        if arena.server is not None:
+            arena.server.heal()
+
+    return _nemesis("blackout", strike, every, until, lasting=0.5)
+
+
+# -- the network -------------------------------------------------------------------------------
+
+
+def partition(
+    whom: str = "leader", seconds: float = 4.0, *, every: float = EVERY, until: float | None = None
+) -> Nemesis:
+    """Cut hosts off from the servers, for some seconds: no byte passes, and no connection ends.
+
+    Args:
+        whom: ``leader``: its host. ``one``: any host. ``halves``: every other host. ``one way``:
+            what the servers answer to a host is lost, and what it asks is carried out.
+        seconds: until the network is whole again.
+    """
+
+    def strike(arena: Arena, rng: Random) -> Iterator[str]:
+        hosts = arena.hosts()
+        hit = hosts[rng.randrange(2) :: 2] if whom == "halves" else [rng.choice(hosts)]
+        if whom == "leader":
+            hit = [host for host in [arena.leading()] if host is not None]
+        cut = [network for network in map(arena.network, hit) if network is not None]
+        for network in cut:
+            network.freeze(requests=whom != "one way")
+        if cut:
+            yield f"{whom}: {', '.join(hit)}"
+        for network in cut:
+            network.thaw()
+
+    return _nemesis(f"partition {whom}", strike, every, until, lasting=seconds, backends=_SERVERS)
+
+
+def disconnect(*, every: float = EVERY, until: float | None = None) -> Nemesis:
+    """Reset all connections of a host to the servers."""
+
+    def strike(arena: Arena, rng: Random) -> Iterator[str]:
+        host = rng.choice(arena.hosts())
+        if (network := arena.network(host)) is not None:
+            network.cut()
+            yield host
+            network.restore()
+
+    return _nemesis("disconnect", strike, every, until, lasting=0.2, backends=_SERVERS)
+
+
+# -- the servers -------------------------------------------------------------------------------
+
+
+def kill_server(*, every: float = EVERY, until: float | None = None) -> Nemesis:
+    """Kill (-9) a member of the servers, and start it again after a second."""
+
+    def strike(arena: Arena, rng: Random) -> Iterator[str]:
+        if arena.server is not None:
+            member = rng.choice(list(arena.server))
+            member.kill()
+            yield member.name
+            member.start(wait=False)
+
+    return _nemesis("kill a server", strike, every, until, lasting=1.0, backends=_SERVERS)
+
+
+def pause_server(
+    seconds: float = 3.0, *, every: float = EVERY, until: float | None = None
+) -> Nemesis:
+    """Stop a member of the servers for some seconds."""
+
+    def strike(arena: Arena, rng: Random) -> Iterator[str]:
+        if arena.server is not None:
+            member = rng.choice(list(arena.server))
+            if member.running:
+                member.pause()
+                yield member.name
+                member.resume()
+
+    return _nemesis("pause a server", strike, every, until, lasting=seconds, backends=_SERVERS)
+
+
+# -- disk, clock, limits -----------------------------------------------------------------------
+
+
+def slow_disk(
+    delay: float, seconds: float = 5.0, *, every: float = EVERY, until: float | None = None
+) -> Nemesis:
+    """Let each sync of a host's Python processes take longer, by `delay` seconds."""
+
+    def strike(arena: Arena, rng: Random) -> Iterator[str]:
+        host = rng.choice(arena.hosts())
+        arena.meddler(host).delay = delay
+        arena.meddler(host).write()
+        yield host
+        arena.meddler(host).heal()
+
+    return _nemesis(f"slow disk {delay:g} s", strike, every, until, lasting=seconds)
+
+
+def failing_disk(
+    seconds: float = 2.0, *, every: float = EVERY, until: float | None = None
+) -> Nemesis:
+    """Let each sync of a host's Python processes fail (EIO)."""
+
+    def strike(arena: Arena, rng: Random) -> Iterator[str]:
+        host = rng.choice(arena.hosts())
+        arena.meddler(host).fails = True
+        arena.meddler(host).write()
+        yield host
+        arena.meddler(host).heal()
+
+    return _nemesis("failing disk", strike, every, until, lasting=seconds)
+
+
+def full_disk(seconds: float = 3.0, *, every: float = EVERY, until: float | None = None) -> Nemesis:
+    """Fill the filesystem of the store and of the jobs' files. It is a small one in memory, which
+    only root can mount."""
+
+    def strike(arena: Arena, rng: Random) -> Iterator[str]:
+        if arena.disk is not None:
+            ballast = arena.disk / "ballast"
+            with suppress(OSError), ballast.open("wb", buffering=0) as file:
+                for size in (1 << 20, 4096, 1):
+                    with suppress(OSError):
+                        while file.write(bytes(size)):
+                            pass
+            yield str(arena.disk)
+            ballast.unlink(missing_ok=True)
+
+    return _nemesis("full disk", strike, every, until, lasting=seconds, backends=("file",),
+                    small_disk=True)  # fmt: skip
+
+
+def skew(seconds: float, *, every: float = EVERY, until: float | None = None) -> Nemesis:
+    """Let the wall clock of a host jump, by up to so many seconds, forward or back."""
+
+    def strike(arena: Arena, rng: Random) -> Iterator[str]:
+        host = rng.choice(arena.hosts())
+        arena.meddler(host).skew = rng.uniform(-seconds, seconds)
+        arena.meddler(host).write()
+        yield f"{host} {arena.meddler(host).skew:+.0f} s"
+        arena.meddler(host).heal()
+
+    return _nemesis(f"skew {seconds:g} s", strike, every, until, lasting=4.0)
+
+
+def no_descriptors(
+    seconds: float = 3.0, who: str = "master", *, every: float = EVERY, until: float | None = None
+) -> Nemesis:
+    """Let a process open no more descriptors."""
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def strike(arena: Arena, rng: Random) -> Iterator[str]:
+        for pid in _one(arena.pids(who), rng):
+            most = max(map(int, os.listdir(f"/proc/{pid}/fd")), default=2) + 1
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, usual[1]))
+            yield f"{who} {pid}"
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
+
+    return _nemesis(f"no descriptors for {who}", strike, every, until, lasting=seconds)
+
+
+def no_memory(
+    seconds: float = 2.0, who: str = "attempt", *, every: float = EVERY, until: float | None = None
+) -> Nemesis:
+    """Let a process get no more memory."""
+    usual = resource.getrlimit(resource.RLIMIT_AS)
+
+    def strike(arena: Arena, rng: Random) -> Iterator[str]:
+        for pid in _one(arena.pids(who), rng):
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+            resource.prlimit(pid, resource.RLIMIT_AS, (pages * resource.getpagesize(), usual[1]))
+            yield f"{who} {pid}"
+            resource.prlimit(pid, resource.RLIMIT_AS, usual)
+
+    return _nemesis(f"no memory for {who}", strike, every, until, lasting=seconds)
+
+
+def _one(pids: list[int], rng: Random) -> list[int]:
+    """Return one of the processes, if there is any."""
+    return [rng.choice(pids)] if pids else []
+
+
+ALL = {
+    made.__name__: made
+    for made in (
+        *(kill, terminate, pause, blackout, partition, disconnect, kill_server, pause_server),
+        *(slow_disk, failing_disk, full_disk, skew, no_descriptors, no_memory),
+    )
+}
+"""Every nemesis, by its name."""

@@ -1,0 +1,232 @@
+"""The hosts of a chaos run: a master or a driver each, with its own disk, clock and network."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from jrs.recovery.master import EXIT_DEPOSED
+from jrs.testing.chaos.marks import MARK, marked
+from jrs.testing.chaos.meddling import Meddler
+from jrs.testing.chaos.recorder import HISTORY, NAME
+from jrs.testing.masters import MasterProcess, Masters
+from jrs.testing.processes import command_lines
+from jrs.testing.servers import Proxies, Server
+
+_PROGRAMS = {
+    "attempt": "jrs.recovery.process_attempt",
+    "watchdog": "jrs.recovery.attempt.watchdog",
+    "guardian": "jrs.backends.remote.guardian",
+    "jvm": "org.apache.spark",
+    "worker": "pyspark.daemon",
+}
+"""What the command lines of the processes have that a master starts."""
+
+
+class DriverProcess:
+    """One replica of a driver of the user's own."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.name = name
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as it lives
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def errors(self) -> str:
+        """Return the end of what it printed."""
+        end = os.fstat(self._output.fileno()).st_size
+        tail = os.pread(self._output.fileno(), 2048, max(0, end - 2048))
+        return tail.decode(errors="replace").strip()
+
+    def close(self) -> None:
+        """Kill it."""
+        self.process.kill()
+        self.process.wait()
+        self._output.close()
+
+
+@attrs.define
+class Host:
+    """One host: a master or a driver, which is started again whenever it ends.
+
+    Attributes:
+        start: starts its process.
+        network: between it and the servers; None with the file backend.
+        lives: every process that it has had, the newest last.
+        is_done: whether its process has ended for good.
+    """
+
+    name: str
+    start: Callable[[], MasterProcess | DriverProcess]
+    meddler: Meddler
+    network: Proxies | None
+    is_driver: bool = False
+    lives: list[MasterProcess | DriverProcess] = attrs.field(factory=list)
+    is_done: bool = False
+
+    @property
+    def process(self) -> MasterProcess | DriverProcess | None:
+        """Its living process."""
+        return self.lives[-1] if self.lives and self.lives[-1].alive else None
+
+
+class Hosts:
+    """All hosts of a run. Its methods may be called by many threads.
+
+    Args:
+        url: the backend's URL, recorded; as it is reached without a proxy.
+        mark: of every process of the run.
+    """
+
+    def __init__(
+        self, url: Callable[[Proxies | None], str], server: Server | None, folder: Path, mark: str
+    ) -> None:
+        self._url = url
+        self._server = server
+        self._folder = folder
+        self._mark = mark
+        self._lock = threading.Lock()
+        self._stack = contextlib.ExitStack()
+        self.all: dict[str, Host] = {}
+        self.broken: list[str] = []
+        """What ended by itself, and why."""
+
+    def add_master(self, name: str, masters: Masters) -> None:
+        """Add a host with a master."""
+        network, meddler, environment = self._equip(name)
+        url = None if network is None else self._url(network)
+        self._add(Host(name, lambda: masters.start(name, url=url, environment=environment),
+                       meddler, network))  # fmt: skip
+
+    def add_driver(self, name: str, command: Sequence[str], cluster: str, storage: Path) -> None:
+        """Add a host with a replica of a driver."""
+        network, meddler, environment = self._equip(name)
+        environment |= {"JRS_BACKEND": self._url(network), "JRS_CLUSTER": cluster,
+                        "JRS_STORAGE": str(storage)}  # fmt: skip
+        self._add(Host(name, lambda: DriverProcess(name, command, environment), meddler, network,
+                       is_driver=True))  # fmt: skip
+
+    def _equip(self, name: str) -> tuple[Proxies | None, Meddler, dict[str, str]]:
+        network = None
+        if self._server is not None:
+            network = self._stack.enter_context(Proxies(self._server.endpoints))
+        meddler = Meddler(self._folder / f"page-{name}")
+        environment = {**meddler.environment(), MARK: self._mark, NAME: name,
+                       HISTORY: str(self._folder / "history")}  # fmt: skip
+        return network, meddler, environment
+
+    def _add(self, host: Host) -> None:
+        with self._lock:
+            self.all[host.name] = host
+        self.supervise()
+
+    def supervise(self) -> None:
+        """Start what has ended again, and judge how it ended."""
+        with self._lock:
+            for host in self.all.values():
+                if host.is_done or host.process is not None:
+                    continue
+                if host.lives:
+                    self._judge(host)
+                if not host.is_done:
+                    host.lives.append(host.start())
+
+    def _judge(self, host: Host) -> None:
+        """Judge an end: no fault that passes may end a master that has opened its store."""
+        ended = host.lives[-1]
+        status = ended.process.returncode
+        said = ended.errors()
+        last = said.rpartition("\n")[2]
+        if host.is_driver:
+            host.is_done = status == 0
+        elif status not in (0, -9, -15, EXIT_DEPOSED) and not last.startswith("jrs:"):
+            self.broken.append(f"{host.name} ended with status {status}: {last}")
+        # One that says why it cannot start is started again, as by any supervisor.
+
+    @property
+    def drivers_done(self) -> bool:
+        """Whether every replica of a driver has ended with status 0."""
+        return all(host.is_done for host in self.all.values() if host.is_driver)
+
+    def pids(self, who: str) -> list[int]:
+        """Return the living processes of a kind; for the names, see `faults.kill`."""
+        with self._lock:
+            own = {host.process.process.pid: host for host in self.all.values() if host.process}
+        if who in ("master", "driver"):
+            return [pid for pid, host in own.items() if host.is_driver == (who == "driver")]
+        others = [pid for pid in marked(self._mark) if pid not in own]
+        if who == "child":
+            return others
+        lines = command_lines(others)
+        return [pid for pid in others if _PROGRAMS[who] in lines.get(pid, "")]
+
+    def pid_of(self, name: str | None) -> list[int]:
+        """Return the process of a host, if it lives."""
+        with self._lock:
+            host = self.all.get(name or "")
+            return [host.process.process.pid] if host and host.process else []
+
+    def heal(self) -> None:
+        """Let all networks, disks and clocks be whole."""
+        for host in self.all.values():
+            host.meddler.heal()
+            if host.network is not None:
+                host.network.thaw()
+                host.network.restore()
+
+    def stop(self, seconds: float = 30.0) -> list[str]:
+        """End all hosts; return a line for each of their processes that is left behind."""
+        with self._lock:
+            for host in self.all.values():
+                host.is_done = True
+                process = host.process
+                if isinstance(process, MasterProcess):
+                    process.stop()
+                elif process is not None:
+                    process.close()
+        deadline = time.monotonic() + seconds
+        while (left := marked(self._mark)) and time.monotonic() < deadline:
+            time.sleep(0.05)  # No event reports the end of another process's child.
+        lines = command_lines(left)
+        return [f"process {pid} is left: {lines.get(pid, '?')}" for pid in left]
+
+    def close(self) -> None:
+        """Kill what is left of the run. Idempotent."""
+        for host in self.all.values():
+            host.is_done = True
+        for pid in marked(self._mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        for host in self.all.values():
+            for process in host.lives:
+                if isinstance(process, DriverProcess):
+                    process.close()
+        self._stack.close()
+
+    def last_words(self) -> list[Any]:
+        """Return what the threads of masters broke with."""
+        masters = [process for host in self.all.values() for process in host.lives]
+        return [
+            f"a thread of {process.name} broke: {said}"
+            for process in masters
+            if "Exception in thread" in (said := process.errors())
+        ]

@@ -1,0 +1,39 @@
+"""What jobs have written: compared by content, since Spark gives files random names."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+
+def contents(path: Path) -> dict[str, Any]:
+    """Return what is in a file or a folder: for each folder its rows, or digests of its files.
+
+    Parquet is compared by rows, in any order; other files byte by byte, whatever their names are.
+    Files whose names begin with ``_`` or ``.`` do not count.
+    """
+    if path.is_file():
+        return {"": [_digest(path)]}
+    folders: dict[str, list[Path]] = {}
+    for file in sorted(path.rglob("*")):
+        inside = file.relative_to(path)
+        if file.is_file() and not any(part.startswith(("_", ".")) for part in inside.parts):
+            folders.setdefault(str(inside.parent), []).append(file)
+    return {folder: _content(files) for folder, files in folders.items()}
+
+
+def _content(files: list[Path]) -> list[str]:
+    if all(file.suffix == ".parquet" for file in files):
+        return sorted(row for file in files for row in _rows(file))
+    return sorted(map(_digest, files))
+
+
+def _rows(file: Path) -> list[str]:
+    import pyarrow.parquet  # Only needed by those whose jobs write it.
+
+    return [repr(sorted(row.items())) for row in pyarrow.parquet.read_table(file).to_pylist()]
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]

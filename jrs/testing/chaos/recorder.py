@@ -1,0 +1,314 @@
+"""The recorder: a backend that passes every call on to another one, and writes a history.
+
+Its URL is the other one's behind ``recorded:``, for example ``recorded:file:///tmp/store``, so that
+masters, attempts and drivers are recorded without any change in them. `JRS_CHAOS_HISTORY` names the
+folder of the history, and `JRS_CHAOS_NAME` the process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jrs.contract.backend import Backend, Capabilities, Diagnostic
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import (
+    Conflict,
+    CorruptRecord,
+    InvalidInput,
+    OutcomeUnknown,
+    Refused,
+    Unavailable,
+)
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import EPOCH_KEY, Create, Delete, Fence, Op, Record, Update
+from jrs.contract.operations import Check as CheckOp
+from jrs.contract.registry import opener_of
+from jrs.contract.watch import Watch
+from jrs.recovery.processes.marks import MARK
+from jrs.testing.chaos.recorded import Event, Kind, Verb, digest
+
+HISTORY = "JRS_CHAOS_HISTORY"
+"""The environment variable with the folder of the history."""
+NAME = "JRS_CHAOS_NAME"
+"""The environment variable with the name of the process; its children have it, too."""
+SCHEME = "recorded"
+
+_SIGN = 0.05
+"""Seconds between two signs of life of an attempt."""
+_QUIET = 1_000_000_000
+"""Nanoseconds after which a watch that has nothing to report shows that it was asked."""
+
+T = TypeVar("T")
+
+
+def recorded(url: str) -> str:
+    """Return the URL under which a backend is recorded."""
+    return f"{SCHEME}:{url}"
+
+
+def open_recorded(url: str, cluster: str, create: bool = True) -> Backend:
+    """Open ``recorded:URL``. The entry point of the scheme.
+
+    Raises:
+        InvalidInput: no folder of a history is named.
+    """
+    folder = os.environ.get(HISTORY)
+    if not folder:
+        raise InvalidInput(f"{SCHEME}: name the folder of the history in {HISTORY}")
+    inner = url.removeprefix(f"{SCHEME}:")
+    return RecordedBackend(opener_of(inner)(inner, cluster, create), recording_in(Path(folder)))
+
+
+class Recording:
+    """The file of one process. Safe for use by many threads.
+
+    Each event is one write to a file that is only appended to: what a process that is killed has
+    written, stays.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.process = f"{name}.{os.getpid()}"
+        self._numbers = itertools.count(1)
+        path = folder / f"{self.process}.jsonl"
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def begin(self, f: Verb, key: str = "", value: Any = None, **more: Any) -> int:
+        """Record that an operation begins; return its number."""
+        number = next(self._numbers)
+        self.write(number, Kind.INVOKE, f, key, value, **more)
+        return number
+
+    def note(self, f: Verb, key: str = "", value: Any = None, **more: Any) -> None:
+        """Record what is no operation."""
+        self.write(next(self._numbers), Kind.INFO, f, key, value, **more)
+
+    def write(
+        self, number: int, kind: Kind, f: Verb, key: str = "", value: Any = None, **more: Any
+    ) -> None:
+        """Record an event of the operation with that number."""
+        now = time.monotonic_ns()
+        event = Event(self.process, number, kind, f, now, key, value, **more)
+        os.write(self._file, event.to_line())
+
+    def fail(self, number: int, f: Verb, key: str, error: BaseException) -> None:
+        """Record the error that an operation ended with."""
+        unchanged = isinstance(error, (Refused, Unavailable, InvalidInput))
+        of = f" {error.op.key}" if isinstance(error, Conflict) else ""
+        # A read changes nothing, whatever became of it.
+        kind = Kind.FAIL if unchanged or f is not Verb.COMMIT else Kind.INFO
+        self.write(number, kind, f, key, error=f"{type(error).__name__}{of}")
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+_lock = threading.Lock()
+_recordings: dict[tuple[Path, int], Recording] = {}
+"""The recordings of this process. A forked child has one of its own."""
+
+
+def recording_in(folder: Path) -> Recording:
+    """Return the recording of this process in a folder; the first time, an attempt begins to give
+    signs of life."""
+    with _lock:
+        here = folder, os.getpid()
+        if here not in _recordings:
+            made = _recordings[here] = Recording(folder, os.environ.get(NAME, "process"))
+            if MARK in os.environ:
+                threading.Thread(target=_give_signs, args=(made,), name="jrs-alive",
+                                 daemon=True).start()  # fmt: skip
+        return _recordings[here]
+
+
+def _give_signs(recording: Recording) -> None:
+    while True:
+        recording.note(Verb.ALIVE)
+        time.sleep(_SIGN)
+
+
+def parts_of(ops: Sequence[Op], fence: Fence | None) -> list[list[Any]]:
+    """Return the parts of a commit as a history has them; the fence is a condition like others."""
+    parts: list[list[Any]] = []
+    for op in ops:
+        if isinstance(op, Create):
+            parts.append(["create", op.key, digest(op.value)])
+        elif isinstance(op, Update):
+            parts.append(["update", op.key, digest(op.value), op.version])
+        elif isinstance(op, Delete):
+            parts.append(["delete", op.key, op.version])
+        elif isinstance(op, CheckOp):
+            parts.append(["check", op.key, op.version])
+        else:
+            parts.append(["absent", op.key])
+    named = {op.key for op in ops}
+    if fence is not None and EPOCH_KEY not in named:
+        parts.append(["check", EPOCH_KEY, fence.version])
+    if fence is not None and fence.attempt is not None and fence.attempt.key not in named:
+        parts.append(["check", fence.attempt.key, fence.attempt.version])
+    return parts
+
+
+class RecordedBackend(Backend):
+    """A backend whose calls are recorded."""
+
+    capabilities: Capabilities
+
+    def __init__(self, inner: Backend, recording: Recording) -> None:
+        self.url = recorded(inner.url)
+        self.cluster = inner.cluster
+        self.capabilities = inner.capabilities
+        self.timeout = inner.timeout
+        self.default_storage = inner.default_storage
+        self.marked_format = inner.marked_format
+        self._inner = inner
+        self._recording = recording
+
+    def _get(self, key: str, deadline: Deadline) -> Record | None:
+        number = self._recording.begin(Verb.GET, key)
+        found = self._watched(number, Verb.GET, key, lambda: self._inner._get(key, deadline))
+        version, value = _read(found)
+        self._recording.write(number, Kind.OK, Verb.GET, key, value, version=version)
+        return found
+
+    def _get_many(
+        self, keys: Sequence[str], deadline: Deadline
+    ) -> list[Record | CorruptRecord | None]:
+        number = self._recording.begin(Verb.GET_MANY)
+        found = self._watched(
+            number, Verb.GET_MANY, "", lambda: self._inner._get_many(keys, deadline)
+        )
+        read = [
+            [key, *_read(record)]
+            for key, record in zip(keys, found, strict=True)
+            if not isinstance(record, CorruptRecord)
+        ]
+        self._recording.write(number, Kind.OK, Verb.GET_MANY, "", read)
+        return found
+
+    def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
+        number = self._recording.begin(Verb.SCAN, prefix)
+        page = self._watched(
+            number, Verb.SCAN, prefix, lambda: self._inner._page(prefix, after, limit, deadline)
+        )
+        read = [[record.key, *_read(record)] for record in page]
+        # How far the page reaches: what lies before that, and is not in it, was absent.
+        until = page[-1].key if len(page) >= limit else None
+        self._recording.write(number, Kind.OK, Verb.SCAN, prefix, [after, until, read])
+        return page
+
+    def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        number = self._begin_commit(ops, fence)
+        self._watched(number, Verb.COMMIT, "", lambda: self._inner._commit(ops, fence, deadline))
+        self._recording.write(number, Kind.OK, Verb.COMMIT)
+
+    def _commit_async(self, ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
+        number = self._begin_commit(ops, fence)
+        future = self._watched(
+            number, Verb.COMMIT, "", lambda: self._inner._commit_async(ops, fence)
+        )
+
+        def ended(future: Future[None]) -> None:
+            error = OutcomeUnknown("cancelled") if future.cancelled() else future.exception()
+            if error is None:
+                self._recording.write(number, Kind.OK, Verb.COMMIT)
+            else:
+                self._recording.fail(number, Verb.COMMIT, "", error)
+
+        future.add_done_callback(ended)
+        return future
+
+    def _begin_commit(self, ops: tuple[Op, ...], fence: Fence | None) -> int:
+        epoch, version = (None, None) if fence is None else (fence.epoch, fence.version)
+        parts = parts_of(ops, fence)
+        return self._recording.begin(Verb.COMMIT, "", parts, version=version, epoch=epoch)
+
+    def _campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
+        number = self._recording.begin(Verb.CAMPAIGN, candidate)
+        leads = self._watched(
+            number,
+            Verb.CAMPAIGN,
+            candidate,
+            lambda: self._inner._campaign(candidate, ttl=ttl, stop=stop),
+        )
+        if leads is None:
+            self._recording.write(number, Kind.FAIL, Verb.CAMPAIGN, candidate)
+        else:
+            fence = leads.fence
+            self._recording.write(number, Kind.OK, Verb.CAMPAIGN, candidate,
+                                  version=fence.version, epoch=fence.epoch)  # fmt: skip
+        return leads
+
+    def watch(self, prefix: str) -> Watch:
+        return RecordedWatch(self._inner.watch(prefix), prefix, self._recording)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def check(self) -> Iterator[str]:
+        return self._inner.check()
+
+    def diagnostics(self, ttl: float) -> Iterator[Diagnostic]:
+        return self._inner.diagnostics(ttl)
+
+    def mark_format(self, version: int) -> None:
+        self._inner.mark_format(version)
+        self.marked_format = self._inner.marked_format
+
+    def accept_damage(self) -> list[str]:
+        return self._inner.accept_damage()
+
+    def epochs(self) -> Iterator[int]:
+        return self._inner.epochs()
+
+    def _watched(self, number: int, f: Verb, key: str, call: Callable[[], T]) -> T:
+        """Make a call; record the error that it ends with."""
+        try:
+            return call()
+        except BaseException as error:
+            self._recording.fail(number, f, key, error)
+            raise
+
+
+class RecordedWatch(Watch):
+    """A watch whose reports are recorded: what it names, or None if anything may have changed."""
+
+    def __init__(self, inner: Watch, prefix: str, recording: Recording) -> None:
+        self._inner = inner
+        self._prefix = prefix
+        self._recording = recording
+        self._number = recording.begin(Verb.WATCH, prefix)
+        self._asked = 0
+
+    def wait(self, timeout: float) -> bool:
+        heard = self._inner.wait(timeout)
+        self._note(None if heard else frozenset())
+        return heard
+
+    def changes(self, timeout: float) -> frozenset[str] | None:
+        changed = self._inner.changes(timeout)
+        self._note(changed)
+        return changed
+
+    def close(self) -> None:
+        self._recording.write(self._number, Kind.INFO, Verb.UNWATCH, self._prefix)
+        self._inner.close()
+
+    def _note(self, changed: frozenset[str] | None) -> None:
+        now = time.monotonic_ns()
+        if changed is not None and not changed and now < self._asked + _QUIET:
+            return
+        self._asked = now
+        named = None if changed is None else sorted(changed)
+        self._recording.write(self._number, Kind.INFO, Verb.NOTICE, self._prefix, named)
+
+
+def _read(record: Record | CorruptRecord | None) -> tuple[int | None, str | None]:
+    return (record.version, digest(record.value)) if isinstance(record, Record) else (None, None)

@@ -1,0 +1,223 @@
+"""The report of a chaos run: one page that shows who led, what ran, and what broke."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import jinja2
+
+from jrs.testing.chaos.checking.jobs import attempts_of, counts
+from jrs.testing.chaos.checking.verdict import Check, Run, Violation
+from jrs.testing.chaos.recorded import FOREVER, Call, Kind, Verb
+
+_WIDTH = 1000.0
+"""The width of the picture, in its own units."""
+_MOST_JOBS = 40
+"""Jobs that the picture shows: first those of violations."""
+
+
+@attrs.frozen
+class Bar:
+    """A stretch of time in the picture.
+
+    Attributes:
+        left, width: in the picture's units.
+        style: the class of its style.
+        label: what it says when it is pointed at.
+    """
+
+    left: float
+    width: float
+    style: str
+    label: str
+
+
+@attrs.frozen
+class Lane:
+    """A line of the picture."""
+
+    name: str
+    bars: tuple[Bar, ...]
+
+
+def write_report(
+    path: Path, run: Run, checks: Sequence[Check], found: Sequence[Violation], again: str
+) -> None:
+    """Write the report of a run as one file that needs no other."""
+    picture = _Picture(run, found)
+    template = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True,
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    ).get_template("report.html")  # fmt: skip
+    by_check = {each.name: [one for one in found if one.check == each.name] for each in checks}
+    text = template.render(
+        run=run,
+        notes=run.notes,
+        checks=checks,
+        by_check=by_check,
+        found=found,
+        figures=counts(run),
+        strikes=strikes_by_nemesis(run),
+        lanes=list(picture.lanes()),
+        bands=list(picture.bands()),
+        marks=list(picture.marks()),
+        ticks=list(picture.ticks()),
+        calls={call.name: _told(call, picture.seconds) for call in picture.proof.values()},
+        width=_WIDTH,
+        again=again,
+    )
+    path.write_text(text)
+
+
+def strikes_by_nemesis(run: Run) -> list[dict[str, Any]]:
+    """Return for each nemesis: its strikes, and the seconds until the next commit of a leader.
+
+    The median and the longest of these are the time to recover from it.
+    """
+    commits = sorted(
+        call.ended for call in run.calls
+        if call.f is Verb.COMMIT and call.type is Kind.OK and call.epoch is not None
+    )  # fmt: skip
+    waits: dict[str, list[float]] = defaultdict(list)
+    place = 0
+    for event in run.events:
+        if event.f is Verb.STRIKE:
+            while place < len(commits) and commits[place] <= event.t:
+                place += 1
+            until = (commits[place] - event.t) / 1e9 if place < len(commits) else None
+            waits[event.key] += [] if until is None else [until]
+    rows = []
+    for name, times in sorted(waits.items()):
+        median = sorted(times)[len(times) // 2] if times else 0
+        rows.append(
+            {"name": name, "count": len(times), "median": median, "most": max(times, default=0)}
+        )
+    return rows
+
+
+def _told(call: Call, seconds: Any) -> str:
+    """Return an operation in words."""
+    asked = {
+        Verb.GET: f"read {call.key}",
+        Verb.SCAN: f"listed {call.key or 'everything'}",
+        Verb.GET_MANY: "read some keys",
+        Verb.CAMPAIGN: f"campaigned, and led epoch {call.epoch}",
+    }.get(call.f, "")
+    if call.f is Verb.COMMIT:
+        asked = "committed " + ", ".join(_part(part) for part in call.value)
+    if call.f is Verb.GET:
+        asked += f": version {call.version}" if call.version is not None else ": absent"
+    until = "never answered" if call.ended == FOREVER else f"to {seconds(call.ended):.3f} s"
+    how = {Kind.OK: "", Kind.FAIL: f": refused, {call.error}", Kind.INFO: ": outcome unknown"}
+    return f"{call.process} {asked}{how[call.type]} ({seconds(call.begun):.3f} s {until})"
+
+
+def _part(part: list[Any]) -> str:
+    kind, key, *more = part
+    if kind == "absent":
+        return f"if {key} is absent"
+    if kind == "check":
+        return f"if {key} is at {more[-1]}"
+    at = f" at {more[-1]}" if kind in ("update", "delete") and more[-1] is not None else ""
+    return f"{kind} {key}{at}"
+
+
+class _Picture:
+    def __init__(self, run: Run, found: Sequence[Violation]) -> None:
+        self._run = run
+        self._found = found
+        times = [event.t for event in run.events] or [0, 1]
+        self._first, self._last = times[0], max(times[-1], times[0] + 1)
+        wanted = {name for violation in found for name in violation.calls}
+        self.proof = {call.name: call for call in run.calls if call.name in wanted}
+
+    def seconds(self, t: int) -> float:
+        """Return a moment in seconds since the run's beginning."""
+        return (t - self._first) / 1e9
+
+    def _x(self, t: int) -> float:
+        return _WIDTH * (min(t, self._last) - self._first) / (self._last - self._first)
+
+    def _bar(self, begun: int, ended: int, style: str, label: str) -> Bar:
+        left = self._x(begun)
+        return Bar(round(left, 2), round(max(1.5, self._x(ended) - left), 2), style, label)
+
+    def lanes(self) -> Iterator[Lane]:
+        yield from self._hosts()
+        yield from self._jobs()
+
+    def _hosts(self) -> Iterator[Lane]:
+        """Yield a lane for each host: the lives of its masters, and when they led."""
+        lives: dict[str, list[int]] = {}
+        attempts = {attempt.process for attempt in attempts_of(self._run)}
+        for event in self._run.events:
+            lives.setdefault(event.process, [event.t, event.t])[1] = event.t
+        led = sorted(
+            (call.ended, call.process, call.epoch)
+            for call in self._run.calls
+            if call.f is Verb.CAMPAIGN and call.type is Kind.OK
+        )
+        bars: dict[str, list[Bar]] = defaultdict(list)
+        signs = {event.process for event in self._run.events if event.f is Verb.ALIVE}
+        for process, (begun, ended) in lives.items():
+            if process not in attempts | signs and not process.startswith("world."):
+                label = f"{process}: {self.seconds(begun):.2f} s to {self.seconds(ended):.2f} s"
+                bars[process.rpartition(".")[0]].append(self._bar(begun, ended, "life", label))
+        for number, (begun, process, epoch) in enumerate(led):
+            after = led[number + 1][0] if number + 1 < len(led) else self._last
+            ended = min(after, lives[process][1])
+            label = f"{process} leads in epoch {epoch} from {self.seconds(begun):.2f} s"
+            bars[process.rpartition(".")[0]].append(self._bar(begun, ended, "leads", label))
+        for host in sorted(bars):
+            yield Lane(host, tuple(bars[host]))
+
+    def _jobs(self) -> Iterator[Lane]:
+        """Yield a lane for each job: its attempts."""
+        attempts = attempts_of(self._run)
+        named = " ".join(violation.message for violation in self._found)
+        jobs = sorted(
+            dict.fromkeys(attempt.job_id for attempt in attempts),
+            key=lambda job_id: (job_id not in named, job_id),
+        )
+        for job_id in jobs[:_MOST_JOBS]:
+            bars = [
+                self._bar(
+                    attempt.begun, attempt.ended, "attempt",
+                    f"{job_id}: an attempt of epoch {attempt.epoch}, in {attempt.process}",
+                )
+                for attempt in attempts
+                if attempt.job_id == job_id
+            ]  # fmt: skip
+            yield Lane(job_id, tuple(bars))
+
+    def bands(self) -> Iterator[Bar]:
+        """Yield what the nemeses did."""
+        begun: dict[int, tuple[int, str]] = {}
+        for event in self._run.events:
+            if event.f is Verb.STRIKE:
+                begun[event.seq] = event.t, f"{event.key}: {event.value}"
+            elif event.f is Verb.HEAL and event.seq in begun:
+                at, label = begun.pop(event.seq)
+                yield self._bar(at, event.t, "band", f"{label}, at {self.seconds(at):.2f} s")
+        for at, label in begun.values():
+            yield self._bar(at, at, "band", f"{label}, at {self.seconds(at):.2f} s")
+
+    def marks(self) -> Iterator[Bar]:
+        """Yield the moments of the operations that prove a violation."""
+        for call in self.proof.values():
+            yield self._bar(call.begun, min(call.ended, self._last), "proof",
+                            _told(call, self.seconds))  # fmt: skip
+
+    def ticks(self) -> Iterator[tuple[float, str]]:
+        """Yield the places of whole seconds, at most a dozen."""
+        whole = self.seconds(self._last)
+        step = next(step for step in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 10**9)
+                    if whole / step <= 12)  # fmt: skip
+        at = 0.0
+        while at <= whole:
+            yield round(_WIDTH * at / whole, 2), f"{at:g} s"
+            at += step

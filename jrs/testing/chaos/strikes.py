@@ -1,0 +1,133 @@
+"""Striking: when each nemesis strikes, and the thread that lets it strike and heal."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from random import Random
+
+import attrs
+
+from jrs.testing.chaos.faults import Arena, Fault, Nemesis
+from jrs.testing.chaos.recorded import Kind, Verb
+from jrs.testing.chaos.recorder import Recording
+from jrs.testing.servers import ServerError
+
+_TURN = 0.2
+"""Seconds between two looks at what else is due."""
+
+
+@attrs.frozen(order=True)
+class Strike:
+    """A strike of a schedule.
+
+    Attributes:
+        at: seconds from the beginning of the faults.
+        fault: the number of its fault in the nemesis.
+        seed: determines whom it hits, among those who are there then.
+    """
+
+    at: float
+    fault: int
+    seed: str
+
+
+def schedule(nemesis: Nemesis, seconds: float, seed: int) -> list[Strike]:
+    """Return the strikes of a run: the same ones for the same nemesis and seed."""
+    found: list[Strike] = []
+    for number, fault in enumerate(nemesis.faults):
+        rng = Random(f"{seed}/{number}")
+        end = seconds if fault.until is None else min(seconds, fault.until)
+        at = rng.uniform(0.2, 1.0) * fault.every
+        while at < end:
+            found.append(Strike(at, number, f"{seed}/{number}/{len(found)}"))
+            at += rng.uniform(0.5, 1.5) * fault.every
+    return sorted(found)
+
+
+class Striker:
+    """Strikes by a schedule in a thread of its own, until it is told to stop; then heals all.
+
+    Args:
+        each_turn: called a few times a second, between the strikes.
+    """
+
+    def __init__(
+        self,
+        arena: Arena,
+        nemesis: Nemesis,
+        strikes: list[Strike],
+        recording: Recording,
+        each_turn: Callable[[], None],
+    ) -> None:
+        self._arena = arena
+        self._nemesis = nemesis
+        self._recording = recording
+        self._each_turn = each_turn
+        self._order = itertools.count()
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        for strike in strikes:
+            self._at(strike.at, lambda strike=strike: self._strike(strike))  # type: ignore[misc]
+        self._hurt: dict[int, tuple[Fault, Iterator[str]]] = {}
+        self._stop = threading.Event()
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="jrs-chaos-faults", daemon=True)
+
+    @property
+    def is_over(self) -> bool:
+        return not self._thread.is_alive()
+
+    def start(self) -> None:
+        self._began = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Strike no more, heal everything, and return then. Idempotent."""
+        self._stop.set()
+        self._thread.join()
+        if self.failure is not None:
+            raise self.failure
+
+    def _at(self, seconds: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (seconds, next(self._order), action))
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                now = time.monotonic() - self._began
+                while self._due and self._due[0][0] <= now:
+                    heapq.heappop(self._due)[2]()
+                self._each_turn()
+                soonest = self._due[0][0] - now if self._due else _TURN
+                self._stop.wait(max(0.0, min(_TURN, soonest)))
+        except BaseException as error:
+            self.failure = error
+        finally:
+            for number in list(self._hurt):
+                self._heal(number)
+
+    def _strike(self, strike: Strike) -> None:
+        fault = self._nemesis.faults[strike.fault]
+        harm = fault.strike(self._arena, Random(strike.seed))
+        try:
+            whom = next(harm, None)
+        except (OSError, ServerError):
+            return  # It has ended meanwhile.
+        if whom is None:
+            return
+        number = self._recording.begin(Verb.STRIKE, fault.name, whom)
+        self._hurt[number] = fault, harm
+        self._at(strike.at + fault.lasting, lambda: self._heal(number))
+
+    def _heal(self, number: int) -> None:
+        fault, harm = self._hurt.pop(number, (None, None))
+        if fault is None or harm is None:
+            return
+        try:
+            next(harm, None)
+        except (OSError, ServerError):
+            pass  # It has ended meanwhile.
+        self._recording.write(number, Kind.INFO, Verb.HEAL, fault.name)

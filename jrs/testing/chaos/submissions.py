@@ -1,0 +1,99 @@
+"""The client of a chaos run: submits its jobs over the time of the faults, and sees them end."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import DuplicateJob, OutcomeUnknown, Unavailable
+from jrs.records.model import JobResult, JobSpec
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
+
+_TURN = 0.2
+"""Seconds between two looks at what has ended."""
+
+
+@attrs.define
+class Submission:
+    """A job of the run.
+
+    Attributes:
+        due: seconds of the monotonic clock at which it is submitted.
+        copy_of: the id that the user gave.
+    """
+
+    spec: JobSpec
+    due: float
+    copy_of: str
+    is_acknowledged: bool = False
+    result: JobResult | None = None
+
+
+class Submissions:
+    """Submits jobs when they are due, in a thread of its own. Safe for use by many threads."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._catalog = JobCatalog(backend)
+        self._store = JobResultStore(backend)
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._all: list[Submission] = []
+        self._hurry = False
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="jrs-chaos-client", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def add(self, submission: Submission) -> None:
+        with self._lock:
+            self._all.append(submission)
+
+    def hurry(self) -> None:
+        """Submit the rest without waiting."""
+        self._hurry = True
+
+    def all(self) -> list[Submission]:
+        with self._lock:
+            return list(self._all)
+
+    def unfinished(self) -> list[str]:
+        """Return the ids of the jobs that have not ended."""
+        return [each.spec.job_id for each in self.all() if each.result is None]
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(_TURN):
+                try:
+                    self._submit()
+                    self._look()
+                except (Unavailable, OutcomeUnknown):
+                    continue  # Tried again with the next turn.
+        except BaseException as error:
+            self.failure = error
+
+    def _submit(self) -> None:
+        now = time.monotonic()
+        for each in self.all():
+            if not each.is_acknowledged and (self._hurry or each.due <= now):
+                try:
+                    self._catalog.submit(each.spec)
+                except DuplicateJob:
+                    pass  # It was stored, although nobody learned of it.
+                each.is_acknowledged = True
+
+    def _look(self) -> None:
+        for each in self.all():
+            if each.is_acknowledged and each.result is None:
+                entry = self._store.get(each.spec.job_id)
+                if entry is not None:
+                    each.result = entry.result
