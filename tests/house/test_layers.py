@@ -58,6 +58,12 @@ HEAVY = {
     ("jrs.cli.demo", "jrs.demo"): "it imports pyspark",
     ("jrs.cli.serve", "jrs.sidecar.serving"): "it imports starlette, which is an extra",
     ("jrs.demo", "jrs.demo.story"): "it imports pyspark",
+    ("jrs.testing.chaos.plugin", "jrs.store.opening"): "every pytest loads the plugin",
+    ("jrs.testing.chaos.plugin", "jrs.store.result_store"): "every pytest loads the plugin",
+    ("jrs.testing.chaos.plugin", "jrs.testing.chaos.world"): "every pytest loads the plugin",
+    ("jrs.testing.chaos.plugin", "jrs.testing.masters"): "every pytest loads the plugin",
+    ("jrs.testing.chaos.plugin", "jrs.testing.servers"): "every pytest loads the plugin",
+    ("jrs.testing.chaos.plugin", "jrs.testing.servers.fixtures"): "every pytest loads the plugin",
     ("jrs.demo", "jrs.demo.streaming_story"): "it imports pyspark",
 }
 """The imports of our own inside of functions, and what makes them heavy."""

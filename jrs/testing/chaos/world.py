@@ -4,53 +4,39 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import re
-import subprocess
-import sys
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Self
 
 import attrs
 
-from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput, JrsError
-from jrs.records import keys
-from jrs.records.codec import decode
-from jrs.records.model import EpochRecord, JobSpec
+from jrs.records.model import JobSpec
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.rules.events import EventKind
 from jrs.testing.chaos import faults
 from jrs.testing.chaos.checking.jobs import counts, no_crash
 from jrs.testing.chaos.checking.verdict import Check, Run, Violation
-from jrs.testing.chaos.hosts import Hosts
-from jrs.testing.chaos.marks import MARK
-from jrs.testing.chaos.meddling import Meddler
+from jrs.testing.chaos.cluster import ChaosCluster
 from jrs.testing.chaos.outputs import contents
 from jrs.testing.chaos.plan import Plan
 from jrs.testing.chaos.recorded import events_of
-from jrs.testing.chaos.recorder import HISTORY, NAME, recorded, recording_in
 from jrs.testing.chaos.report import write_report
 from jrs.testing.chaos.strikes import Striker, schedule
 from jrs.testing.chaos.submissions import Submission, Submissions
-from jrs.testing.masters import Masters
+from jrs.testing.chaos.surroundings import records_left
 from jrs.testing.polling import Poll
-from jrs.testing.servers import Proxies, Server, find_etcd, find_zookeeper
+from jrs.testing.servers import Server
 
 LASTING = RestartPolicy(attempts=10_000, delay=0.1, max_delay=1.0, on_exception=True)
 """For jobs that must finish however often they are killed."""
 
 _SPREAD = 0.8
 """The part of the faults' time over which the copies of a job are submitted."""
-_DISK = "200m"
-"""The size of the filesystem that is filled."""
-
 begun = EventKind.STAGE_BEGUN
 finished = EventKind.STAGE_FINISHED
 
@@ -106,122 +92,49 @@ class World:
         self.folder = folder
         self.seed = plan.seed if seed is None else seed
         self.output = folder / "output"
-        self.disk: Path | None = None
-        self.server = server
+        self.output.mkdir(parents=True)
+        self.cluster = ChaosCluster(plan, scheme, folder, server, say)
+        self._hosts = self.cluster.all
+        self._submissions = Submissions(self.cluster.backend)
         self._again = again
-        self._say = say
-        self._mark = uuid.uuid4().hex
-        self.cluster = f"chaos-{self._mark[:12]}"
-        self._stack = ExitStack()
-        self._submissions: Submissions | None = None
         self._striker: Striker | None = None
         self._run: Run | None = None
 
-    # -- its life ----------------------------------------------------------------------------
-
     def __enter__(self) -> Self:
-        try:
-            self._open()
-        except BaseException:
-            self._stack.close()
-            raise
         return self
 
-    def _open(self) -> None:
-        stack = self._stack
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.output.mkdir()
-        history = self.folder / "history"
-        stack.enter_context(_environment({HISTORY: str(history), NAME: "world"}))
-        place = self.folder
-        if self.scheme == "file":
-            if any(fault.small_disk for fault in self.plan.nemesis.faults):
-                self.disk = stack.enter_context(_small_disk(self.folder / "disk", self._say))
-                place = self.disk or place
-            self._inner = (place / "store").as_uri()
-        elif self.server is None:
-            find = {"etcd": find_etcd, "zookeeper": find_zookeeper}[self.scheme]
-            self.server = stack.enter_context(find(self.plan.members))
-        self.storage = place / "files"
-        self._recording = recording_in(history)
-        environment = {**self.plan.environment, MARK: self._mark}
-        self.masters = stack.enter_context(
-            Masters(self.url, cluster=self.cluster, storage=self.storage, ttl=self.plan.ttl,
-                    options=self.plan.options, environment=environment)
-        )  # fmt: skip
-        self._hosts = Hosts(self._url, self.server, self.folder, self._mark)
-        stack.callback(self._hosts.close)
-
-    def _url(self, network: Proxies | None) -> str:
-        if self.server is None:
-            return recorded(self._inner)
-        return recorded(self.server.url(endpoints=None if network is None else network.endpoints))
-
-    @property
-    def url(self) -> str:
-        """The backend's URL, as all processes of the run have it but for their proxies."""
-        return self._url(None)
-
-    @property
-    def backend(self) -> Backend:
-        """A handle on the cluster, which is recorded, too."""
-        return self.masters.backend
-
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End everything. Idempotent."""
         try:
             if self._striker is not None:
                 self._striker.stop()
         finally:
-            if self._submissions is not None:
-                self._submissions.stop()
-            if self.server is not None:
-                self.server.heal()
-            self._stack.close()
+            self._submissions.stop()
+            self.cluster.close()
 
-    def begin(self) -> None:
+    def begin(self) -> Striker:
         """Start the masters and the faults, if they are not started yet. Idempotent."""
         if self._striker is not None:
-            return
-        for number in range(self.plan.masters):
-            self._hosts.add_master(f"m{number + 1}", self.masters)
-        if self.plan.masters:
-            self.masters.leader()
-        self._submissions = Submissions(self.backend)
+            return self._striker
+        self.cluster.start()
         self._submissions.start()
-        strikes = schedule(self.plan.nemesis, self.plan.seconds, self.seed)
-        meant = [
-            strike for strike in strikes
-            if self.scheme in (fault := self.plan.nemesis.faults[strike.fault]).backends
-            and (self.disk is not None or not fault.small_disk)
-        ]  # fmt: skip
+        faults = self.plan.nemesis.faults
+        strikes = [
+            strike
+            for strike in schedule(self.plan.nemesis, self.plan.seconds, self.seed)
+            if self.scheme in faults[strike.fault].backends
+            and (self.cluster.disk is not None or not faults[strike.fault].small_disk)
+        ]
         self._striker = Striker(
-            self, self.plan.nemesis, meant, self._recording, self._hosts.supervise
-        )
+            self.cluster, self.plan.nemesis, strikes, self.cluster.recording,
+            self._hosts.supervise,
+        )  # fmt: skip
         self._began = time.monotonic()
         self._striker.start()
-
-    # -- what nemeses reach ------------------------------------------------------------------
-
-    def hosts(self) -> list[str]:
-        return sorted(self._hosts.all)
-
-    def leading(self) -> str | None:
-        try:
-            record = self.backend.get(keys.EPOCH, deadline=Deadline.after(1.0))
-            return record and decode(EpochRecord, record.value, record.key).candidate
-        except JrsError:
-            return None
-
-    def pids(self, who: str) -> list[int]:
-        if who == "leader":
-            return self._hosts.pid_of(self.leading())
-        return self._hosts.pids(who)
-
-    def network(self, host: str) -> Proxies | None:
-        return self._hosts.all[host].network
-
-    def meddler(self, host: str) -> Meddler:
-        return self._hosts.all[host].meddler
+        return self._striker
 
     # -- what a test does --------------------------------------------------------------------
 
@@ -245,7 +158,6 @@ class World:
     def submit_spec(self, spec: JobSpec, *, copies: int = 1) -> None:
         """Submit a job that is described whole; see `submit`."""
         self.begin()
-        assert self._submissions is not None
         pace = self.plan.seconds * _SPREAD / copies
         for number in range(copies):
             job_id = spec.job_id if copies == 1 else f"{spec.job_id}-{number + 1}"
@@ -267,7 +179,9 @@ class World:
         self.begin()
         first = sum(host.is_driver for host in self._hosts.all.values())
         for number in range(first, first + replicas):
-            self._hosts.add_driver(f"d{number + 1}", command, self.cluster, self.storage)
+            self._hosts.add_driver(
+                f"d{number + 1}", command, self.cluster.name, self.cluster.storage
+            )
 
     def until(self, condition: Callable[[], object], what: str, timeout: float = 60.0) -> None:
         """Wait until a condition holds.
@@ -301,7 +215,7 @@ class World:
             return any(
                 event.job_id == job_id and event.stage == stage and event.kind == wanted.value
                 and (batch is None or _last_number(event.message) >= batch)
-                for event in list(self.masters.events)
+                for event in list(self.cluster.masters.events)
             )  # fmt: skip
 
         what = f"batch {batch}" if batch is not None else wanted.value
@@ -311,7 +225,7 @@ class World:
         """Let a nemesis strike now; return whom it hit. What it does is undone at once."""
         hit = []
         for fault in nemesis.faults:
-            harm = fault.strike(self, Random(self.seed))
+            harm = fault.strike(self.cluster, Random(self.seed))
             whom = next(harm, None)
             if whom is not None:
                 hit.append(whom)
@@ -352,25 +266,23 @@ class World:
     def _end(self, compare: bool) -> Run:
         if self._run is not None:
             return self._run
-        self.begin()
-        assert self._striker is not None
-        assert self._submissions is not None
+        striker = self.begin()
         end = self._began + self.plan.seconds
-        while time.monotonic() < end and not self._idle() and not self._striker.is_over:
+        while time.monotonic() < end and not striker.is_over:
+            if self._has_work() and self._idle():
+                break
             time.sleep(0.1)  # Both threads look at what they wait for by themselves.
-        self._striker.stop()
-        self._hosts.heal()
-        if self.server is not None:
-            self.server.heal()
+        striker.stop()
+        self.cluster.heal()
         self._submissions.hurry()
         left = self._settle()
         self._submissions.stop()
         if self._submissions.failure is not None:
             raise self._submissions.failure
-        for _ in self.backend.scan("", deadline=Deadline.after(60.0)):
-            pass  # What is there at the end belongs into the history.
+        for _ in self.cluster.backend.scan("", deadline=Deadline.after(60.0)):
+            pass  # What exists at the end is part of the history.
         left += self._hosts.stop()
-        left += self._fsck()
+        left += self.cluster.fsck()
         notes = self._notes(left)
         if compare:
             notes["undisturbed"] = self._undisturbed()
@@ -379,20 +291,21 @@ class World:
         return self._run
 
     def _idle(self) -> bool:
-        assert self._submissions is not None
-        jobs = self._submissions.all()
-        drivers = [host for host in self._hosts.all.values() if host.is_driver]
-        busy = bool(self._submissions.unfinished()) or not self._hosts.drivers_done
-        return bool(jobs or drivers) and not busy
+        """Return whether every job and every driver has ended."""
+        return not self._submissions.unfinished() and self._hosts.drivers_done
+
+    def _has_work(self) -> bool:
+        drivers = any(host.is_driver for host in self._hosts.all.values())
+        return drivers or bool(self._submissions.all())
 
     def _settle(self) -> list[str]:
-        """Wait until all has ended and is cleaned up; return a line for each record that is left."""
+        """Wait until all has ended and is clean; return a line for each record that is left."""
         deadline, pause = Deadline.after(self.plan.patience), Poll()
         while True:
             self._hosts.supervise()
             try:
-                left = [f"{key} is left" for key in self._records_left()] if self._idle() else []
-                if not left and (self._idle() or not self._submissions_exist()):
+                left = [f"{key} is left" for key in records_left(self.cluster.backend)]
+                if self._idle() and not left:
                     return []
             except JrsError as error:
                 left = [f"it is unknown what is left: {error}"]
@@ -400,25 +313,7 @@ class World:
                 return left
             pause.sleep()
 
-    def _submissions_exist(self) -> bool:
-        assert self._submissions is not None
-        has_drivers = any(host.is_driver for host in self._hosts.all.values())
-        return has_drivers or bool(self._submissions.all())
-
-    def _records_left(self) -> Iterator[str]:
-        for prefix in (keys.JOBS, keys.DIRTY, *keys.WHILE_IT_RUNS):
-            for record in self.backend.scan(prefix):
-                yield record.key
-
-    def _fsck(self) -> list[str]:
-        inner = self.url.removeprefix("recorded:")
-        command = [sys.executable, "-m", "jrs", "--backend", inner, "--cluster", self.cluster,
-                   "fsck", "--storage", str(self.storage)]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        return [f"fsck: {done.stdout}{done.stderr}".strip()] if done.returncode else []
-
     def _notes(self, left: list[str]) -> dict[str, Any]:
-        assert self._submissions is not None
         jobs = self._submissions.all()
         return {
             "backend": self.scheme,
@@ -448,7 +343,6 @@ class World:
 
     def _undisturbed(self) -> dict[str, Any]:
         """Run each job once, without faults, in a world of its own; return how they ended."""
-        assert self._submissions is not None
         originals = {each.copy_of: each.spec for each in self._submissions.all()}
         plan = Plan(masters=1, seconds=0, patience=self.plan.patience, options=self.plan.options,
                     environment=self.plan.environment)  # fmt: skip
@@ -479,39 +373,6 @@ def _entry(entry: str | Callable[..., Any]) -> str:
 def _last_number(text: str) -> int:
     numbers = re.findall(r"\d+", text)
     return int(numbers[-1]) if numbers else -1
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _small_disk(path: Path, say: Callable[[str], None]) -> Iterator[Path | None]:
-    """Mount a small filesystem in memory, or say that it is impossible."""
-    path.mkdir()
-    why = "only root may mount"
-    if os.geteuid() == 0:
-        command = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "jrs-chaos", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        why = done.stderr.strip() if done.returncode else ""
-    if why:
-        say(f"the disk is never full in this run: no small filesystem could be mounted: {why}")
-        yield None
-        return
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=False, timeout=30)
 
 
 __all__ = ["ChaosFailure", "World", "begun", "finished"]

@@ -1,0 +1,133 @@
+"""The cluster of a chaos run: its backend, masters and hosts, as nemeses reach them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import JrsError
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import EpochRecord
+from jrs.testing.chaos.hosts import Hosts
+from jrs.testing.chaos.marks import MARK
+from jrs.testing.chaos.meddling import Meddler
+from jrs.testing.chaos.plan import Plan
+from jrs.testing.chaos.recorder import HISTORY, NAME, SCHEME, recorded, recording_in
+from jrs.testing.chaos.surroundings import environment, fsck, small_disk
+from jrs.testing.masters import Masters
+from jrs.testing.servers import Proxies, Server, find_etcd, find_zookeeper
+
+
+class ChaosCluster:
+    """A cluster whose calls are recorded, and whose parts can be broken: an `Arena`.
+
+    Attributes:
+        name: its id.
+        storage: the folder of the jobs' files.
+        server: the servers of the backend; None with the file backend.
+        disk: a small filesystem with the store and the files, if the plan fills it.
+        all: its hosts.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        scheme: str,
+        folder: Path,
+        server: Server | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._mark = uuid.uuid4().hex
+        self.name = f"chaos-{self._mark[:12]}"
+        self.server = server
+        self.disk: Path | None = None
+        self._plan = plan
+        self._folder = folder
+        with ExitStack() as stack:
+            history = folder / "history"
+            stack.enter_context(environment({HISTORY: str(history), NAME: "world"}))
+            place = folder
+            if scheme == "file":
+                if any(fault.small_disk for fault in plan.nemesis.faults):
+                    self.disk = stack.enter_context(small_disk(folder / "disk", say))
+                    place = self.disk or place
+                self._file_url = (place / "store").as_uri()
+            elif server is None:
+                find = {"etcd": find_etcd, "zookeeper": find_zookeeper}[scheme]
+                self.server = stack.enter_context(find(plan.members))
+            self.storage = place / "files"
+            self.recording = recording_in(history)
+            variables = {**plan.environment, MARK: self._mark}
+            self.masters = stack.enter_context(
+                Masters(self.url, cluster=self.name, storage=self.storage, ttl=plan.ttl,
+                        options=plan.options, environment=variables)
+            )  # fmt: skip
+            self.all = Hosts(self._url, self.server, folder, self._mark)
+            stack.callback(self.all.close)
+            self._stack = stack.pop_all()
+
+    def _url(self, network: Proxies | None) -> str:
+        if self.server is None:
+            return recorded(self._file_url)
+        return recorded(self.server.url(endpoints=None if network is None else network.endpoints))
+
+    @property
+    def url(self) -> str:
+        """The backend's URL, as all processes of the run have it but for their proxies."""
+        return self._url(None)
+
+    @property
+    def backend(self) -> Backend:
+        """A handle on the cluster, which is recorded, too."""
+        return self.masters.backend
+
+    def start(self) -> None:
+        """Start the masters, and wait until one leads."""
+        for number in range(self._plan.masters):
+            self.all.add_master(f"m{number + 1}", self.masters)
+        if self._plan.masters:
+            self.masters.leader()
+
+    def fsck(self) -> list[str]:
+        """Return what `jrs fsck` finds."""
+        return fsck(self.url.removeprefix(f"{SCHEME}:"), self.name, self.storage)
+
+    def heal(self) -> None:
+        """Let everything be whole, but for what was killed. Idempotent."""
+        self.all.heal()
+        if self.server is not None:
+            self.server.heal()
+
+    def close(self) -> None:
+        """End everything. Idempotent."""
+        if self.server is not None:
+            self.server.heal()  # It may be another test's next.
+        self._stack.close()
+
+    # -- what nemeses reach ------------------------------------------------------------------
+
+    def hosts(self) -> list[str]:
+        return sorted(self.all.all)
+
+    def leading(self) -> str | None:
+        try:
+            record = self.backend.get(keys.EPOCH, deadline=Deadline.after(1.0))
+            return record and decode(EpochRecord, record.value, record.key).candidate
+        except JrsError:
+            return None
+
+    def pids(self, who: str) -> list[int]:
+        if who == "leader":
+            return self.all.pid_of(self.leading())
+        return self.all.pids(who)
+
+    def network(self, host: str) -> Proxies | None:
+        return self.all.all[host].network
+
+    def meddler(self, host: str) -> Meddler:
+        return self.all.all[host].meddler

@@ -1,0 +1,64 @@
+"""What a chaos run needs around it, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from jrs.contract.backend import Backend
+from jrs.records import keys
+
+_DISK = "200m"
+"""The size of the filesystem that is filled."""
+
+
+@contextmanager
+def environment(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def small_disk(path: Path, say: Callable[[str], None]) -> Iterator[Path | None]:
+    """Mount a small filesystem in memory, or say that it is impossible."""
+    path.mkdir()
+    why = "only root may mount"
+    if os.geteuid() == 0:
+        command = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "jrs-chaos", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        why = done.stderr.strip() if done.returncode else ""
+    if why:
+        say(f"the disk is never full in this run: no small filesystem could be mounted: {why}")
+        yield None
+        return
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=False, timeout=30)
+
+
+def records_left(backend: Backend) -> Iterator[str]:
+    """Yield the keys of the records that exist only while jobs run or are cleaned up."""
+    for prefix in (keys.JOBS, keys.DIRTY, *keys.WHILE_IT_RUNS):
+        for record in backend.scan(prefix):
+            yield record.key
+
+
+def fsck(url: str, cluster: str, storage: Path) -> list[str]:
+    """Return what `jrs fsck` finds, in one line; none if it finds nothing."""
+    command = [sys.executable, "-m", "jrs", "--backend", url, "--cluster", cluster, "fsck",
+               "--storage", str(storage)]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return [f"fsck: {done.stdout}{done.stderr}".strip()] if done.returncode else []
