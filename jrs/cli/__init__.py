@@ -17,6 +17,7 @@ _COMMANDS = {
     "cleanup": "jrs.cli.upkeep",
     "cluster-format": "jrs.cli.upkeep",
     "config": "jrs.cli.config",
+    "chaos": "jrs.cli.chaos",
     "demo": "jrs.cli.demo",
     "doctor": "jrs.cli.doctor",
     "drain": "jrs.cli.stopping",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import attrs
-import jinja2
 
+from jrs.contract.errors import InvalidInput
 from jrs.testing.chaos.checking.jobs import attempts_of, counts
 from jrs.testing.chaos.checking.verdict import Check, Run, Violation
 from jrs.testing.chaos.recorded import FOREVER, Call, Kind, Verb
@@ -44,10 +45,18 @@ class Lane:
     bars: tuple[Bar, ...]
 
 
+def check_installed() -> None:
+    """Raise `InvalidInput` unless reports can be written here."""
+    if find_spec("jinja2") is None:
+        raise InvalidInput("chaos runs need jinja2 for their reports: pip install 'jrs[chaos]'")
+
+
 def write_report(
     path: Path, run: Run, checks: Sequence[Check], found: Sequence[Violation], again: str
 ) -> None:
     """Write the report of a run as one file that needs no other."""
+    import jinja2  # An extra.
+
     picture = _Picture(run, found)
     template = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True,

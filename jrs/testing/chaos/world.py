@@ -25,7 +25,7 @@ from jrs.testing.chaos.cluster import ChaosCluster
 from jrs.testing.chaos.outputs import contents
 from jrs.testing.chaos.plan import Plan
 from jrs.testing.chaos.recorded import events_of
-from jrs.testing.chaos.report import write_report
+from jrs.testing.chaos.report import check_installed, write_report
 from jrs.testing.chaos.strikes import Striker, schedule
 from jrs.testing.chaos.submissions import Submission, Submissions
 from jrs.testing.chaos.surroundings import records_left
@@ -87,6 +87,7 @@ class World:
         again: str = "",
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
+        check_installed()
         self.plan = plan
         self.scheme = scheme
         self.folder = folder
@@ -357,11 +358,16 @@ class World:
             ended: dict[str, Any] = calm._end(compare=False).notes["ended"]
             return ended
 
-    def figures(self) -> dict[str, int]:
-        """Return figures of the run, once it was checked."""
+    @property
+    def ended(self) -> Run:
+        """The run, once it was checked."""
         if self._run is None:
             raise InvalidInput("the run has not ended: call check() first")
-        return counts(self._run)
+        return self._run
+
+    def figures(self) -> dict[str, int]:
+        """Return figures of the run, once it was checked."""
+        return counts(self.ended)
 
 
 def _entry(entry: str | Callable[..., Any]) -> str:

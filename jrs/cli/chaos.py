@@ -1,0 +1,122 @@
+"""``jrs chaos``: run a job under faults, and check what a run has recorded."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from jrs.cli.common import Suggesting, echo, echo_json, json_option
+from jrs.cli.jobs import arguments_of
+from jrs.client.connection import entry_point_of
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import counted
+from jrs.testing.chaos.checking.jobs import counts
+from jrs.testing.chaos.checking.verdict import Check, Run, Violation
+from jrs.testing.chaos.plan import SCHEMES, Plan
+from jrs.testing.chaos.reading import CHECKS, checks_of, nemesis_of, run_of
+from jrs.testing.chaos.world import ChaosFailure, World
+
+EXIT_VIOLATED = 1
+
+_check_option = click.option(
+    "--check", "names", multiple=True, metavar="NAME",
+    help=f"A check, instead of all: {', '.join(CHECKS)}. Repeatable.",
+)  # fmt: skip
+
+
+@click.group("chaos", cls=Suggesting, context_settings={"help_option_names": ["-h", "--help"]})
+def chaos_command() -> None:
+    """Find out whether jobs survive what breaks. Needs jrs[chaos].
+
+    \b
+    Examples:
+      jrs chaos run etl.jobs:orders --copies 20 --nemesis 'kill(every=2) | pause(3)'
+      jrs chaos run etl.jobs:orders --on etcd --nemesis 'partition("leader")' --seed 11
+      jrs chaos check /tmp/jrs-chaos-x1 --check linearizable
+    """
+
+
+@chaos_command.command("run")
+@click.argument("entry_point")
+@click.option("--on", "scheme", type=click.Choice(SCHEMES), default="file", show_default=True,
+              help="The backend. Servers are started for the run.")  # fmt: skip
+@click.option("--masters", type=click.IntRange(1, 20), default=3, show_default=True)
+@click.option("--seconds", type=click.FloatRange(0, 86400), default=30.0, show_default=True,
+              help="How long faults last; less if every job has ended.")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True, help="Determines the faults.")
+@click.option("--copies", type=click.IntRange(1, 10_000), default=10, show_default=True,
+              help="How many copies of the job are submitted.")  # fmt: skip
+@click.option("--nemesis", default="kill() | pause(3)", show_default=True, metavar="NEMESES",
+              help="What breaks; docs/chaos.md has them all.")  # fmt: skip
+@click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE",
+              help="An argument; VALUE is JSON if it parses, else text. Repeatable.")  # fmt: skip
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
+              help="A new folder for the files of the run; by default a temporary one.")  # fmt: skip
+@_check_option
+@json_option
+def run_command(
+    entry_point: str, scheme: str, masters: int, seconds: float, seed: int, copies: int,
+    nemesis: str, pairs: tuple[str, ...], folder: Path | None, names: Sequence[str], as_json: bool,
+) -> None:  # fmt: skip
+    """Run copies of a job under faults, and check that they survive.
+
+    Masters run as processes of their own, on real servers, and are started again when they end. The
+    exit code is 1 if a check finds a violation.
+    """
+    wanted = checks_of(names)
+    plan = Plan(masters=masters, backend=scheme, seconds=seconds, seed=seed,
+                nemesis=nemesis_of(nemesis))  # fmt: skip
+    if folder is not None and folder.exists():
+        raise InvalidInput(f"{folder} exists: name a new folder")
+    folder = folder or Path(tempfile.mkdtemp(prefix="jrs-chaos-"), "run")
+    again = f"jrs chaos run {entry_point} --on {scheme} --seed {seed} --nemesis '{nemesis}'"
+    with World(plan, scheme, folder, again=again, say=lambda text: echo(text, err=True)) as world:
+        world.submit("job", entry_point_of(entry_point), copies=copies,
+                     **arguments_of(pairs, None))  # fmt: skip
+        found: Sequence[Violation] = ()
+        try:
+            world.check(*wanted)
+        except ChaosFailure as failure:
+            found = failure.violations
+        run = world.ended
+    _print(run, wanted, found, folder, as_json)
+
+
+@chaos_command.command("check")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@_check_option
+@json_option
+def check_command(folder: Path, names: Sequence[str], as_json: bool) -> None:
+    """Check the history that a run has left in FOLDER.
+
+    The exit code is 1 if a check finds a violation.
+    """
+    wanted, run = checks_of(names), run_of(folder)
+    _print(run, wanted, [one for each in wanted for one in each.violations(run)], folder, as_json)
+
+
+def _print(
+    run: Run, checks: Sequence[Check], found: Sequence[Violation], folder: Path, as_json: bool
+) -> None:
+    figures = counts(run)
+    if as_json:
+        violations = [{"check": one.check, "message": one.message, "calls": one.calls}
+                      for one in found]  # fmt: skip
+        echo_json({"folder": str(folder), "checks": [each.name for each in checks],
+                   "violations": violations, "figures": figures})  # fmt: skip
+    else:
+        for each in checks:
+            broken = [one for one in found if one.check == each.name]
+            echo(f"{'broken' if broken else 'holds ':6}  {each.name:15}  {each.promise}")
+            for one in broken[:10]:
+                echo(f"          {one.message}")
+        echo(f"{', '.join(f'{count:,} {name}' for name, count in figures.items())}")
+        report = folder / "report.html"
+        place = report if report.exists() else folder
+        echo(f"{counted(len(found), 'violation', 'violations')}; {place}")
+    if found:
+        sys.exit(EXIT_VIOLATED)

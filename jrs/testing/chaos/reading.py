@@ -1,0 +1,90 @@
+"""Reading what people write of chaos runs: nemeses in one line, names of checks, kept runs."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import shown
+from jrs.testing.chaos.checking.jobs import (
+    no_crash,
+    no_overlap,
+    nothing_left,
+    nothing_lost,
+    once_per_job,
+    once_per_stage,
+    output_equals,
+    undisturbed,
+)
+from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, serializable, watched
+from jrs.testing.chaos.checking.verdict import Check, Run
+from jrs.testing.chaos.faults import ALL, Nemesis
+from jrs.testing.chaos.recorded import events_of
+
+CHECKS = {
+    each.name: each
+    for each in (
+        *(once_per_job, once_per_stage, no_overlap, nothing_lost, nothing_left, no_crash),
+        *(linearizable, serializable, fenced, outcomes, watched, output_equals(undisturbed)),
+    )
+}
+"""Every check, by its name; outputs are compared with those of a run without faults."""
+
+
+def nemesis_of(text: str) -> Nemesis:
+    """Return the nemesis that a text describes: ``kill(every=2) | pause(3, "attempt")``.
+
+    Raises:
+        InvalidInput: it names no nemesis, or gives it what it does not take.
+    """
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body) if text.strip() else Nemesis()
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        raise InvalidInput(
+            f"not a nemesis: {shown(text)}: {error}; write nemeses joined by |, such as "
+            f"'kill(every=2) | pause(3)', of: {', '.join(sorted(ALL))}"
+        ) from None
+
+
+def _value(node: ast.expr) -> Nemesis:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _value(node.left) | _value(node.right)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        raise ValueError("a nemesis is written with parentheses")
+    if node.func.id not in ALL:
+        raise ValueError(f"there is no nemesis {node.func.id!r}")
+    arguments = [ast.literal_eval(value) for value in node.args]
+    named = {part.arg: ast.literal_eval(part.value) for part in node.keywords if part.arg}
+    return ALL[node.func.id](*arguments, **named)
+
+
+def checks_of(names: Sequence[str]) -> list[Check]:
+    """Return the checks of these names; all, if there are none.
+
+    Raises:
+        InvalidInput: there is no such check.
+    """
+    unknown = sorted(set(names) - CHECKS.keys())
+    if unknown:
+        raise InvalidInput(f"there is no check {unknown[0]!r}: {', '.join(CHECKS)}")
+    return [CHECKS[name] for name in dict.fromkeys(names)] or list(CHECKS.values())
+
+
+def run_of(folder: Path) -> Run:
+    """Return the run that is kept in a folder.
+
+    Raises:
+        InvalidInput: it holds none, or one that cannot be read.
+    """
+    history = folder / "history" if (folder / "history").is_dir() else folder
+    if not any(history.glob("*.jsonl")):
+        raise InvalidInput(f"{folder} has no history: name the folder of a chaos run")
+    notes = folder / "run.json"
+    try:
+        events = events_of(history)
+        return Run(events, json.loads(notes.read_text()) if notes.exists() else {})
+    except (OSError, ValueError, TypeError) as error:
+        raise InvalidInput(f"the history in {folder} cannot be read: {shown(error)}") from None
