@@ -55,7 +55,7 @@ def chaos_command() -> None:
 @click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE",
               help="An argument; VALUE is JSON if it parses, else text. Repeatable.")  # fmt: skip
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
-              help="A new folder for the files of the run; by default a temporary one.")  # fmt: skip
+              help="A new folder for the run's files; by default a temporary one.")  # fmt: skip
 @_check_option
 @json_option
 def run_command(

@@ -1,0 +1,120 @@
+"""Simulates failovers, and prints one line of figures.
+
+    python -m jrs.testing.simulation --seeds 1000
+
+A run is a function of its seed. The exit status is 1 if one breaks a promise; its story is printed.
+With `--shortest`, smaller scenarios are searched for a shorter story of the same check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import attrs
+
+from jrs.testing.chaos.figures import commit, machine
+from jrs.testing.simulation.failover import Ended, Scenario, simulate
+
+_CHUNK = 20
+"""Seeds that a process runs before it reports."""
+_SMALLER = (
+    Scenario(masters=2, jobs=1, stages=1, crashes=0, pauses=0, unknowns=0),
+    Scenario(masters=2, jobs=1, stages=1, crashes=1, pauses=0, unknowns=0),
+    Scenario(masters=2, jobs=1, stages=1, crashes=0, pauses=1, unknowns=0),
+    Scenario(masters=2, jobs=1, stages=1, crashes=0, pauses=0, unknowns=1),
+    Scenario(masters=2, jobs=1, stages=1, crashes=1, pauses=1, unknowns=1),
+    Scenario(masters=2, jobs=1, stages=1, dying=1, canceled=1),
+)
+
+
+@attrs.frozen
+class Chunk:
+    """What came of some seeds."""
+
+    runs: int
+    leaders: int
+    steps: int
+    seconds: float
+    """Of the processor."""
+    bad: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...]
+    """Seeds that broke a promise: what was found, and the story."""
+
+
+def run_seed(seed: int, scenario: Scenario) -> Ended:
+    """Simulate one seed in a folder that is removed."""
+    with tempfile.TemporaryDirectory(prefix="jrs-simulation-") as folder:
+        return simulate(seed, scenario, Path(folder))
+
+
+def run_chunk(seeds: range, scenario: Scenario) -> Chunk:
+    """Simulate some seeds."""
+    began = time.process_time()
+    ended = [run_seed(seed, scenario) for seed in seeds]
+    bad = tuple(
+        (one.seed, tuple(map(str, one.violations)), one.story) for one in ended if one.violations
+    )
+    return Chunk(
+        runs=len(ended),
+        leaders=sum(one.epochs for one in ended),
+        steps=sum(one.steps for one in ended),
+        seconds=time.process_time() - began,
+        bad=bad,
+    )
+
+
+def shortest(check: str, seeds: int = 200) -> Ended | None:
+    """Return a short run that the check finds something in: of the smallest scenario that has one,
+    the one of fewest steps; None if the smaller scenarios have none."""
+    for scenario in _SMALLER:
+        runs = (run_seed(seed, scenario) for seed in range(seeds))
+        found = [run for run in runs if any(one.check == check for one in run.violations)]
+        if found:
+            return min(found, key=lambda run: run.steps)
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m jrs.testing.simulation")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="the first one")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--shortest", action="store_true", help="search a shorter story")
+    for field in attrs.fields(Scenario):
+        parser.add_argument(f"--{field.name.replace('_', '-')}", type=int, default=field.default)
+    given = vars(parser.parse_args())
+    scenario = Scenario(**{field.name: given[field.name] for field in attrs.fields(Scenario)})
+    first, last = given["first"], given["first"] + given["seeds"]
+    chunks = [range(start, min(start + _CHUNK, last)) for start in range(first, last, _CHUNK)]
+    began = time.monotonic()
+    with ProcessPoolExecutor(given["workers"]) as pool:
+        done = list(pool.map(run_chunk, chunks, [scenario] * len(chunks)))
+    bad = [one for chunk in done for one in chunk.bad]
+    for seed, found, story in bad[:3]:
+        print(f"seed {seed}:", *found[:5], sep="\n  ")
+        run = shortest(found[0].partition(":")[0]) if given["shortest"] else None
+        if run is not None:
+            print(f"a shorter one, seed {run.seed}: {run.violations[0]}")
+        print(*(story if run is None else run.story), sep="\n")
+    runs, leaders = sum(chunk.runs for chunk in done), sum(chunk.leaders for chunk in done)
+    cpu = sum(chunk.seconds for chunk in done)
+    print(
+        f"`python -m jrs.testing.simulation {' '.join(sys.argv[1:])}` | {commit()} | {machine()} | "
+        f"runs {runs:,}, failovers {leaders - runs:,}, steps {sum(c.steps for c in done):,}, "
+        f"violations {len(bad)}, runs per CPU-second {runs / cpu:.0f} | "
+        f"{time.monotonic() - began:.0f} s"
+    )
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # Sets of texts are then in the same order each time.
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "jrs.testing.simulation", *sys.argv[1:]])
+    sys.exit(main())

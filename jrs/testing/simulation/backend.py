@@ -1,0 +1,201 @@
+"""The simulated backend: one map, whose handles are those of processes that may be cut off.
+
+Each call is a switch point before and behind the moment in which it takes effect. A commit may lose
+its answer: it has happened, it has not, or it happens later, but not behind the next read of its
+handle that returns: so the contract of every backend says.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from random import Random
+
+from jrs.backends.memory import MemoryBackend, MemoryWatch, Space
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import JrsError, OutcomeUnknown, Refused
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import EPOCH_KEY, Create, Fence, Op, Record, Update
+from jrs.contract.pending_commit import PendingCommit
+from jrs.contract.watch import Watch
+from jrs.records.codec import decode, encode
+from jrs.records.model import EpochRecord
+from jrs.testing.chaos.recorder import parts_of
+from jrs.testing.simulation.protocol import Commit
+from jrs.testing.simulation.scheduler import Process, Scheduler
+
+_POLL = 0.1
+"""Seconds between two looks of a candidate."""
+
+
+class SimStore:
+    """The map that all handles share.
+
+    Attributes:
+        unknowns: how many more commits may lose their answers.
+    """
+
+    def __init__(self, scheduler: Scheduler, rng: Random, unknowns: int) -> None:
+        self.scheduler = scheduler
+        self.rng = rng
+        self.unknowns = unknowns
+        self.space = Space(scheduler.clock)
+        self.leader: SimLeadership | None = None
+        self.log: list[Commit] = []
+        """Every commit that was accepted, in order."""
+        self.leaderships: list[SimLeadership] = []
+
+    def apply(self, process: Process, ops: tuple[Op, ...], fence: Fence | None) -> None:
+        """Carry a commit out, and note it.
+
+        Raises:
+            Refused: a condition does not hold; nothing was changed.
+        """
+        self.space.commit(ops, fence)
+        epoch = None if fence is None else fence.epoch
+        self.log.append(Commit(self.space.version, process.name, epoch, parts_of(ops, fence)))
+
+    def is_led(self) -> bool:
+        """Return whether a leader exists that is neither dead nor stopped for longer than its
+        ttl."""
+        leader = self.leader
+        if leader is None or not leader.process.alive:
+            return False
+        since = leader.process.paused_since
+        return since is None or self.scheduler.now < since + leader.ttl
+
+
+class SimBackend(Backend):
+    """A handle of a process."""
+
+    capabilities = MemoryBackend.capabilities
+
+    def __init__(self, store: SimStore, process: Process) -> None:
+        self.url = "memory://simulated"
+        self.cluster = "simulated"
+        self._store = store
+        self._process = process
+        self._late: list[Callable[[], None]] = []
+
+    def _switch(self) -> None:
+        self._store.scheduler.switch()
+
+    def _settle(self) -> None:
+        """Let what may still be under way happen or not, before a read returns."""
+        late, self._late = self._late, []
+        for request in late:
+            if self._store.rng.random() < 0.5:
+                request()
+
+    def _get(self, key: str, deadline: Deadline) -> Record | None:
+        self._switch()
+        self._settle()
+        found = self._store.space.map.get(key)
+        self._switch()
+        return found
+
+    def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
+        self._switch()
+        self._settle()
+        page: list[Record] = []
+        inclusive = after is None or after < prefix
+        start = prefix if after is None else max(after, prefix)
+        for key, record in self._store.space.map.after(start, inclusive=inclusive):
+            if not key.startswith(prefix) or len(page) == limit:
+                break
+            page.append(record)
+        self._switch()
+        return page
+
+    def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        store = self._store
+        outcome: list[JrsError | None] = []
+
+        def carry_out() -> None:
+            try:
+                store.apply(self._process, ops, fence)
+                outcome.append(None)
+            except JrsError as error:
+                outcome.append(error)
+
+        actor = store.scheduler.current
+        assert actor is not None
+        actor.request = carry_out
+        self._switch()
+        actor.request = None
+        if store.unknowns and store.rng.random() < 0.03:
+            store.unknowns -= 1
+            fate = store.rng.choice(("happens", "is lost", "is late"))
+            if fate == "happens":
+                carry_out()
+            elif fate == "is late":
+                self._late.append(carry_out)
+            self._switch()
+            raise OutcomeUnknown("the answer was lost")
+        carry_out()
+        self._switch()
+        if (error := outcome[0]) is not None:
+            raise error
+
+    def _commit_async(self, ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
+        future = PendingCommit()
+        try:
+            self._commit(ops, fence, self._deadline())
+        except JrsError as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+        return future
+
+    def watch(self, prefix: str) -> Watch:
+        return MemoryWatch(self._store.space, prefix)
+
+    def _campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
+        store = self._store
+        while not stop.is_set():
+            store.scheduler.wait(lambda: stop.is_set() or not store.is_led(), _POLL)
+            if stop.is_set() or store.is_led():
+                continue
+            record = store.space.map.get(EPOCH_KEY)
+            self._switch()
+            epoch = 1 if record is None else decode(EpochRecord, record.value, EPOCH_KEY).epoch + 1
+            value = encode(EpochRecord(epoch, candidate))
+            bump: Op = Create(EPOCH_KEY, value)
+            if record is not None:
+                bump = Update(EPOCH_KEY, value, record.version)
+            try:
+                store.apply(self._process, (bump,), None)
+            except Refused:
+                continue  # Another candidate was faster.
+            fence = Fence(epoch, store.space.version)
+            leadership = SimLeadership(store, self._process, fence, ttl)
+            store.leader = leadership
+            store.leaderships.append(leadership)
+            return leadership
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class SimLeadership(Leadership):
+    """A leadership; its process learns late that it was replaced, when it is told."""
+
+    def __init__(self, store: SimStore, process: Process, fence: Fence, ttl: float) -> None:
+        self.epoch = fence.epoch
+        self.fence = fence
+        self.ttl = ttl
+        self.process = process
+        self.lost = threading.Event()
+        self._store = store
+
+    @property
+    def is_replaced(self) -> bool:
+        return self._store.leader is not self
+
+    def resign(self) -> None:
+        if self._store.leader is self:
+            self._store.leader = None
+        self.lost.set()

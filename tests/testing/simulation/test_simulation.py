@@ -1,0 +1,80 @@
+"""The simulation of failovers: clean runs pass, equal seeds give equal runs, mutants are found."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jrs.testing.simulation import protocol
+from jrs.testing.simulation.failover import Scenario, simulate
+from tests.testing.simulation.mutants import MUTANTS
+
+ROOT = Path(__file__).parents[3]
+QUICK = ("fence-stays-open", "clean-first", "shut-out-without-fence", "stage-is-forgotten")
+"""The mutants that CI looks for; the long form looks for all."""
+ALL = Scenario(jobs=2, dying=1, canceled=1, crashes=3, pauses=2, unknowns=3, most_steps=25_000)
+
+
+def test_clean_runs(tmp_path: Path) -> None:
+    """Masters that die and hang, lost answers and late requests break no promise."""
+    leaders = 0
+    for seed in range(40):
+        ended = simulate(seed, ALL, tmp_path / str(seed))
+        leaders += ended.epochs
+
+        assert ended.violations == (), (seed, ended.story)
+
+    assert leaders > 60  # There were failovers.
+
+
+def test_equal_seeds_give_equal_runs(tmp_path: Path) -> None:
+    """A run is a function of its seed: all that was asked and answered, to the byte."""
+    said = []
+    for _ in range(2):
+        program = (
+            "import sys; from pathlib import Path; from jrs.testing.simulation.failover import *;"
+            f"ended = simulate(7, Scenario(), Path({str(tmp_path / 'files')!r}));"
+            "sys.stdout.buffer.write(b''.join(event.to_line() for event in ended.run.events))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": "0"},
+            capture_output=True, check=True, timeout=60,
+        )  # fmt: skip
+        said.append(done.stdout)
+        shutil.rmtree(tmp_path / "files")  # Its path is in some records.
+
+    assert said[0]
+    assert said[0] == said[1]
+
+
+def test_every_rule_says_what_it_demands() -> None:
+    """The protocol is stated in its module, rule by rule."""
+    assert all(rule.__doc__ for rule in protocol.RULES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(mutant.name, marks=() if mutant.name in QUICK else pytest.mark.soak)
+        for mutant in MUTANTS
+    ],
+)
+def test_a_mutant_is_found(name: str) -> None:
+    """A careless change of the protocol's code is found, and told as a story."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.testing.simulation.mutants", name], cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True, check=False,
+        timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+
+    assert found["seed"] is not None
+    assert any("leads in epoch 1" in line for line in found["story"])
+    print(f"{name}: {found['check']}: {found['message']} ({found['seconds']} s)")
