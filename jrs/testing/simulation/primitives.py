@@ -6,6 +6,7 @@ enough to replace the locks and the threads, and the clocks.
 
 from __future__ import annotations
 
+import os
 import queue
 import secrets
 import threading
@@ -19,6 +20,9 @@ from typing import Any
 from jrs.contract.clock import Deadline
 from jrs.contract.runtime import Runtime
 from jrs.testing.simulation.scheduler import Scheduler
+
+_PID = 1000
+"""The pid of every simulated process: they are told apart by their names."""
 
 
 class SimLock:
@@ -172,6 +176,7 @@ def simulated(scheduler: Scheduler, rng: Random) -> Iterator[Runtime]:
         (time, "time", scheduler.wall_clock),
         (time, "sleep", sleep),
         (secrets, "token_hex", token),
+        (os, "getpid", lambda: _PID),
         (Deadline.after.__func__, "__defaults__", (scheduler.clock,)),  # type: ignore[attr-defined]
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
