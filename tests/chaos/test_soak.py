@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from jrs.testing.chaos.soak import Plan, soak
+from jrs.testing.chaos import Plan, kill, pause
+from jrs.testing.chaos.recorded import Verb
+from jrs.testing.chaos.soak import everything, soak
 
 
 def test_jobs_survive_a_few_seconds_of_faults() -> None:
     """One result each, and nothing is left, after kills and pauses of masters and attempts."""
-    wanted = Plan(seconds=8.0, jobs=8, seed=1, masters=2, ttl=2.0, longest=2.0, patience=150.0,
-                  nemeses=("kill a master", "pause a master", "kill what a master started",
-                           "pause what a master started"))  # fmt: skip
-    outcome = soak(wanted)
+    nemesis = (
+        kill("master", every=4) | pause(3, "master", every=4) | kill("child", every=4)
+        | pause(2, "child", every=4)
+    )  # fmt: skip
+    plan = Plan(seconds=8, seed=1, masters=2, ttl=2.0, patience=150, nemesis=nemesis)
+    outcome = soak(plan, jobs=8, longest=2.0)
 
     assert outcome.violations == []
-    assert len(outcome.history.seen) == 8
-    assert outcome.history.strikes
+    assert len(outcome.run.notes["ended"]) == 8
+    assert any(event.f is Verb.STRIKE for event in outcome.run.events)
 
 
 @pytest.mark.soak
@@ -24,7 +28,9 @@ def test_jobs_survive_a_few_seconds_of_faults() -> None:
 @pytest.mark.parametrize("backend", ["file", "etcd", "zookeeper"])
 def test_jobs_survive_ten_minutes_of_faults(backend: str) -> None:
     """The same with four masters, 300 jobs, a full disk, missing descriptors, and servers."""
-    outcome = soak(Plan(backend=backend), print)
+    plan = Plan(backend=backend, seconds=600, seed=1, masters=4, ttl=5.0, patience=600,
+                nemesis=everything(5.0))  # fmt: skip
+    outcome = soak(plan, jobs=300, say=print)
 
     assert outcome.violations == []
-    assert len(outcome.history.seen) == 300
+    assert len(outcome.run.notes["ended"]) == 300

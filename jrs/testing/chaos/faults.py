@@ -344,7 +344,7 @@ def _one(pids: list[int], rng: Random) -> list[int]:
     return [rng.choice(pids)] if pids else []
 
 
-ALL = {
+ALL: dict[str, Callable[..., Nemesis]] = {
     made.__name__: made
     for made in (
         *(kill, terminate, pause, blackout, partition, disconnect, kill_server, pause_server),

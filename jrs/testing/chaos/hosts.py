@@ -17,6 +17,7 @@ import attrs
 from jrs.recovery.master import EXIT_DEPOSED
 from jrs.testing.chaos.marks import MARK, marked
 from jrs.testing.chaos.meddling import Meddler
+from jrs.testing.chaos.recorded import Verb
 from jrs.testing.chaos.recorder import HISTORY, NAME
 from jrs.testing.masters import MasterProcess, Masters
 from jrs.testing.processes import command_lines
@@ -154,13 +155,20 @@ class Hosts:
         """Judge an end: no fault that passes may end a master that has opened its store."""
         ended = host.lives[-1]
         status = ended.process.returncode
-        said = ended.errors()
-        last = said.rpartition("\n")[2]
         if host.is_driver:
             host.is_done = status == 0
-        elif status not in (0, -9, -15, EXIT_DEPOSED) and not last.startswith("jrs:"):
-            self.broken.append(f"{host.name} ended with status {status}: {last}")
+            return
+        said = ended.errors()
+        last = said.rpartition("\n")[2]
         # One that says why it cannot start is started again, as by any supervisor.
+        refused = last.startswith("jrs:") and not self._had_opened(ended)
+        if status not in (0, -9, -15, EXIT_DEPOSED) and not refused:
+            self.broken.append(f"{host.name} ended with status {status}: {last}")
+
+    def _had_opened(self, master: MasterProcess | DriverProcess) -> bool:
+        """Return whether a master had opened its store: then it has campaigned."""
+        path = self._folder / "history" / f"{master.name}.{master.process.pid}.jsonl"
+        return path.exists() and f'"{Verb.CAMPAIGN}"'.encode() in path.read_bytes()
 
     @property
     def drivers_done(self) -> bool:

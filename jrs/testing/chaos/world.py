@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, Self
@@ -156,8 +157,8 @@ class World:
                  for name, value in arguments.items()}  # fmt: skip
         self.submit_spec(JobSpec(id, _entry(entry), given, restart=LASTING), copies=copies)
 
-    def submit_spec(self, spec: JobSpec, *, copies: int = 1) -> None:
-        """Submit a job that is described whole; see `submit`."""
+    def submit_spec(self, spec: JobSpec, *, copies: int = 1, after: float = 0.0) -> None:
+        """Submit a job that is described whole, after some seconds; see `submit`."""
         self.begin()
         pace = self.plan.seconds * _SPREAD / copies
         for number in range(copies):
@@ -165,7 +166,9 @@ class World:
             arguments = {name: value.replace("{id}", job_id) if isinstance(value, str) else value
                          for name, value in spec.arguments.items()}  # fmt: skip
             copy = attrs.evolve(spec, job_id=job_id, arguments=arguments)
-            self._submissions.add(Submission(copy, time.monotonic() + number * pace, spec.job_id))
+            self._submissions.add(
+                Submission(copy, time.monotonic() + after + number * pace, spec.job_id)
+            )
 
     def driver(self, command: Sequence[str], *, replicas: int = 1) -> None:
         """Run a program of one's own, such as one that calls `jrs.run`, on hosts of its own.
@@ -222,15 +225,17 @@ class World:
         what = f"batch {batch}" if batch is not None else wanted.value
         self.until(reached, f"{stage} of {job_id}: {what}", timeout)
 
+    def pids(self, who: str) -> list[int]:
+        """Return the living processes of a kind; for the names, see `faults.kill`."""
+        return self.cluster.pids(who)
+
     def strike(self, nemesis: faults.Nemesis) -> list[str]:
         """Let a nemesis strike now; return whom it hit. What it does is undone at once."""
         hit = []
         for fault in nemesis.faults:
             harm = fault.strike(self.cluster, Random(self.seed))
-            whom = next(harm, None)
-            if whom is not None:
-                hit.append(whom)
-                next(harm, None)
+            with suppress(OSError):  # Whom it would hit has ended meanwhile.
+                hit += [whom for whom in harm if whom]
         return hit
 
     # -- the judgement -----------------------------------------------------------------------
@@ -276,7 +281,9 @@ class World:
         striker.stop()
         self.cluster.heal()
         self._submissions.hurry()
+        peace = time.monotonic()
         left = self._settle()
+        settled = time.monotonic() - peace
         self._submissions.stop()
         if self._submissions.failure is not None:
             raise self._submissions.failure
@@ -284,7 +291,7 @@ class World:
             pass  # What exists at the end is part of the history.
         left += self._hosts.stop()
         left += self.cluster.fsck()
-        notes = self._notes(left)
+        notes = {**self._notes(left), "settled": round(settled, 1)}
         if compare:
             notes["undisturbed"] = self._undisturbed()
         (self.folder / "run.json").write_text(json.dumps(notes, indent=1))

@@ -1,0 +1,181 @@
+"""The chaos kit on real processes: the examples of its page, every nemesis, every check."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+from click.testing import CliRunner
+
+from jrs.cli import cli
+from jrs.contract.operations import Update
+from jrs.records import keys
+from jrs.testing.chaos import (
+    Nemesis,
+    Plan,
+    World,
+    begun,
+    fenced,
+    linearizable,
+    no_overlap,
+    nothing_left,
+    nothing_lost,
+    once_per_job,
+    once_per_stage,
+    outcomes,
+    output_equals,
+    serializable,
+    undisturbed,
+    watched,
+)
+from jrs.testing.chaos.faults import ALL, partition, skew, slow_disk
+from jrs.testing.chaos.recorded import Verb
+from jrs.testing.chaos.world import ChaosFailure
+from jrs.testing.processes import all_pids
+from jrs.testing.servers import Server
+from tests.chaos.page import run_example, save_examples
+from tests.support import until
+
+CHECKS = (
+    *(once_per_job, once_per_stage, no_overlap, nothing_lost, nothing_left, fenced),
+    *(linearizable, serializable, outcomes, watched),
+)
+
+
+def work(job, target: str, seconds: float = 0.5) -> dict[str, str]:  # type: ignore[no-untyped-def]
+    """The job of these tests: two stages, and a file of its own."""
+
+    def write(stage) -> str:  # type: ignore[no-untyped-def]
+        time.sleep(seconds)
+        Path(target).mkdir(parents=True, exist_ok=True)
+        (Path(target) / "rows.txt").write_text("one\ntwo\n")
+        return "written"
+
+    written = job.stage("write", write)
+    return {"write": job.stage("read", lambda stage: written.result(), after=[written]).result()}
+
+
+BACKENDS = pytest.mark.parametrize("backend", ["file", "etcd", "zookeeper"])
+
+
+@BACKENDS
+def test_ten_lines(backend: str, tmp_path: Path) -> None:
+    """The page's ten lines run on each backend, with fewer copies and for a shorter time."""
+    save_examples(tmp_path)
+    test = tmp_path / "test_orders.py"
+    test.write_text(test.read_text().replace("copies=50", "copies=5"))
+    status, printed = run_example(tmp_path, f"test_orders.py::test_orders[{backend}]",
+                                  "--chaos-seconds", "5", "--chaos-report", "kept")  # fmt: skip
+
+    assert status == 0, printed
+    (report,) = (tmp_path / "kept").iterdir()
+    assert "Passed" in report.read_text()
+    assert "kill master" in report.read_text()
+
+
+@pytest.mark.soak
+@BACKENDS
+def test_ten_lines_as_they_stand(backend: str, tmp_path: Path) -> None:
+    """The same: 50 copies, and a minute of faults."""
+    save_examples(tmp_path)
+    status, printed = run_example(tmp_path, f"test_orders.py::test_orders[{backend}]")
+
+    assert status == 0, printed
+
+
+def test_a_driver(tmp_path: Path) -> None:
+    """The page's driver is started again until it has ended, and survives."""
+    save_examples(tmp_path)
+    status, printed = run_example(
+        tmp_path, "test_driver.py::test_driver[file]", "--chaos-seconds", "6"
+    )
+
+    assert status == 0, printed
+
+
+def test_every_nemesis(server: Server, tmp_path: Path) -> None:
+    """Each of them hits what it should and heals it, and the jobs survive all of them together."""
+    made = {
+        name: make(*{"pause": [0.5], "slow_disk": [0.1], "skew": [30.0]}.get(name, []))
+        for name, make in ALL.items()
+        if name not in ("full_disk", "blackout")
+    }
+    plan = Plan(masters=2, backend=server.scheme, seconds=0, patience=60)
+    with World(plan, server.scheme, tmp_path / "run", server=server) as world:
+        world.submit("job", work, copies=2, target=world.output / "{id}", seconds=2)
+        world.until_stage("job-1", "write", begun)
+        for name, nemesis in made.items():
+            world.until(partial(world.strike, nemesis), f"{name} strikes")
+        run = world.check(*CHECKS, output_equals(undisturbed))
+
+    assert set(run.notes["ended"]) == {"job-1", "job-2"}
+
+
+def test_a_full_disk_and_a_blackout(tmp_path: Path) -> None:
+    """Jobs end, although everything is killed at once, and the disk is full meanwhile."""
+    nemesis = ALL["blackout"](every=3, until=4) | ALL["full_disk"](1, every=2)
+    with World(Plan(masters=2, seconds=5, nemesis=nemesis), "file", tmp_path / "run") as world:
+        world.submit("job", work, copies=4, target=world.output / "{id}")
+        run = world.check(*CHECKS)
+
+    assert any(event.f is Verb.STRIKE for event in run.events)
+
+
+def test_what_a_failure_says(tmp_path: Path) -> None:
+    """A record that was changed behind the fence is found: what, where the report is, and how to
+    repeat the run; the kept run is judged in the same way."""
+    folder = tmp_path / "run"
+    plan = Plan(masters=1, seconds=1, patience=3)
+    with World(plan, "file", folder, again="pytest it") as world:
+        world.submit("job", work, target=world.output)
+        world.until(lambda: world.cluster.backend.get(keys.RESULTS + "job"), "it has a result")
+        record = world.cluster.backend.get(keys.RESULTS + "job")
+        assert record is not None
+        changed = record.value.replace(b"written", b"changed")
+        world.cluster.backend.commit(Update(record.key, changed, record.version))
+        with pytest.raises(ChaosFailure) as caught:
+            world.check(once_per_job, nothing_left)
+
+    said = str(caught.value)
+    assert "two results of job were seen" in said
+    assert f"report: {folder / 'report.html'}" in said
+    assert "again: pytest it" in said
+    assert "fsck" in said  # The record's checksum is wrong.
+    page = (folder / "report.html").read_text()
+    assert "violation" in page
+    assert "two results of job were seen" in page
+    checked = CliRunner().invoke(cli, ["chaos", "check", str(folder), "--json",
+                                       "--check", "once_per_job"])  # fmt: skip
+    assert checked.exit_code == 1
+    assert json.loads(checked.output)["violations"][0]["check"] == "once_per_job"
+
+
+def test_a_world_leaves_nothing(tmp_path: Path) -> None:
+    """No process lives when a world is closed in the middle of a run."""
+    with World(Plan(masters=2, seconds=60), "file", tmp_path / "run") as world:
+        world.submit("job", work, target=world.output, seconds=60)
+        world.until_stage("job", "write", begun)
+        mine = {*world.pids("master"), *world.pids("child")}
+
+        assert len(mine) >= 4  # Two masters, a watchdog and an attempt.
+
+    until(lambda: not mine & set(all_pids()), "all of them have ended")
+
+
+def test_the_same_seed_strikes_the_same() -> None:
+    """The schedule is a function of nemesis, seconds and seed."""
+    from jrs.testing.chaos.strikes import schedule
+
+    nemesis = ALL["kill"](every=2) | partition("one") | slow_disk(0.1) | skew(3)
+    one, two = schedule(nemesis, 60, 7), schedule(nemesis, 60, 7)
+
+    assert one == two
+    assert one != schedule(nemesis, 60, 8)
+    assert all(strike.at < 60 for strike in one)
+    assert {strike.fault for strike in one} == {0, 1, 2, 3}
+    assert schedule(Nemesis(), 60, 7) == []
+    assert Random(one[0].seed).random() == Random(two[0].seed).random()
