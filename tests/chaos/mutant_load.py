@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -52,6 +53,7 @@ from jrs.testing.chaos import (
     once_per_stage,
     outcomes,
     output_equals,
+    protocol,
     serializable,
     watched,
 )
@@ -61,10 +63,12 @@ KEYS = 5
 CLIENTS = 4
 COPIES = 6
 FILES = 4
+WRITING = 0.8
+"""Seconds in which a job writes."""
 TTL = 2.0
 PATIENCE = 3.0
 """Seconds that a client waits for one answer."""
-_EXPECTED = (Refused, Unavailable, OutcomeUnknown, CorruptRecord)
+_EXPECTED = (Refused, Unavailable, OutcomeUnknown, CorruptRecord, TimeoutError)
 
 
 @attrs.frozen
@@ -78,6 +82,8 @@ class Settings:
         seconds: of the load, and most seconds of faults.
         quiet: seconds behind the load in which clients only listen and write a little.
         members: of the servers.
+        rest: seconds that a job takes behind what it writes.
+        dies: where the first attempt of each job kills itself: ``write`` or ``count``.
         patience: seconds in which all jobs have to end.
     """
 
@@ -88,6 +94,8 @@ class Settings:
     seed: int = 11
     quiet: float = 0.0
     members: int = 1
+    rest: float = 1.6
+    dies: str = ""
     patience: float = 30.0
 
 
@@ -122,8 +130,8 @@ class Client:
                 self._note(key, found)
 
     def scan(self) -> None:
-        limit = self._rng.choice((None, 2, 3))
-        for record in self._backend.scan("load/", limit=limit, deadline=_soon()):
+        limit, after = self._rng.choice((None, 2, 3)), self._rng.choice((None, self._key()))
+        for record in self._backend.scan("load/", after=after, limit=limit, deadline=_soon()):
             self._note(record.key, record)
 
     def commit(self, fence: Fence | None = None) -> None:
@@ -135,13 +143,27 @@ class Client:
         self._backend.commit(*ops, fence=fence, deadline=_soon())
 
     def skew(self) -> None:
-        """Write one of two keys if the other one is absent; now and then, remove both."""
-        ours, other = self._rng.sample(("pair/a", "pair/b"), 2)
-        with suppress(*_EXPECTED):
-            self._backend.commit(Create(ours, self._value()), Absent(other), deadline=_soon())
-        if self._rng.random() < 0.5:
-            self._backend.commit(Delete(ours), deadline=_soon())
-        self._backend.get(other, deadline=_soon())
+        """Write each of two keys if the other one is unchanged, at the same moment."""
+        keys = "pair/a", "pair/b"
+        ops: list[tuple[Op, Op]] = []
+        found = self._backend.get_many(keys, deadline=_soon())
+        for ours, other in ((0, 1), (1, 0)):
+            mine, others = found[ours], found[other]
+            if isinstance(mine, Record) and isinstance(others, Record):
+                write: Op = Update(keys[ours], self._value(), mine.version)
+                ops.append((write, Check(keys[other], others.version)))
+            else:
+                ops.append((Create(keys[ours], self._value()), Absent(keys[other])))
+        ended = [self._backend.commit_async(*each) for each in ops]
+        for future in ended:
+            with suppress(*_EXPECTED):
+                future.result(PATIENCE)
+        self._backend.get_many(keys, deadline=_soon())
+        if self._rng.random() < 0.1:
+            self._backend.commit(Delete(self._rng.choice(keys)), deadline=_soon())
+        for key in keys:
+            with suppress(*_EXPECTED):
+                self._backend.commit(Create(key, self._value()), deadline=_soon())
 
     def finish_a_job(self) -> None:
         """Record a result of a job that others record, too, and let some of them be clean."""
@@ -250,18 +272,29 @@ def be_client(seconds: float, quiet: float) -> None:
             thread.join()
 
 
-def orders(job: Job, seconds: float) -> dict[str, int]:
-    """Write some files slowly, and count them in another stage."""
+def orders(job: Job, rest: float, dies: str) -> dict[str, int]:
+    """Write some files slowly, and count them in another stage, which takes its time."""
+
+    def die(here: str) -> None:
+        if dies == here and job.attempt == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def write(stage: Any) -> int:
-        for _ in range(FILES):
-            time.sleep(seconds / FILES)  # The work.
+        for number in range(FILES):
+            if number == FILES // 2:
+                die("write")
+            time.sleep(WRITING / FILES)  # The work.
             (stage.output / uuid.uuid4().hex).write_text("1")
         return 1
 
     written = job.stage("write", write)
-    counted = job.stage("count", lambda stage: len(list(written.output.iterdir())))
-    return {"files": counted.result()}
+
+    def count(stage: Any) -> int:
+        die("count")
+        time.sleep(rest)  # More work, which nothing interrupts but a kill.
+        return len(list(written.output.iterdir()))
+
+    return {"files": job.stage("count", count).result()}
 
 
 def run(settings: Settings, folder: Path) -> dict[str, str]:
@@ -282,8 +315,9 @@ def run(settings: Settings, folder: Path) -> dict[str, str]:
     try:
         with World(plan, settings.backend, folder) as world:
             if jobs:
-                world.submit("orders", orders, copies=COPIES, seconds=1.0)
-                checks += [no_overlap, nothing_lost, once_per_stage, nothing_left]
+                world.submit("orders", orders, copies=COPIES, rest=settings.rest,
+                             dies=settings.dies)  # fmt: skip
+                checks += [no_overlap, nothing_lost, once_per_stage, nothing_left, protocol]
                 checks.append(output_equals({"orders": {"files": FILES}}))
             else:
                 command = [sys.executable, __file__, "client", str(settings.seconds),

@@ -28,6 +28,7 @@ from jrs.testing.chaos import (
     once_per_stage,
     outcomes,
     output_equals,
+    protocol,
     serializable,
     undisturbed,
     watched,
@@ -42,7 +43,7 @@ from tests.support import until
 
 CHECKS = (
     *(once_per_job, once_per_stage, no_overlap, nothing_lost, nothing_left, fenced),
-    *(linearizable, serializable, outcomes, watched),
+    *(linearizable, serializable, outcomes, watched, protocol),
 )
 
 

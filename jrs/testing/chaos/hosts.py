@@ -170,10 +170,9 @@ class Hosts:
         path = self._folder / "history" / f"{master.name}.{master.process.pid}.jsonl"
         return path.exists() and f'"{Verb.CAMPAIGN}"'.encode() in path.read_bytes()
 
-    @property
-    def drivers_done(self) -> bool:
-        """Whether every replica of a driver has ended with status 0."""
-        return all(host.is_done for host in self.all.values() if host.is_driver)
+    def unfinished(self) -> list[str]:
+        """Return the replicas of drivers that have not ended with status 0."""
+        return [host.name for host in self.all.values() if host.is_driver and not host.is_done]
 
     def pids(self, who: str) -> list[int]:
         """Return the living processes of a kind; for the names, see `faults.kill`."""

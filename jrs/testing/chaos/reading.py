@@ -19,6 +19,7 @@ from jrs.testing.chaos.checking.jobs import (
     output_equals,
     undisturbed,
 )
+from jrs.testing.chaos.checking.protocol import protocol
 from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, serializable, watched
 from jrs.testing.chaos.checking.verdict import Check, Run
 from jrs.testing.chaos.faults import ALL, Nemesis
@@ -28,7 +29,8 @@ CHECKS = {
     each.name: each
     for each in (
         *(once_per_job, once_per_stage, no_overlap, nothing_lost, nothing_left, no_crash),
-        *(linearizable, serializable, fenced, outcomes, watched, output_equals(undisturbed)),
+        *(linearizable, serializable, fenced, outcomes, watched, protocol),
+        output_equals(undisturbed),
     )
 }
 """Every check, by its name; outputs are compared with those of a run without faults."""

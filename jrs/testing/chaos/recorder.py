@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,6 +43,8 @@ SCHEME = "recorded"
 
 _SIGN = 0.05
 """Seconds between two signs of life of an attempt."""
+_CHUNK = 1000
+"""Records of a scan that are one operation of the history."""
 _QUIET = 1_000_000_000
 """Nanoseconds after which a watch that has nothing to report shows that it was asked."""
 
@@ -94,7 +97,7 @@ class Recording:
         self, number: int, kind: Kind, f: Verb, key: str = "", value: Any = None, **more: Any
     ) -> None:
         """Record an event of the operation with that number."""
-        now = time.monotonic_ns()
+        now = more.pop("t", None) or time.monotonic_ns()
         event = Event(self.process, number, kind, f, now, key, value, **more)
         os.write(self._file, event.to_line())
 
@@ -203,6 +206,37 @@ class RecordedBackend(Backend):
         until = page[-1].key if len(page) >= limit else None
         self._recording.write(number, Kind.OK, Verb.SCAN, prefix, [after, until, read])
         return page
+
+    def scan(
+        self,
+        prefix: str,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        deadline: Deadline | None = None,
+    ) -> Iterator[Record]:
+        """Scan as the other backend does; each thousand records are an operation that began with
+        the scan."""
+        self._look_for_closing(deadline)
+        begun = time.monotonic_ns()
+        records = self._inner.scan(prefix, after=after, limit=limit, deadline=deadline)
+        left = limit
+        while True:
+            size = _CHUNK if left is None else min(_CHUNK, left)
+            number = self._recording.begin(Verb.SCAN, prefix, t=begun)
+            chunk = self._watched(
+                number,
+                Verb.SCAN,
+                prefix,
+                lambda size=size: list(islice(records, size)),  # type: ignore[misc]
+            )
+            until = chunk[-1].key if chunk and len(chunk) == size else None
+            read = [[record.key, *_read(record)] for record in chunk]
+            self._recording.write(number, Kind.OK, Verb.SCAN, prefix, [after, until, read])
+            yield from chunk
+            if until is None or (left is not None and left <= size):
+                return
+            after, left = until, None if left is None else left - size
 
     def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
         number = self._begin_commit(ops, fence)

@@ -79,7 +79,7 @@ def write_report(
         width=_WIDTH,
         again=again,
     )
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def strikes_by_nemesis(run: Run) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ from jrs.testing.chaos.checking.jobs import (
     once_per_job,
     once_per_stage,
 )
+from jrs.testing.chaos.checking.protocol import protocol
 from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, serializable, watched
 from jrs.testing.chaos.checking.verdict import Check, Run, Violation
 from jrs.testing.chaos.faults import Nemesis
@@ -46,7 +47,7 @@ SETTLED_WITHIN = 60.0
 """Seconds of peace after which all jobs that were submitted before it should be done."""
 CHECKS = (
     *(once_per_job, once_per_stage, no_overlap, nothing_lost, nothing_left),
-    *(fenced, linearizable, serializable, outcomes, watched),
+    *(fenced, linearizable, serializable, outcomes, watched, protocol),
 )
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from jrs.contract.backend import Backend
+from jrs.contract.errors import InvalidInput
 from jrs.records import keys
 
 _DISK = "200m"
@@ -62,3 +65,35 @@ def fsck(url: str, cluster: str, storage: Path) -> list[str]:
                "--storage", str(storage)]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     return [f"fsck: {done.stdout}{done.stderr}".strip()] if done.returncode else []
+
+
+_CHECK_ENTRY = """
+import json, sys
+from jrs.contract.errors import JrsError
+from jrs.recovery.attempt.entry_point import check_entry
+
+try:
+    check_entry(sys.argv[1], json.loads(sys.argv[2]))
+except JrsError as error:
+    sys.exit(str(error))
+"""
+
+
+def check_entry(
+    entry_point: str, arguments: Mapping[str, Any], variables: Mapping[str, str]
+) -> None:
+    """Check that masters can import an entry point, and that it takes these arguments.
+
+    Args:
+        variables: environment variables that the masters have besides those of this process.
+
+    Raises:
+        InvalidInput: they cannot, or it does not.
+    """
+    command = [sys.executable, "-c", _CHECK_ENTRY, entry_point, json.dumps(dict(arguments))]
+    done = subprocess.run(
+        command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, errors="backslashreplace", timeout=120, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise InvalidInput(done.stderr.strip().rpartition("\n")[2] or f"{entry_point} ends Python")

@@ -29,7 +29,7 @@ from jrs.testing.chaos.recorded import events_of
 from jrs.testing.chaos.report import check_installed, write_report
 from jrs.testing.chaos.strikes import Striker, schedule
 from jrs.testing.chaos.submissions import Submission, Submissions
-from jrs.testing.chaos.surroundings import records_left
+from jrs.testing.chaos.surroundings import check_entry, records_left
 from jrs.testing.polling import Poll
 from jrs.testing.servers import Server
 
@@ -99,6 +99,7 @@ class World:
         self._hosts = self.cluster.all
         self._submissions = Submissions(self.cluster.backend)
         self._again = again
+        self._checked: set[str] = set()
         self._striker: Striker | None = None
         self._run: Run | None = None
 
@@ -149,6 +150,9 @@ class World:
             entry: ``module:function``, ``/path/file.py:function``, or a function of a test.
             arguments: of the function, JSON or paths. ``{id}`` in a text stands for the job's id.
 
+        Raises:
+            InvalidInput: masters cannot import it, or it does not take the arguments.
+
         Example::
 
             world.submit("orders", "etl.jobs:orders", copies=50, target=world.output / "{id}")
@@ -159,6 +163,9 @@ class World:
 
     def submit_spec(self, spec: JobSpec, *, copies: int = 1, after: float = 0.0) -> None:
         """Submit a job that is described whole, after some seconds; see `submit`."""
+        if spec.entry_point not in self._checked:
+            check_entry(spec.entry_point, spec.arguments, self.plan.environment)
+            self._checked.add(spec.entry_point)
         self.begin()
         pace = self.plan.seconds * _SPREAD / copies
         for number in range(copies):
@@ -289,9 +296,10 @@ class World:
             raise self._submissions.failure
         for _ in self.cluster.backend.scan("", deadline=Deadline.after(60.0)):
             pass  # What exists at the end is part of the history.
+        notes = {**self._notes(), "settled": round(settled, 1)}
         left += self._hosts.stop()
-        left += self.cluster.fsck()
-        notes = {**self._notes(left), "settled": round(settled, 1)}
+        notes["left"] = left + self.cluster.fsck()
+        notes["broken"] = self._hosts.broken + self._hosts.last_words()
         if compare:
             notes["undisturbed"] = self._undisturbed()
         (self.folder / "run.json").write_text(json.dumps(notes, indent=1))
@@ -300,7 +308,7 @@ class World:
 
     def _idle(self) -> bool:
         """Return whether every job and every driver has ended."""
-        return not self._submissions.unfinished() and self._hosts.drivers_done
+        return not self._submissions.unfinished() and not self._hosts.unfinished()
 
     def _has_work(self) -> bool:
         drivers = any(host.is_driver for host in self._hosts.all.values())
@@ -321,7 +329,7 @@ class World:
                 return left
             pause.sleep()
 
-    def _notes(self, left: list[str]) -> dict[str, Any]:
+    def _notes(self) -> dict[str, Any]:
         jobs = self._submissions.all()
         return {
             "backend": self.scheme,
@@ -329,9 +337,7 @@ class World:
             "nemesis": str(self.plan.nemesis),
             "masters": self.plan.masters,
             "seconds": round(time.monotonic() - self._began, 1),
-            "left": left,
-            "broken": self._hosts.broken + self._hosts.last_words(),
-            "unfinished": self._submissions.unfinished(),
+            "unfinished": self._submissions.unfinished() + self._hosts.unfinished(),
             "copy_of": {each.spec.job_id: each.copy_of for each in jobs},
             "ended": {
                 each.spec.job_id: {

@@ -22,8 +22,8 @@ from jrs.contract.pending_commit import PendingCommit
 from jrs.contract.watch import Watch
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
+from jrs.testing.chaos.checking.protocol import Commit
 from jrs.testing.chaos.recorder import parts_of
-from jrs.testing.simulation.protocol import Commit
 from jrs.testing.simulation.scheduler import Process, Scheduler
 
 _POLL = 0.1

@@ -41,10 +41,10 @@ from jrs.recovery.rules.events import Event as JobEvent
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.chaos.checking.jobs import nothing_lost, once_per_job, once_per_stage
+from jrs.testing.chaos.checking.protocol import violations
 from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, serializable
 from jrs.testing.chaos.checking.verdict import Run, Violation
 from jrs.testing.chaos.recorded import Kind, Verb
-from jrs.testing.simulation import protocol
 from jrs.testing.simulation.attempts import SimAttempt, SimRunner
 from jrs.testing.simulation.backend import SimStore
 from jrs.testing.simulation.primitives import simulated
@@ -140,7 +140,7 @@ class Simulation:
         found = [violation for check in CHECKS for violation in check.violations(run)]
         found += [
             Violation("protocol", f"commit {commit.number} of {commit.process}: {why}")
-            for commit, why in protocol.violations(self.store.log)
+            for commit, why in violations(self.store.log)
         ]
         found += [Violation("nothing_left", f"{key} is left") for key in self._left()]
         found += [Violation("output_equals", said) for said in self._unexpected()]

@@ -33,7 +33,7 @@ class MemoryRecording(Recording):
     def write(
         self, number: int, kind: Kind, f: Verb, key: str = "", value: Any = None, **more: Any
     ) -> None:
-        tick = self._scheduler.tick()
+        tick = more.pop("t", None) or self._scheduler.tick()
         self._events.append(Event(self.process, number, kind, f, tick, key, value, **more))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.testing.simulation import protocol
+from jrs.testing.chaos.checking import protocol
 from jrs.testing.simulation.failover import Scenario, simulate
 from tests.testing.simulation.mutants import MUTANTS
 

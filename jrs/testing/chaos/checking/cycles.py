@@ -4,92 +4,212 @@ Operations depend on each other as in Adya's and Elle's graphs: one read what an
 replaced it (ww), or read what another then replaced (rw); and one ended before another began (rt).
 Each commit names the versions that it requires, so these edges are known and need no guess. A cycle
 proves that no order exists: of ww alone it is G0, with wr G1c, with one rw G-single, with more G2.
+
+Edges of time lead to operations that began later. So a cycle goes back in time by its other edges,
+over all of its span: it lies within a stretch that such edges cover, and each stretch is searched
+by itself. Most operations lie in none.
 """
 
 from __future__ import annotations
 
+import heapq
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
-from jrs.testing.chaos.checking.registers import ANY, Fact, Facts, Finding, What
-from jrs.testing.chaos.recorded import FOREVER, Call, Kind
+from jrs.testing.chaos.checking.facts import ANY, Fact, Facts, Finding, What
+from jrs.testing.chaos.checking.registers import happened
+from jrs.testing.chaos.recorded import FOREVER
 
 Graph = dict[int, dict[int, str]]
 """For each node, the nodes that must come behind it, and why."""
 
 
-def cycles(calls: list[Call], facts: Facts) -> Iterator[Finding]:
+class Node(NamedTuple):
+    """An operation."""
+
+    begun: int
+    ended: int
+    name: str
+
+
+class Edge(NamedTuple):
+    """That one operation must come before another one."""
+
+    source: Node
+    target: Node
+    why: str
+    given: str = ""
+    """The operation of unknown outcome that must have happened, if the edge depends on it."""
+
+
+Stretch = tuple[int, int]
+"""The first and the last moment of a stretch of time."""
+
+
+def cycles(facts: Facts) -> Iterator[Finding]:
     """Yield one cycle of each tangle of operations that fit no order."""
-    seen = _seen(facts)
-    used = [call for call in calls if call.type is Kind.OK or call.name in seen]
-    number = {call.name: index for index, call in enumerate(used)}
+    known = {write.name for some in facts.values() for write, _ in happened(some)}
+    edges = [edge for some in facts.values() for edge in edges_of(some)]
+    edges = [edge for edge in edges if not edge.given or edge.given in known]
+    stretches = merged(filter(None, map(back, edges)))
+    begins = [first for first, _ in stretches]
+    within: dict[int, list[Edge]] = defaultdict(list)
+    for edge in edges:
+        if (number := stretch_of(edge, stretches, begins)) is not None:
+            within[number].append(edge)
+    for number in sorted(within):
+        yield from tangled(within[number])
+
+
+def serial_order(facts: Facts) -> list[str]:
+    """Return the operations that happened, in an order that fits all that is known of them; none if
+    there is no such order."""
+    known = {write.name for some in facts.values() for write, _ in happened(some)}
+    nodes: dict[str, Node] = {}
+    for some in facts.values():
+        for fact in some:
+            lost = fact.what is What.WRITE and not fact.sure and fact.name not in known
+            if not lost and fact.what not in (What.REFUSED, What.NOT_WRITTEN):
+                nodes[fact.name] = _node(fact)
+    ordered = sorted(nodes.values())
+    number = {node.name: index for index, node in enumerate(ordered)}
     graph: Graph = defaultdict(dict)
-    for key_facts in facts.values():
-        for source, target, why in _edges(key_facts):
-            if source in number and target in number and source != target:
-                graph[number[source]].setdefault(number[target], why)
-    _order_in_time(used, graph)
-    for tangle in _tangles(graph, range(len(used))):
-        cycle = _shortest(graph, tangle, len(used))
-        names = tuple(used[node].name for node, _ in cycle if node < len(used))
-        yield _said(cycle, used), names
+    for some in facts.values():
+        for edge in edges_of(some):
+            if edge.source.name in number and edge.target.name in number:
+                graph[number[edge.source.name]][number[edge.target.name]] = edge.why
+    _order_in_time(ordered, graph)
+    waits: dict[int, int] = defaultdict(int)
+    for targets in list(graph.values()):
+        for target in targets:
+            waits[target] += 1
+    ready = [index for index in range(len(ordered)) if not waits[index]]
+    found, left = [], set(graph) | waits.keys() | set(ready)
+    heapq.heapify(ready)
+    while ready:
+        index = heapq.heappop(ready)
+        left.discard(index)
+        if index < len(ordered):
+            found.append(ordered[index].name)
+        for target in graph.get(index, ()):
+            waits[target] -= 1
+            if not waits[target]:
+                heapq.heappush(ready, target)
+    return [] if left else found
 
 
-def _seen(facts: Facts) -> set[str]:
-    """Return the operations of which a read shows what they wrote."""
-    found = set()
-    for key_facts in facts.values():
-        shown = {fact.digest for fact in key_facts if fact.what is What.READ and fact.digest}
-        found |= {fact.name for fact in key_facts
-                  if fact.what is What.WRITE and fact.digest in shown}  # fmt: skip
+def edges_of(facts: list[Fact]) -> Iterator[Edge]:
+    """Yield what the facts of one key tell of the order of operations."""
+    made = happened(facts)
+    writer: dict[int | None, Fact] = {version: write for write, version in made}
+    done = {write.name for write, _ in made}
+    replacing: dict[int | None, list[Fact]] = defaultdict(list)
+    for fact in facts:
+        if fact.what is What.WRITE:
+            replacing[fact.state].append(fact)
+    versions = sorted({fact.state for fact in facts} - {None, ANY})  # type: ignore[type-var]
+    following: dict[int | None, int | None] = dict(pairwise(versions))
+    for fact in facts:
+        what, state = fact.what, fact.state
+        if state is None or state == ANY or what is What.REFUSED or what is What.NOT_WRITTEN:
+            continue
+        writes = what is What.WRITE
+        given = "" if fact.sure or fact.name in done else fact.name
+        if (before := writer.get(state)) is not None:
+            yield from _edge(before, fact, "ww" if writes else "wr", given)
+        if writes:
+            continue
+        for behind in replacing.get(state, ()):
+            given = "" if behind.sure or behind.name in done else behind.name
+            yield from _edge(fact, behind, "rw", given)
+        if (later := writer.get(following.get(state))) is not None:
+            yield from _edge(fact, later, "rw")
+    for one, other in pairwise(versions):
+        if one in writer and other in writer:
+            yield from _edge(writer[one], writer[other], "ww")
+    yield from _absences(facts, done)
+
+
+def _absences(facts: list[Fact], done: set[str]) -> Iterator[Edge]:
+    """Yield that a key which is never deleted was absent only before it was created."""
+    writes = [fact for fact in facts if fact.what is What.WRITE]
+    created = [fact for fact in writes if fact.state is None]
+    if len(created) != 1 or any(fact.digest is None for fact in writes):
+        return
+    given = "" if created[0].sure or created[0].name in done else created[0].name
+    for fact in facts:
+        if fact.state is None and (fact.what is What.READ or fact.what is What.CHECK):
+            yield from _edge(fact, created[0], "rw", given)
+
+
+def _edge(source: Fact, target: Fact, why: str, given: str = "") -> Iterator[Edge]:
+    if source.name != target.name:
+        yield Edge(_node(source), _node(target), why, given)
+
+
+def _node(fact: Fact) -> Node:
+    return Node(fact.begun, fact.ended, fact.name)
+
+
+def back(edge: Edge) -> Stretch | None:
+    """Return the stretch over which an edge leads back in time, or None."""
+    first, last = edge.target.begun, edge.source.begun
+    return (first, last) if first <= last else None
+
+
+def merged(stretches: Iterable[Stretch]) -> list[Stretch]:
+    """Return the stretches with those that touch each other as one, in order."""
+    found: list[Stretch] = []
+    for first, last in sorted(stretches):
+        if found and first <= found[-1][1]:
+            found[-1] = found[-1][0], max(last, found[-1][1])
+        else:
+            found.append((first, last))
     return found
 
 
-def _edges(facts: list[Fact]) -> Iterator[tuple[str, str, str]]:
-    writer: dict[int, str] = {}
-    """Who wrote a version."""
-    by_digest: dict[str, list[Fact]] = defaultdict(list)
-    for fact in facts:
-        if fact.what is What.WRITE and fact.digest is not None:
-            by_digest[fact.digest].append(fact)
-    for fact in facts:
-        if fact.what is What.READ and fact.state is not None and fact.digest is not None:
-            writers = by_digest[fact.digest]
-            if len(writers) == 1:
-                writer[fact.state] = writers[0].name
-    replaced = {
-        fact.state: fact.name
-        for fact in facts
-        if fact.what is What.WRITE and fact.sure and fact.state not in (None, ANY)
-    }
-    versions = sorted({fact.state for fact in facts if fact.state not in (None, ANY)})
-    following = dict(pairwise(versions))
-    for fact in facts:
-        if not fact.sure or fact.state is None or fact.state == ANY:
-            continue
-        if fact.what in (What.REFUSED, What.NOT_WRITTEN):
-            continue
-        writes = fact.what is What.WRITE
-        if fact.state in writer:
-            yield writer[fact.state], fact.name, "ww" if writes else "wr"
-        if not writes and fact.state in replaced:
-            yield fact.name, replaced[fact.state], "rw"
-        later = following.get(fact.state)
-        if not writes and later in writer:
-            yield fact.name, writer[later], "rw"
-    for one, other in pairwise(versions):
-        if one in writer and other in writer:
-            yield writer[one], writer[other], "ww"
+def stretch_of(edge: Edge, stretches: list[Stretch], begins: list[int]) -> int | None:
+    """Return the number of the stretch in which an edge lies, or None. `begins` has the first
+    moment of each."""
+    number = bisect_right(begins, edge.source.begun) - 1
+    if number < 0 or edge.source.begun > stretches[number][1]:
+        return None
+    first, last = stretches[number]
+    return number if first <= edge.target.begun <= last else None
 
 
-def _order_in_time(calls: list[Call], graph: Graph) -> None:
+def tangled(edges: Iterable[Edge]) -> Iterator[Finding]:
+    """Yield one cycle of each tangle of the operations of one stretch."""
+    edges = sorted(edges)
+    nodes = sorted({edge.source for edge in edges} | {edge.target for edge in edges})
+    number = {node.name: index for index, node in enumerate(nodes)}
+    graph: Graph = defaultdict(dict)
+    starts = set()
+    for edge in edges:
+        source, target = number[edge.source.name], number[edge.target.name]
+        graph[source].setdefault(target, edge.why)
+        if back(edge) is not None:
+            starts.add(source)
+    _order_in_time(nodes, graph)
+    for tangle in _tangles(graph, range(len(nodes))):
+        cycle = _shortest(graph, tangle, sorted(starts & tangle)[:_STARTS])
+        names = tuple(nodes[node].name for node, _ in cycle if node < len(nodes))
+        yield _said(cycle, nodes), names
+
+
+_STARTS = 50
+"""From how many operations of a tangle a shortest cycle is looked for."""
+
+
+def _order_in_time(nodes: list[Node], graph: Graph) -> None:
     """Add that what ended comes before what began later, by way of one node for each end."""
-    ends = sorted((call.ended, index) for index, call in enumerate(calls) if call.ended != FOREVER)
-    begins = sorted((call.begun, index) for index, call in enumerate(calls))
-    first = len(calls)
+    ends = sorted((node.ended, index) for index, node in enumerate(nodes) if node.ended != FOREVER)
+    first = len(nodes)
     place = 0
-    for begun, index in begins:
+    for index, (begun, _, _) in enumerate(nodes):
         while place < len(ends) and ends[place][0] < begun:
             node = first + place
             graph[ends[place][1]].setdefault(node, "rt")
@@ -140,10 +260,10 @@ def _tangles(graph: Graph, nodes: Iterable[int]) -> Iterator[set[int]]:
                         yield found
 
 
-def _shortest(graph: Graph, tangle: set[int], calls: int) -> list[tuple[int, str]]:
+def _shortest(graph: Graph, tangle: set[int], starts: list[int]) -> list[tuple[int, str]]:
     """Return a shortest cycle in a tangle: its nodes, each with the reason of the edge to it."""
     best: list[tuple[int, str]] = []
-    for start in sorted(node for node in tangle if node < calls)[:200]:
+    for start in starts:
         came: dict[int, tuple[int, str]] = {}
         queue = deque([start])
         while queue and start not in came:
@@ -175,10 +295,10 @@ _BECAUSE = {
 }
 
 
-def _said(cycle: list[tuple[int, str]], calls: list[Call]) -> str:
+def _said(cycle: list[tuple[int, str]], nodes: list[Node]) -> str:
     kinds = [why for _, why in cycle]
     # The edges to and from the nodes of time are one edge of time.
-    steps = [(calls[node].name, why) for node, why in cycle if node < len(calls)]
+    steps = [(nodes[node].name, why) for node, why in cycle if node < len(nodes)]
     last = steps[-1][0]
     story = "; ".join(f"{name} {_BECAUSE[why]}" for name, why in steps)
     return f"no order fits: {_anomaly(kinds)}: {last}; {story}"

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 
 from jrs.records import keys
-from jrs.testing.chaos.checking.registers import Fact, Finding, What
+from jrs.testing.chaos.checking.facts import Fact, Finding, What
 from jrs.testing.chaos.checking.verdict import Check, Run, check
-from jrs.testing.chaos.recorded import Kind, Verb
+from jrs.testing.chaos.recorded import FOREVER, Call, Kind, Verb
 
 
-def _of(run: Run, prefix: str) -> Iterator[tuple[str, list[Fact]]]:
+def _of(facts: Mapping[str, list[Fact]], prefix: str) -> Iterator[tuple[str, list[Fact]]]:
     """Yield the job, or the job and the stage, of each key under a prefix, and what is known."""
-    for key, facts in run.facts.items():
+    for key, some in facts.items():
         if key.startswith(prefix):
-            yield key.removeprefix(prefix), facts
+            yield key.removeprefix(prefix), some
+
+
+def job_of(key: str) -> str:
+    """Return the job of a key whose job is judged by several keys, or else the key."""
+    for prefix in JUDGED:
+        if key.startswith(prefix):
+            return key.removeprefix(prefix)
+    return key
+
+
+JUDGED = (keys.JOBS, keys.RESULTS, keys.ATTEMPTS)
+"""The prefixes whose keys are judged together, by job."""
 
 
 def _written(facts: list[Fact]) -> list[Fact]:
     return [fact for fact in facts if fact.what is What.WRITE and fact.digest is not None]
 
 
-def _deleted(facts: list[Fact]) -> bool:
-    return any(fact.what is What.WRITE and fact.digest is None for fact in facts)
+def _deletes(facts: list[Fact]) -> list[Fact]:
+    return [fact for fact in facts if fact.what is What.WRITE and fact.digest is None]
 
 
 def _done(facts: list[Fact]) -> list[Fact]:
@@ -37,36 +50,54 @@ def _done(facts: list[Fact]) -> list[Fact]:
 @check
 def once_per_job(run: Run) -> Iterator[Finding]:
     """Every job has at most one result, and no attempt of it begins behind that."""
-    for job_id, facts in _of(run, keys.RESULTS):
-        results = _done(facts)
-        if len({fact.digest for fact in results if fact.sure}) > 1 and not _deleted(facts):
+    yield from results_of(run.facts, attempts_of(run))
+
+
+def results_of(
+    facts: Mapping[str, list[Fact]], attempts: Iterable[RunningAttempt]
+) -> Iterator[Finding]:
+    """Yield the jobs that end twice, or are attempted when they have ended."""
+    running: dict[str, list[RunningAttempt]] = defaultdict(list)
+    for attempt in attempts:
+        running[attempt.job_id].append(attempt)
+    for job_id, some in _of(facts, keys.RESULTS):
+        results = [fact for fact in _done(some) if fact.sure]
+        deletes = _deletes(some)
+        if len({fact.digest for fact in results}) > 1 and not deletes:
             yield f"{job_id} has two results", tuple(fact.name for fact in results)
-        seen = {fact.digest: fact for fact in facts if fact.what is What.READ and fact.digest}
-        if len(seen) > 1:
+        seen = {fact.digest: fact for fact in some if fact.what is What.READ and fact.digest}
+        if len(seen) > 1 and not deletes:
             yield (
                 f"two results of {job_id} were seen",
                 tuple(fact.name for fact in seen.values()),
             )
-        recorded = min((fact.ended for fact in results if fact.sure), default=None)
-        if recorded is None:
+        if not results:
             continue
-        for attempt in _written(run.facts.get(keys.ATTEMPTS + job_id, [])):
-            if attempt.sure and attempt.begun > recorded:
+        recorded = min(fact.ended for fact in results)
+        # Once its result may be deleted, a job may be submitted and attempted like a new one.
+        until = min((fact.begun for fact in deletes), default=FOREVER)
+        for fact in _written(facts.get(keys.ATTEMPTS + job_id, [])):
+            if fact.sure and recorded < fact.begun <= until:
                 yield (
                     f"an attempt of {job_id} was recorded behind its result",
-                    (results[0].name, attempt.name),
+                    (results[0].name, fact.name),
                 )
-        for running in attempts_of(run):
-            if running.job_id == job_id and running.begun > recorded:
-                yield f"an attempt of {job_id} began behind its result", (running.call,)
+        for attempt in running[job_id]:
+            if recorded < attempt.begun <= until:
+                yield f"an attempt of {job_id} began behind its result", (attempt.call,)
 
 
 @check
 def once_per_stage(run: Run) -> Iterator[Finding]:
     """Every stage of a job is recorded as finished at most once."""
-    for stage, facts in _of(run, keys.STAGES):
-        finished = [fact for fact in _done(facts) if fact.sure and fact.state is None]
-        if len(finished) > 1 and not _deleted(facts):
+    yield from stages_of(run.facts)
+
+
+def stages_of(facts: Mapping[str, list[Fact]]) -> Iterator[Finding]:
+    """Yield the stages that finish twice."""
+    for stage, some in _of(facts, keys.STAGES):
+        finished = [fact for fact in _done(some) if fact.sure and fact.state is None]
+        if len(finished) > 1 and not _deletes(some):
             yield f"stage {stage} finished twice", tuple(fact.name for fact in finished)
 
 
@@ -89,9 +120,15 @@ def attempts_of(run: Run) -> list[RunningAttempt]:
     for event in run.events:
         if event.f is Verb.ALIVE or event.process in last:
             last[event.process] = event.t
+    return attempts_in(run.calls, last) if last else []
+
+
+def attempts_in(calls: Iterable[Call], last: Mapping[str, int]) -> list[RunningAttempt]:
+    """Return the attempts among operations; `last` has the last sign of life of each process."""
     found: dict[str, RunningAttempt] = {}
-    for call in sorted(run.calls, key=lambda call: call.begun):
-        if call.process not in last or call.process in found or call.f is not Verb.COMMIT:
+    own = (call for call in calls if call.f is Verb.COMMIT and call.process in last)
+    for call in sorted(own, key=lambda call: (call.begun, call.seq)):
+        if call.process in found:
             continue
         for part in call.value:
             if part[0] == "check" and part[1].startswith(keys.FENCES):
@@ -105,8 +142,13 @@ def attempts_of(run: Run) -> list[RunningAttempt]:
 @check
 def no_overlap(run: Run) -> Iterator[Finding]:
     """No attempt of a job begins while another attempt of the job is alive."""
+    yield from overlaps(attempts_of(run))
+
+
+def overlaps(attempts: Iterable[RunningAttempt]) -> Iterator[Finding]:
+    """Yield the attempts that overlap, of those in the order of their beginnings."""
     newest: dict[str, RunningAttempt] = {}
-    for attempt in attempts_of(run):
+    for attempt in attempts:
         before = newest.get(attempt.job_id)
         if before is not None and attempt.begun < before.ended:
             yield (
@@ -121,18 +163,28 @@ def no_overlap(run: Run) -> Iterator[Finding]:
 @check
 def nothing_lost(run: Run) -> Iterator[Finding]:
     """Every job whose submission was acknowledged gets a result, and no result disappears."""
-    for job_id, facts in _of(run, keys.JOBS):
-        submitted = [fact for fact in _written(facts) if fact.sure and fact.state is None]
-        if submitted and not _done(run.facts.get(keys.RESULTS + job_id, [])):
+    yield from losses_of(run.facts)
+    yield from unfinished(run)
+
+
+def losses_of(facts: Mapping[str, list[Fact]]) -> Iterator[Finding]:
+    """Yield the jobs that got no result, or whose result is gone."""
+    for job_id, some in _of(facts, keys.JOBS):
+        submitted = [fact for fact in _written(some) if fact.sure and fact.state is None]
+        if submitted and not _done(facts.get(keys.RESULTS + job_id, [])):
             yield f"{job_id} was submitted and has no result", (submitted[0].name,)
-    for job_id, facts in _of(run, keys.RESULTS):
-        reads = [fact for fact in facts if fact.what is What.READ]
+    for job_id, some in _of(facts, keys.RESULTS):
+        reads = [fact for fact in some if fact.what is What.READ]
         newest = max(reads, key=lambda fact: fact.begun, default=None)
-        written = [fact for fact in _done(facts) if fact.sure]
-        if newest is None or not written or _deleted(facts):
+        written = [fact for fact in _done(some) if fact.sure]
+        if newest is None or not written or _deletes(some):
             continue
         if newest.digest is None and newest.begun > written[0].ended:
             yield f"the result of {job_id} is gone", (written[0].name, newest.name)
+
+
+def unfinished(run: Run) -> Iterator[Finding]:
+    """Yield the jobs that had not ended when they should have."""
     for job_id in run.notes.get("unfinished", ()):
         yield f"{job_id} had not ended when the time to settle was over", ()
 

@@ -2,129 +2,23 @@
 
 The order of a key's versions is known, so it need not be searched for: a history of a key is
 linearizable exactly if no operation shows an older state than one that had ended before it began,
-and every state that is shown was written. That takes one sweep over the key's operations, in the
-order of time (compare Gibbons and Korach, "Testing Shared Memories", 1997, section 4: with a known
-order of the writes).
+and every state that is shown was written. So each version has a moment at which it is known to have
+been replaced, and no operation that began later may show it (compare Gibbons and Korach, "Testing
+Shared Memories", 1997, section 4: with a known order of the writes).
 """
 
 from __future__ import annotations
 
-import enum
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
+from itertools import accumulate
 
 from jrs.contract.operations import EPOCH_KEY
-from jrs.testing.chaos.recorded import FOREVER, Call, Kind, Verb
+from jrs.testing.chaos.checking.facts import ANY, Fact, Facts, Finding, What, facts_of
+from jrs.testing.chaos.recorded import FOREVER
 
-
-class What(enum.IntEnum):
-    """What an operation did with a key."""
-
-    READ = enum.auto()
-    """It saw a state."""
-    WRITE = enum.auto()
-    """It put another state in the place of the one that it required, or may have."""
-    CHECK = enum.auto()
-    """It required a state, and found it."""
-    REFUSED = enum.auto()
-    """It required a state, and was refused because of another one."""
-    NOT_WRITTEN = enum.auto()
-    """It was refused: its value must never be seen."""
-
-
-ANY = -1
-"""For a state: whichever it was, if only there is one."""
-
-
-class Fact(NamedTuple):
-    """What one operation tells of one key.
-
-    A state is a version, None if the key was absent, or `ANY`. The digest is that of the value that
-    was seen or written; None for a key that was absent, or was deleted.
-    """
-
-    begun: int
-    ended: int
-    what: What
-    state: int | None
-    digest: str | None
-    name: str
-    sure: bool = True
-    """Whether a write is known to have happened."""
-
-
-Facts = dict[str, list[Fact]]
-Finding = tuple[str, tuple[str, ...]]
-"""What is wrong, in a sentence, and the names of the operations that prove it."""
-
-
-def facts_of(calls: Iterable[Call]) -> Facts:
-    """Return what the operations tell, by key."""
-    facts: Facts = defaultdict(list)
-    scans: list[Call] = []
-    for call in calls:
-        for key, fact in _facts(call):
-            facts[key].append(fact)
-        if call.f is Verb.SCAN and call.type is Kind.OK:
-            scans.append(call)
-    for key, fact in _absent_in_scans(sorted(facts), scans):
-        facts[key].append(fact)
-    return dict(facts)
-
-
-def _facts(call: Call) -> Iterator[tuple[str, Fact]]:
-    begun, ended, name = call.begun, call.ended, call.name
-    if call.f is Verb.COMMIT:
-        yield from _commit_facts(call)
-    elif call.type is not Kind.OK:
-        return
-    elif call.f is Verb.GET:
-        yield call.key, Fact(begun, ended, What.READ, call.version, call.value, name)
-    elif call.f is Verb.CAMPAIGN:
-        yield EPOCH_KEY, Fact(begun, ended, What.CHECK, call.version, None, name)
-    else:
-        read = call.value if call.f is Verb.GET_MANY else call.value[2]
-        for key, version, value in read:
-            yield key, Fact(begun, ended, What.READ, version, value, name)
-
-
-def _commit_facts(call: Call) -> Iterator[tuple[str, Fact]]:
-    refused = call.error.partition(" ")[2]
-    for part in call.value:
-        kind, key = part[0], part[1]
-        value = part[2] if kind in ("create", "update") else None
-        required = {"create": None, "absent": None, "update": part[-1], "check": part[-1]}.get(
-            kind, part[-1] if part[-1] is not None else ANY
-        )
-        writes = kind in ("create", "update", "delete")
-        if call.type is Kind.FAIL:
-            if value is not None:
-                yield key, _fact(call, What.NOT_WRITTEN, ANY, value)
-            if key == refused and required != ANY:
-                yield key, _fact(call, What.REFUSED, required, None)
-        elif writes:
-            yield key, _fact(call, What.WRITE, required, value)._replace(sure=call.type is Kind.OK)
-        elif call.type is Kind.OK:
-            yield key, _fact(call, What.CHECK, required, None)
-
-
-def _fact(call: Call, what: What, state: int | None, value: str | None) -> Fact:
-    return Fact(call.begun, call.ended, what, state, value, call.name)
-
-
-def _absent_in_scans(keys: list[str], scans: list[Call]) -> Iterator[tuple[str, Fact]]:
-    """Yield that a key was absent where a page that had room for it lacks it."""
-    for scan in scans:
-        after, until, read = scan.value
-        shown = {row[0] for row in read}
-        first = bisect_left(keys, max(scan.key, after or ""))
-        for key in keys[first:]:
-            if not key.startswith(scan.key) or (until is not None and key > until):
-                break
-            if key not in shown and key != after:
-                yield key, Fact(scan.begun, scan.ended, What.READ, None, None, scan.name)
+__all__ = ["ANY", "Fact", "Facts", "Finding", "What", "contradictions", "facts_of", "happened"]
 
 
 def contradictions(key: str, facts: list[Fact]) -> Iterator[Finding]:
@@ -132,63 +26,151 @@ def contradictions(key: str, facts: list[Fact]) -> Iterator[Finding]:
     return _Register(key, facts).contradictions()
 
 
+def happened(facts: list[Fact]) -> list[tuple[Fact, int]]:
+    """Return the writes that a read shows beyond doubt, each with the version that it made."""
+    versions: dict[str, int] = {}
+    writers: dict[str, Fact | None] = {}
+    for fact in facts:
+        _, _, what, state, digest, _, _, _ = fact
+        if digest is None:
+            continue
+        if what is _WRITE:
+            writers[digest] = None if digest in writers else fact
+        elif what is _READ and state is not None and versions.setdefault(digest, state) != state:
+            versions[digest] = ANY
+    return [
+        (write, version)
+        for digest, write in writers.items()
+        if write is not None and (version := versions.get(digest, ANY)) != ANY
+    ]
+
+
+_READ, _WRITE, _CHECK, _REFUSED = What.READ, What.WRITE, What.CHECK, What.REFUSED
+"""Constants, for a member of an enumeration is slow to look up."""
+
+
 class _Register:
-    """One key. A place is twice the rank of a version; one more stands for what came behind it."""
+    """One key. A place is twice the rank of a version; one more stands for what came behind it.
+
+    The facts are in the order in which the operations ended.
+    """
 
     def __init__(self, key: str, facts: list[Fact]) -> None:
         self.key = key
         self.facts = facts
-        self.writes = [fact for fact in facts if fact.what is What.WRITE]
-        shown = {fact.state for fact in facts if fact.state is not None and fact.state != ANY}
-        self.rank = {version: rank for rank, version in enumerate(sorted(shown))}
-        self.values: dict[int, Fact] = {}
-        """A read of each version."""
-        self.writers: dict[str, list[Fact]] = defaultdict(list)
+        self.writes: list[Fact] = []
+        self.refused: list[Fact] = []
+        self.aborted: dict[str | None, Fact] = {}
+        """What was not written, by values."""
+        self.absent: list[Fact] = []
+        self.first: dict[int, Fact] = {}
+        """The first operation that showed a version."""
+        self.last: dict[int, int] = {}
+        """The last moment at which an operation began that showed a version."""
+        self.reads: dict[int, Fact] = {}
+        """The first read of each version."""
+        self.two_values: list[tuple[Fact, Fact]] = []
+        self._sort_out()
+        self.versions = sorted(self.last)
+        self.rank = {version: rank for rank, version in enumerate(self.versions)}
+        shown: dict[str, int] = {}
+        for version, read in self.reads.items():
+            if read.digest is not None:
+                shown[read.digest] = ANY if read.digest in shown else version
+        self.writers: dict[str | None, list[Fact]] = defaultdict(list)
         for write in self.writes:
-            if write.digest is not None:
-                self.writers[write.digest].append(write)
+            self.writers[write.digest].append(write)
+        self.made: dict[str, int] = {}
+        """The version that a write has made, where a read shows it beyond doubt."""
+        for digest, version in shown.items():
+            if version != ANY and len(writes := self.writers.get(digest, [])) == 1:
+                self.made[writes[0].name] = version
+
+    def _sort_out(self) -> None:
+        first, last, reads = self.first, self.last, self.reads
+        for fact in self.facts:
+            begun, what, state, sure = fact.begun, fact.what, fact.state, fact.sure
+            if what is _READ or what is _CHECK:
+                if state is None:
+                    self.absent.append(fact)
+                    continue
+                if what is _READ:
+                    before = reads.setdefault(state, fact)
+                    if before.digest != fact.digest:
+                        self.two_values.append((before, fact))
+                first.setdefault(state, fact)
+            elif what is _WRITE:
+                self.writes.append(fact)
+                if state is None or state == ANY:
+                    if state is None and sure:
+                        self.absent.append(fact)
+                    continue
+            elif what is _REFUSED:
+                self.refused.append(fact)
+                if state is None:
+                    continue
+                begun = -1
+            else:
+                self.aborted[fact.digest] = fact
+                continue
+            if not sure:
+                begun = -1
+            if begun > last.get(state, -2):
+                last[state] = begun
 
     def contradictions(self) -> Iterator[Finding]:
-        yield from self._values_that_change()
-        yield from self._values_from_nowhere()
+        yield from self._values()
         yield from self._replaced_twice()
         yield from self._created_twice()
         yield from self._out_of_order()
 
-    def _values_that_change(self) -> Iterator[Finding]:
-        for fact in self.facts:
-            if fact.what is What.READ and fact.state is not None:
-                first = self.values.setdefault(fact.state, fact)
-                if first.digest != fact.digest:
-                    yield (
-                        f"version {fact.state} of {self.key} was read with two values",
-                        (first.name, fact.name),
-                    )
+    # -- in any order ------------------------------------------------------------------------
+
+    def _values(self) -> Iterator[Finding]:
+        for one, other in self.two_values:
+            yield (
+                f"version {one.state} of {self.key} was read with two values",
+                (one.name, other.name),
+            )
+        if self.key != EPOCH_KEY:  # Campaigns write it by themselves.
+            yield from self._values_from_nowhere()
 
     def _values_from_nowhere(self) -> Iterator[Finding]:
-        refused = {fact.digest: fact for fact in self.facts if fact.what is What.NOT_WRITTEN}
-        for version, read in self.values.items():
-            if self.key == EPOCH_KEY or read.digest is None:
-                continue  # Campaigns write it by themselves.
-            writers = self.writers.get(read.digest, [])
-            if not writers and (aborted := refused.get(read.digest)) is not None:
+        writers, refused = self.writers, self.aborted
+        shown: dict[str, list[Fact]] = defaultdict(list)
+        for read in self.reads.values():
+            if read.digest is None:
+                continue
+            shown[read.digest].append(read)
+            version = f"version {read.state} of {self.key}"
+            if read.digest not in writers:
+                if (aborted := refused.get(read.digest)) is not None:
+                    yield (
+                        f"{version} has the value of a commit that was refused",
+                        (aborted.name, read.name),
+                    )
+                else:
+                    yield f"{version} was written by nobody", (read.name,)
+            elif all(write.begun > read.ended for write in writers[read.digest]):
                 yield (
-                    f"version {version} of {self.key} has the value of a commit that was refused",
-                    (aborted.name, read.name),
+                    f"{version} was read before it was written",
+                    (read.name, writers[read.digest][0].name),
                 )
-            elif not writers:
-                yield f"version {version} of {self.key} was written by nobody", (read.name,)
-            elif all(write.begun > read.ended for write in writers):
+        for digest, versions in shown.items():
+            if len(versions) > len(writers.get(digest, versions)):
                 yield (
-                    f"version {version} of {self.key} was read before it was written",
-                    (read.name, writers[0].name),
+                    f"{len(versions)} versions of {self.key} have the value of "
+                    f"{len(writers[digest])} write(s)",
+                    tuple(fact.name for fact in (*writers[digest], *versions)),
                 )
 
     def _replaced_twice(self) -> Iterator[Finding]:
         """A write that was lost: another one replaced the same version."""
         first: dict[int, Fact] = {}
         for write in self.writes:
-            if write.sure and write.state is not None and write.state != ANY:
+            if write.state is None or write.state == ANY:
+                continue
+            if write.sure or write.name in self.made:
                 other = first.setdefault(write.state, write)
                 if other is not write:
                     yield (
@@ -197,7 +179,10 @@ class _Register:
                     )
 
     def _created_twice(self) -> Iterator[Finding]:
-        created = [write for write in self.writes if write.state is None and write.sure]
+        created = [
+            write for write in self.writes
+            if write.state is None and (write.sure or write.name in self.made)
+        ]  # fmt: skip
         deleted = sum(write.digest is None for write in self.writes)
         if len(created) > deleted + 1:
             yield (
@@ -208,80 +193,119 @@ class _Register:
     # -- in the order of time ----------------------------------------------------------------
 
     def _out_of_order(self) -> Iterator[Finding]:
-        """Sweep over the moments: what has ended limits what begins later."""
-        self._deletes()
-        moments = sorted(
-            [(fact.ended, 1, number) for number, fact in enumerate(self.facts)
-             if fact.ended != FOREVER]
-            + [(fact.begun, 0, number) for number, fact in enumerate(self.facts)]
-        )  # fmt: skip
-        reached, proof = -1, ""
-        for _, is_end, number in moments:
-            fact = self.facts[number]
-            if is_end:
-                place = self._place_after(fact)
-                if place > reached:
-                    reached, proof = place, fact.name
-            elif (why := self._contradicts(fact, reached)) is not None:
-                yield f"{self.key} {why}", (proof, fact.name)
+        """What has ended limits what begins later."""
+        ends = self._first_ends()
+        self._note_reached(ends)
+        removals = [write for write in self.writes if write.state == ANY and write.sure]
+        if removals:  # Each has removed what was there when it began.
+            for write in removals:
+                _keep_first(ends, self._reached(write.begun)[0] | 1, write)
+            self._note_reached(ends)
+        self._note_writes()
+        for fact in self.refused:
+            if (why := self._refused_without_cause(fact)) is not None:
+                yield f"{self.key} {why}", (self._reached(fact.begun)[1], fact.name)
+        for fact in self.absent:
+            if (proof := self._absent_without_cause(fact)) is not None:
+                yield f"{self.key} was absent, and nobody had deleted it", (proof, fact.name)
+        replaced = self._replaced(ends)
+        if any(begun > replaced[version][0] for version, begun in self.last.items()):
+            yield from self._stale(replaced)
 
-    def _place_after(self, fact: Fact) -> int:
-        """Return the place that was reached at the end of an operation, as far as it shows it."""
-        if fact.what in (What.READ, What.CHECK):
-            return -1 if fact.state is None or fact.state == ANY else 2 * self.rank[fact.state]
-        if fact.what is not What.WRITE or not fact.sure:
-            return -1
-        before = -1 if fact.state is None or fact.state == ANY else 2 * self.rank[fact.state] + 1
-        return max(before, self._written(fact))
+    def _stale(self, replaced: dict[int | None, tuple[int, str]]) -> Iterator[Finding]:
+        for fact in self.facts:
+            if fact.what in (_REFUSED, What.NOT_WRITTEN) or not fact.sure:
+                continue
+            if fact.state in replaced and fact.begun > replaced[fact.state][0]:
+                yield (
+                    f"{self.key} was at version {fact.state}, which had been replaced before",
+                    (replaced[fact.state][1], fact.name),
+                )
 
-    def _written(self, write: Fact) -> int:
-        """Return the place of what a write has written, if a read shows it beyond doubt."""
-        if write.digest is None or len(self.writers[write.digest]) != 1:
-            return -1
-        versions = [version for version, read in self.values.items() if read.digest == write.digest]
-        return 2 * self.rank[versions[0]] if len(versions) == 1 else -1
+    def _first_ends(self) -> dict[int, Fact]:
+        """Return, of the operations that show that a place was reached, the one that ended first;
+        by places."""
+        ends = {2 * self.rank[state]: fact for state, fact in self.first.items()}
+        for write in self.writes:
+            if write.sure:
+                if write.state is not None and write.state != ANY:
+                    _keep_first(ends, 2 * self.rank[write.state] + 1, write)
+                if write.name in self.made:
+                    _keep_first(ends, 2 * self.rank[self.made[write.name]], write)
+        return ends
 
-    def _contradicts(self, fact: Fact, reached: int) -> str | None:
-        """Return why an operation cannot have begun when `reached` was known, or None."""
-        if reached < 0 and fact.what is not What.REFUSED:
-            return None
-        if fact.what is What.REFUSED:
-            return self._refused_without_cause(fact, reached)
-        if fact.what is What.NOT_WRITTEN or fact.state == ANY or not fact.sure:
-            return None
-        if fact.state is None:
-            if self._was_deleted(reached, fact.ended):
-                return None
-            return "was absent, and nobody had deleted it"
-        if 2 * self.rank[fact.state] < reached:
-            return f"was at version {fact.state}, which had been replaced before"
+    def _note_reached(self, ends: dict[int, Fact]) -> None:
+        known = sorted((fact.ended, place, fact.name) for place, fact in ends.items())
+        self._moments = [moment for moment, _, _ in known]
+        self._places = list(accumulate(((place, name) for _, place, name in known), max))
+
+    def _reached(self, begun: int) -> tuple[int, str]:
+        """Return the place that is known to have been reached at a moment, and what proves it."""
+        number = bisect_left(self._moments, begun)
+        return self._places[number - 1] if number else (-1, "")
+
+    def _replaced(self, ends: dict[int, Fact]) -> dict[int | None, tuple[int, str]]:
+        """Return the moment at which each version is known to have been replaced, and the proof."""
+        found: dict[int | None, tuple[int, str]] = {}
+        first = (FOREVER, "")
+        for rank in reversed(range(len(self.versions))):
+            if (behind := ends.get(2 * rank + 1)) is not None:
+                first = min(first, (behind.ended, behind.name))
+            found[self.versions[rank]] = first
+            if (at := ends.get(2 * rank)) is not None:
+                first = min(first, (at.ended, at.name))
+        return found
+
+    def _note_writes(self) -> None:
+        """Note when a version may have been replaced, and the key written or deleted, at all."""
+        self._replacing: dict[int | None, int] = {}
+        values, deletes = [], []
+        for write in self.writes:
+            earlier = self._replacing.get(write.state, FOREVER)
+            self._replacing[write.state] = min(write.begun, earlier)
+            if write.digest is not None:
+                values.append(write)
+            elif write.state is not None:
+                place = 1 << 62 if write.state == ANY else 2 * self.rank[write.state] + 1
+                deletes.append((write.begun, place, write.ended))
+        self._written = min((write.begun for write in values), default=FOREVER)
+        deletes.sort()
+        self._delete_times = [begun for begun, _, _ in deletes]
+        self._deleted_up_to = list(accumulate((place for _, place, _ in deletes), max))
+        self._deleted_until = list(accumulate((ended for _, _, ended in deletes), max))
+        present = sorted((write.ended, write.begun, write.name) for write in values if write.sure)
+        self._write_ends = [ended for ended, _, _ in present]
+        self._present = list(accumulate(((begun, name) for _, begun, name in present), max))
+
+    def _absent_without_cause(self, fact: Fact) -> str | None:
+        """Return what proves that the key was present then, or None."""
+        deletes = bisect_left(self._delete_times, fact.ended)
+        reached, proof = self._reached(fact.begun)
+        if reached >= 0 and (not deletes or self._deleted_up_to[deletes - 1] < reached):
+            return proof
+        # A write that nobody has read has no place; but it has ended, and no delete came later.
+        number = bisect_left(self._write_ends, fact.begun)
+        if number:
+            begun, name = self._present[number - 1]
+            if not deletes or self._deleted_until[deletes - 1] < begun:
+                return name
         return None
 
-    def _refused_without_cause(self, fact: Fact, reached: int) -> str | None:
-        earlier = [write for write in self.writes if write.begun < fact.ended]
+    def _refused_without_cause(self, fact: Fact) -> str | None:
         if self.key == EPOCH_KEY:
             return None
         if fact.state is None:
-            written = any(write.digest is not None for write in earlier)
+            written = self._written < fact.ended
             return None if written else "was said to be present, and nobody had written it"
-        if reached != 2 * self.rank[fact.state]:
+        if self._reached(fact.begun)[0] != 2 * self.rank[fact.state]:
             return None
-        replaced = any(write.state in (fact.state, ANY) for write in earlier)
-        return None if replaced else f"was said not to be at version {fact.state}, and it was"
+        replacing = self._replacing
+        if min(replacing.get(fact.state, FOREVER), replacing.get(ANY, FOREVER)) < fact.ended:
+            return None
+        return f"was said not to be at version {fact.state}, and it was"
 
-    def _deletes(self) -> None:
-        """Note up to which place the key may have been deleted, by the moments when that began."""
-        deletes = sorted(
-            (write.begun, 1 << 62 if write.state == ANY else 2 * self.rank[write.state] + 1)
-            for write in self.writes
-            if write.digest is None and write.state is not None
-        )
-        self._delete_times = [begun for begun, _ in deletes]
-        self._delete_places: list[int] = []
-        for _, place in deletes:
-            self._delete_places.append(max([place, *self._delete_places[-1:]]))
 
-    def _was_deleted(self, reached: int, ended: int) -> bool:
-        """Return whether a delete that had begun by then may have come behind a place."""
-        number = bisect_left(self._delete_times, ended)
-        return number > 0 and self._delete_places[number - 1] >= reached
+def _keep_first(ends: dict[int, Fact], place: int, fact: Fact) -> None:
+    other = ends.get(place)
+    if other is None or fact.ended < other.ended:
+        ends[place] = fact

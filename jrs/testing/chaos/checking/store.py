@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from itertools import pairwise
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, pairwise
 
-from jrs.contract.operations import EPOCH_KEY
 from jrs.testing.chaos.checking.cycles import cycles
-from jrs.testing.chaos.checking.registers import Finding, What, contradictions
+from jrs.testing.chaos.checking.facts import ANY, Fact, Finding, What
+from jrs.testing.chaos.checking.registers import contradictions, happened
 from jrs.testing.chaos.checking.verdict import Run, check
 from jrs.testing.chaos.recorded import FOREVER, Call, Kind, Verb
 
@@ -23,87 +24,101 @@ def linearizable(run: Run) -> Iterator[Finding]:
 @check
 def serializable(run: Run) -> Iterator[Finding]:
     """All commits and pages fit one order, the order of time included, over all keys together."""
-    yield from cycles(run.calls, run.facts)
+    yield from cycles(run.facts)
 
 
 @check
 def fenced(run: Run) -> Iterator[Finding]:
     """No write of a replaced leader is accepted behind the first moment of its successor."""
-    led = sorted(
-        (call.epoch, call.version, call)
-        for call in run.calls
-        if call.f is Verb.CAMPAIGN and call.type is Kind.OK and call.epoch is not None
-    )
-    versions = _versions_written(run)
-    for call in run.calls:
-        if call.f is not Verb.COMMIT or call.type is not Kind.OK or call.epoch is None:
-            continue
-        for epoch, version, successor in led:
-            if epoch <= call.epoch or version is None:
+    leads = Leads(call for call in run.calls if call.f is Verb.CAMPAIGN)
+    late = (pair for facts in run.facts.values() for pair in leads.late(facts))
+    yield from leads.broken_by(late)
+
+
+class Leads:
+    """The leaderships of a history, as far as they are known."""
+
+    def __init__(self, campaigns: Iterable[Call]) -> None:
+        led = [
+            (call.epoch, call.version, call.ended, call.name)
+            for call in campaigns
+            if call.type is Kind.OK and call.epoch is not None and call.version is not None
+        ]
+        self._led = sorted(led)
+        self._epochs = [epoch for epoch, _, _, _ in self._led]
+        # Of this leadership and those behind it, the least version and the first end.
+        self._versions = list(accumulate((one[1] for one in reversed(self._led)), min))[::-1]
+        self._ends = list(accumulate((one[2] for one in reversed(self._led)), min))[::-1]
+
+    def late(self, facts: list[Fact]) -> Iterator[tuple[str, int, int]]:
+        """Yield the writes of a key that came behind a later leadership: the name of each, the
+        number of that leadership, and the epoch of its own."""
+        made: dict[str, int] | None = None
+        for fact in facts:
+            if fact.epoch is None or not fact.sure or fact.what is not What.WRITE:
                 continue
-            written = versions.get(call.name)
-            later = written is not None and written > version
-            if later or call.begun > successor.ended:
-                yield (
-                    f"a commit of epoch {call.epoch} was accepted when epoch {epoch} had begun",
-                    (successor.name, call.name),
-                )
-                break
-    for (epoch, _, one), (later_epoch, _, other) in pairwise(led):
-        if epoch == later_epoch:
-            yield f"epoch {epoch} was led twice", (one.name, other.name)
+            later = bisect_right(self._epochs, fact.epoch)
+            if later == len(self._led):
+                continue
+            if made is None:
+                made = {write.name: version for write, version in happened(facts)}
+            version = made.get(fact.name, -1)
+            if version <= self._versions[later] and fact.begun <= self._ends[later]:
+                continue
+            number = next(
+                number
+                for number, (_, least, ended, _) in enumerate(self._led[later:], later)
+                if version > least or fact.begun > ended
+            )
+            yield fact.name, number, fact.epoch
 
-
-def _versions_written(run: Run) -> dict[str, int]:
-    """Return the version that a commit has written, where a read shows it beyond doubt."""
-    found: dict[str, int] = {}
-    for key, facts in run.facts.items():
-        if key == EPOCH_KEY:
-            continue
-        writers: dict[str, list[str]] = {}
-        for fact in facts:
-            if fact.what is What.WRITE and fact.digest is not None:
-                writers.setdefault(fact.digest, []).append(fact.name)
-        versions: dict[str, set[int]] = {}
-        for fact in facts:
-            if fact.what is What.READ and fact.state is not None and fact.digest is not None:
-                versions.setdefault(fact.digest, set()).add(fact.state)
-        for digest, seen in versions.items():
-            names = writers.get(digest, [])
-            if len(names) == 1 and len(seen) == 1:
-                found[names[0]] = min(seen)
-    return found
+    def broken_by(self, late: Iterable[tuple[str, int, int]]) -> Iterator[Finding]:
+        """Yield what is wrong, given all that came too late."""
+        first: dict[str, tuple[int, int]] = {}
+        for name, number, own in late:
+            first[name] = min((number, own), first.get(name, (number, own)))
+        for name, (number, own) in sorted(first.items()):
+            epoch, _, _, successor = self._led[number]
+            yield (
+                f"a commit of epoch {own} was accepted when epoch {epoch} had begun",
+                (successor, name),
+            )
+        for (epoch, _, _, one), (later_epoch, _, _, other) in pairwise(self._led):
+            if epoch == later_epoch:
+                yield f"epoch {epoch} was led twice", (one, other)
 
 
 @check
 def outcomes(run: Run) -> Iterator[Finding]:
     """A commit of unknown outcome happened as a whole or not at all."""
-    unknown = {
-        call.name: call
-        for call in run.calls
-        if call.f is Verb.COMMIT and call.type is Kind.INFO and len(_written(call.value)) > 1
-    }
-    seen: dict[str, set[str]] = {}
-    """The keys with which a commit was seen."""
-    denied: dict[str, set[str]] = {}
-    """The keys that show that it did not happen: what it required was replaced by another one."""
-    for key, facts in run.facts.items():
-        shown = {fact.digest for fact in facts if fact.what is What.READ and fact.digest}
-        replaced = {
-            fact.state for fact in facts
-            if fact.what is What.WRITE and fact.sure and fact.state is not None
-        }  # fmt: skip
-        writers: dict[str | None, int] = {}
-        for fact in facts:
-            if fact.what is What.WRITE:
-                writers[fact.digest] = writers.get(fact.digest, 0) + 1
-        for fact in facts:
-            if fact.what is not What.WRITE or fact.name not in unknown:
-                continue
-            if fact.digest in shown and writers[fact.digest] == 1:
-                seen.setdefault(fact.name, set()).add(key)
-            elif fact.state in replaced:
-                denied.setdefault(fact.name, set()).add(key)
+    told = ((*one, key) for key, facts in run.facts.items() for one in outcomes_of(facts))
+    yield from halves(told)
+
+
+def outcomes_of(facts: list[Fact]) -> Iterator[tuple[str, bool]]:
+    """Yield what a key tells of commits of unknown outcome: True if it shows what one wrote, False
+    if another commit replaced what it required."""
+    unknown = [fact for fact in facts if fact.what is What.WRITE and not fact.sure]
+    if not unknown:
+        return
+    done = {write.name for write, _ in happened(facts)}
+    replaced = {
+        fact.state: fact.name for fact in facts
+        if fact.what is What.WRITE and (fact.sure or fact.name in done)
+    }  # fmt: skip
+    for fact in unknown:
+        if fact.name in done:
+            yield fact.name, True
+        elif fact.state in replaced and fact.state not in (None, ANY):
+            yield fact.name, False
+
+
+def halves(told: Iterable[tuple[str, bool, str]]) -> Iterator[Finding]:
+    """Yield the commits that one key shows, and another one denies."""
+    keys: dict[bool, dict[str, set[str]]] = {True: {}, False: {}}
+    for name, shown, key in told:
+        keys[shown].setdefault(name, set()).add(key)
+    seen, denied = keys[True], keys[False]
     for name in sorted(seen.keys() & denied.keys()):
         yield (
             f"a commit of unknown outcome has written {min(seen[name])}, and not "

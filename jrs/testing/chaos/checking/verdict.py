@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from jrs.testing.chaos.checking.registers import Facts, Finding, facts_of
+from jrs.testing.chaos.checking.facts import Facts, Finding, facts_of
 from jrs.testing.chaos.recorded import Call, Event, calls_of
 
 

@@ -6,12 +6,13 @@ in by the commit that records it, while its job has a spec and no result. Only t
 let in finishes stages. A result is written once, dirty, and with it the attempt's fence is closed.
 It becomes clean once nothing is left of the job, and its spec is removed only then or before that.
 
-The simulation folds the function over its commits; `commits_of` does so over a recorded history.
+The simulation folds the function over its commits. The check `protocol` folds it over those of a
+recorded history, in an order that fits the history: in each such order they have to keep the rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -19,7 +20,10 @@ import attrs
 from jrs.contract.operations import EPOCH_KEY
 from jrs.records import keys
 from jrs.store.attempt_fence import NOBODY
-from jrs.testing.chaos.recorded import digest
+from jrs.testing.chaos.checking.cycles import serial_order
+from jrs.testing.chaos.checking.facts import Finding
+from jrs.testing.chaos.checking.verdict import Run, check
+from jrs.testing.chaos.recorded import Verb, digest
 
 _NOBODY = digest(NOBODY)
 _BY_ANYONE = (
@@ -63,11 +67,13 @@ class State:
 Rule = Callable[[State, Commit], Iterator[str]]
 
 
-def violations(commits: Iterable[Commit]) -> Iterator[tuple[Commit, str]]:
-    """Yield each commit that a rule forbids, and why."""
+def violations(
+    commits: Iterable[Commit], rules: Sequence[Rule] | None = None
+) -> Iterator[tuple[Commit, str]]:
+    """Yield each commit that a rule forbids, and why; without `rules`, that any rule forbids."""
     state = State()
     for commit in commits:
-        for rule in RULES:
+        for rule in RULES if rules is None else rules:
             for why in rule(state, commit):
                 yield commit, why
         _apply(state, commit)
@@ -103,11 +109,15 @@ def conditions_hold(state: State, commit: Commit) -> Iterator[str]:
             yield f"{key} was to be at version {more[0]}, and was at {found}"
 
 
-def only_the_leader_writes(state: State, commit: Commit) -> Iterator[str]:
-    """A commit with a fence is of the newest epoch; one without a fence writes requests alone."""
+def epochs_are_current(state: State, commit: Commit) -> Iterator[str]:
+    """A commit with a fence is of the newest epoch."""
+    if commit.epoch is not None and commit.epoch != state.epoch:
+        yield f"it is of epoch {commit.epoch}, and epoch {state.epoch} had begun"
+
+
+def writes_are_fenced(state: State, commit: Commit) -> Iterator[str]:
+    """A commit without a fence writes requests alone."""
     if commit.epoch is not None:
-        if commit.epoch != state.epoch:
-            yield f"it is of epoch {commit.epoch}, and epoch {state.epoch} had begun"
         return
     for key in _written(commit):
         if key != EPOCH_KEY and not key.startswith(_BY_ANYONE):
@@ -204,7 +214,8 @@ def _written(commit: Commit) -> list[str]:
 
 RULES: tuple[Rule, ...] = (
     conditions_hold,
-    only_the_leader_writes,
+    epochs_are_current,
+    writes_are_fenced,
     attempts_are_let_in,
     attempts_write_by_their_fence,
     one_result,
@@ -212,3 +223,26 @@ RULES: tuple[Rule, ...] = (
     specs_stay_until_the_end,
 )
 """All rules; docstrings say what each one demands."""
+
+ELSEWHERE = (conditions_hold, epochs_are_current)
+"""The rules that other checks have for a recorded history, where not every version is known."""
+
+
+def commits_of(run: Run) -> list[Commit]:
+    """Return the commits of a recorded history in an order that fits it; none if no order does."""
+    calls = {call.name: call for call in run.calls if call.f is Verb.COMMIT}
+    return [
+        Commit(number, call.process, call.epoch, call.value)
+        for number, name in enumerate(serial_order(run.facts), 1)
+        if (call := calls.get(name)) is not None
+    ]
+
+
+@check
+def protocol(run: Run) -> Iterator[Finding]:
+    """Every commit keeps the rules of the protocol, given all commits before it."""
+    names = {(call.process, str(call.value)): call.name for call in run.calls}
+    rules = [rule for rule in RULES if rule not in ELSEWHERE]
+    for commit, why in violations(commits_of(run), rules):
+        name = names.get((commit.process, str(commit.parts)), "")
+        yield f"a commit of {commit.process}: {why}", (name,) if name else ()

@@ -1,0 +1,157 @@
+"""Judging a large history on Spark: ``python benchmarks/chaos_checks.py --operations 1000000``.
+
+A history without a fault is generated first, which is not measured. Then the checks run on this
+machine, in a JVM of their own; the peak of the memory is that of this process and all below it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import click
+from measure import Figure, measuring, print_report
+from pyspark.sql import SparkSession
+
+from jrs.testing.chaos.checking import store
+from jrs.testing.chaos.checking.facts import facts_of
+from jrs.testing.chaos.checking.generate import Shape, events, rows
+from jrs.testing.chaos.checking.on_spark import CHECKS, violations
+from jrs.testing.chaos.checking.registers import contradictions
+from jrs.testing.chaos.checking.tables import write_rows
+from jrs.testing.chaos.recorded import calls_of
+
+
+class Peak:
+    """The largest resident memory of this process and all below it, while it is entered."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.5):
+            self.bytes = max(self.bytes, resident())
+
+
+def resident() -> int:
+    """Return the bytes of this process and all below it; shared pages count for their share."""
+    parents: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                stat = Path(f"/proc/{name}/stat").read_text()
+            except OSError:
+                continue
+            parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(name))
+    waiting, total = [os.getpid()], 0
+    while waiting:
+        pid = waiting.pop()
+        waiting += parents.get(pid, [])
+        try:
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) * 1024
+        except OSError:
+            continue
+    return total
+
+
+def local_session(cores: int = 2) -> SparkSession:
+    """Return a session of this process, whose workers run this Python."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return (
+        SparkSession.builder.master(f"local[{cores}]")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "50000")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+
+
+def generate(operations: int, table: Path) -> Figure:
+    shape = Shape(
+        operations, processes=20, keys=max(8, operations // 100), jobs=operations // 1_000
+    )
+    began = time.perf_counter()
+    write_rows(rows(1, shape), table)
+    took = time.perf_counter() - began
+    size = sum(path.stat().st_size for path in table.iterdir())
+    return Figure(
+        "generated", f"{operations:,} operations in {took:.0f} s", f"{size / 1e6:,.0f} MB"
+    )
+
+
+def plainly(operations: int) -> Figure:
+    """Measure the linearizability of a history in plain Python, without reading it."""
+    shape = Shape(operations, processes=20, keys=max(8, operations // 100))
+    calls = list(calls_of(events(rows(1, shape))))
+    began = time.process_time()
+    found = [one for key, some in facts_of(calls).items() for one in contradictions(key, some)]
+    took = time.process_time() - began
+    assert not found
+    rate = f"{len(calls) / took:,.0f} operations per CPU-second"
+    return Figure("linearizable in plain Python", rate, f"{took:.1f} s", "200,000")
+
+
+@click.command()
+@click.option("--operations", default=1_000_000, show_default=True)
+@click.option("--all", "all_checks", is_flag=True, help="Run all checks, not only two of them.")
+@click.option("--plain", is_flag=True, help="Measure plain Python, too.")
+@click.option("--cores", default=2, show_default=True)
+@click.option("--json", "as_json", is_flag=True)
+@click.option(
+    "--table",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Where the history is made, if it is not there, and kept.",
+)
+def main(
+    operations: int, all_checks: bool, plain: bool, cores: int, as_json: bool, table: Path | None
+) -> None:
+    """Measure the checks on Spark."""
+    checks = CHECKS if all_checks else (store.linearizable, store.fenced)
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory() as name, measuring() as tick:
+        table = table or Path(name) / "table"
+        if not table.exists():
+            tick(f"generating {operations:,} operations")
+            figures.append(generate(operations, table))
+        tick("judging them")
+        with Peak() as peak:
+            spark = local_session(cores)
+            began = time.perf_counter()
+            found = violations(spark, table, checks)
+            took = time.perf_counter() - began
+            spark.stop()
+        assert not found, found[:3]
+        names = "all checks" if all_checks else "linearizable and fenced"
+        rate = f"{operations / took:,.0f} operations/s"
+        figures.append(Figure(names, f"{took / 60:.2f} minutes", rate))
+        figures.append(Figure("peak memory", f"{peak.bytes / 1e9:.2f} GB", "JVM and Python",
+                              "4 GB", peak.bytes < 4e9))  # fmt: skip
+        if plain:
+            tick("judging in plain Python")
+            figures.append(plainly(min(operations, 200_000)))
+    print_report("The checks of a history", figures, as_json)
+
+
+if __name__ == "__main__":
+    main()

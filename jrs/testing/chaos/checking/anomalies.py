@@ -1,0 +1,361 @@
+"""Faults to plant in histories that have none, each with the check that has to find it.
+
+Each function adds operations on keys of their own at a moment amid the others; the versions that
+they use lie between those of the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import attrs
+
+from jrs.contract.operations import EPOCH_KEY
+from jrs.records import keys
+from jrs.testing.chaos.checking.generate import STEP
+from jrs.testing.chaos.recorded import Event, Kind, Verb
+
+
+@attrs.frozen
+class Anomaly:
+    """A fault.
+
+    Attributes:
+        name: what it is called.
+        check: the name of the check that finds it.
+    """
+
+    name: str
+    check: str
+    _plant: Callable[[_Amid], None] = attrs.field(repr=False)
+
+    def planted(self, history: list[Event], seed: int) -> list[Event]:
+        """Return a history with the fault."""
+        amid = _Amid(history, Random(f"{self.name} {seed}"))
+        self._plant(amid)
+        return sorted([*history, *amid.events], key=lambda event: event.t)
+
+
+ANOMALIES: dict[str, Anomaly] = {}
+"""All faults, by their names."""
+
+
+def _found_by(check: str) -> Callable[[Callable[[_Amid], None]], Callable[[_Amid], None]]:
+    def add(plant: Callable[[_Amid], None]) -> Callable[[_Amid], None]:
+        ANOMALIES[plant.__name__] = Anomaly(plant.__name__, check, plant)
+        return plant
+
+    return add
+
+
+class _Amid:
+    """Operations that are added to a history, one behind the other but for those `at` a time."""
+
+    def __init__(self, history: list[Event], random: Random) -> None:
+        at = random.choice(history)
+        self.events: list[Event] = []
+        self.key = f"planted/{random.randrange(1 << 32):08x}"
+        self.now = at.t
+        known = [event for event in history if event.f is Verb.CAMPAIGN and event.version]
+        self.leads = [(event.epoch or 0, event.version or 0, event.t) for event in known]
+        self.version = 1 + max((v for _, v, t in self.leads if t <= at.t), default=0)
+        self._names = 0
+        self._gap = random.choice((1, 1_000, 1_000_000))
+
+    def next(self) -> int:
+        """Return a version that is newer than those before."""
+        self.version += 1
+        assert self.version % STEP
+        return self.version
+
+    def commit(self, *parts: list[Any], answer: Kind | None = Kind.OK, error: str = "",
+               at: int | None = None, **more: Any) -> None:  # fmt: skip
+        self._add(Verb.COMMIT, answer, at, "", list(parts), None, error, more)
+
+    def read(self, version: int | None, value: str | None, key: str = "") -> None:
+        asked: dict[str, Any] = {}
+        self._add(Verb.GET, Kind.OK, None, key or self.key, None, value, "", asked, version=version)
+
+    def page(self, *read: list[Any], at: int | None = None) -> None:
+        self._add(Verb.GET_MANY, Kind.OK, at, "", None, list(read), "", {})
+
+    def _add(self, f: Verb, answer: Kind | None, at: int | None, key: str, asked: Any,
+             answered: Any, error: str, more: dict[str, Any], **known: Any) -> None:  # fmt: skip
+        begun = self.now + self._gap if at is None else at
+        ended = begun + self._gap
+        self._names += 1
+        name = f"{self.key}.{self._names}"
+        self.events.append(Event(name, 1, Kind.INVOKE, f, begun, key, asked, **more))
+        if answer is not None:
+            self.events.append(
+                Event(name, 1, answer, f, ended, key, answered, error=error, **known)
+            )
+        self.now = max(self.now, ended)
+
+    def sign(self, process: str, job_id: str) -> None:
+        """Let an attempt of a job give a sign of life, commit something, and give another sign."""
+        alive = Event(process, 1, Kind.INFO, Verb.ALIVE, self.now)
+        parts = [["check", keys.FENCES + job_id, 1]]
+        self.events += [
+            alive,
+            Event(process, 2, Kind.INVOKE, Verb.COMMIT, self.now + 1, "", parts),
+            Event(process, 2, Kind.OK, Verb.COMMIT, self.now + 2),
+            attrs.evolve(alive, seq=3, t=self.now + 5),
+        ]
+        self.now += 3
+
+
+# -- of one key ------------------------------------------------------------------------------
+
+
+@_found_by("linearizable")
+def stale_read(amid: _Amid) -> None:
+    """A version is read that had been replaced, and nobody has read the new one."""
+    old = amid.next()
+    amid.commit(["create", amid.key, "old"])
+    amid.read(old, "old")
+    amid.commit(["update", amid.key, "new", old])
+    amid.read(old, "old")
+
+
+@_found_by("linearizable")
+def stale_absence(amid: _Amid) -> None:
+    """A key is said to be absent that had been written, and nobody has read it."""
+    amid.commit(["create", amid.key, "written"])
+    amid.read(None, None)
+
+
+@_found_by("linearizable")
+def lacking_page(amid: _Amid) -> None:
+    """A page lacks a key that had been written."""
+    amid.commit(["create", amid.key, "written"])
+    amid.read(amid.next(), "written")
+    amid._add(Verb.SCAN, Kind.OK, None, "planted/", None, [None, None, []], "", {})
+
+
+@_found_by("linearizable")
+def undone_delete(amid: _Amid) -> None:
+    """A version is read that was deleted, whichever it was."""
+    version = amid.next()
+    amid.commit(["create", amid.key, "written"])
+    amid.read(version, "written")
+    amid.commit(["delete", amid.key, None])
+    amid.read(version, "written")
+
+
+@_found_by("linearizable")
+def lost_update(amid: _Amid) -> None:
+    """Two commits of known outcome replace the same version."""
+    version = amid.next()
+    amid.commit(["create", amid.key, "written"])
+    amid.read(version, "written")
+    now = amid.now
+    amid.commit(["update", amid.key, "one", version], at=now + 1)
+    amid.commit(["update", amid.key, "two", version], at=now + 1)
+
+
+@_found_by("linearizable")
+def replaced_twice(amid: _Amid) -> None:
+    """A version is replaced by a commit, and by another one of unknown outcome that is seen."""
+    version = amid.next()
+    amid.commit(["create", amid.key, "written"])
+    now = amid.now
+    amid.commit(["update", amid.key, "one", version], answer=Kind.INFO, at=now + 1)
+    amid.commit(["update", amid.key, "two", version], at=now + 1)
+    amid.read(amid.next(), "one")
+
+
+@_found_by("linearizable")
+def value_from_nowhere(amid: _Amid) -> None:
+    """A value is read that nobody has written."""
+    amid.read(amid.next(), "nowhere")
+
+
+@_found_by("linearizable")
+def value_twice(amid: _Amid) -> None:
+    """One write is seen as two versions."""
+    amid.commit(["create", amid.key, "once"])
+    amid.read(amid.next(), "once")
+    amid.read(amid.next(), "once")
+
+
+@_found_by("linearizable")
+def early_read(amid: _Amid) -> None:
+    """A value is read before its writer has begun."""
+    amid.read(amid.next(), "later")
+    amid.commit(["create", amid.key, "later"])
+
+
+@_found_by("linearizable")
+def aborted_read(amid: _Amid) -> None:
+    """A value is read whose commit was refused."""
+    amid.commit(["create", amid.key, "x"], answer=Kind.FAIL, error="Unavailable")
+    amid.read(amid.next(), "x")
+
+
+@_found_by("linearizable")
+def created_twice(amid: _Amid) -> None:
+    """A key is created twice, and was not deleted in between."""
+    amid.commit(["create", amid.key, "one"])
+    amid.commit(["create", amid.key, "two"])
+
+
+@_found_by("linearizable")
+def two_values(amid: _Amid) -> None:
+    """One version is read with two values."""
+    version = amid.next()
+    amid.commit(["create", amid.key, "one"], answer=None)
+    amid.commit(["create", amid.key, "two"], answer=None)
+    amid.read(version, "one")
+    amid.read(version, "two")
+
+
+@_found_by("linearizable")
+def refused_without_cause(amid: _Amid) -> None:
+    """A commit is refused though its condition holds."""
+    version = amid.next()
+    amid.commit(["create", amid.key, "x"])
+    amid.read(version, "x")
+    amid.commit(["update", amid.key, "y", version], answer=Kind.FAIL,
+                error=f"Conflict {amid.key}")  # fmt: skip
+
+
+# -- of leaders and jobs ---------------------------------------------------------------------
+
+
+@_found_by("fenced")
+def older_epoch(amid: _Amid) -> None:
+    """A commit of a leader is accepted behind the beginning of its successor."""
+    epoch, version, began = max(amid.leads)
+    amid.now = max(amid.now, began)
+    check = ["check", EPOCH_KEY, version - 1]
+    amid.commit(["create", amid.key, "x"], check, epoch=epoch - 1, version=version - 1)
+
+
+@_found_by("fenced")
+def older_epoch_by_version(amid: _Amid) -> None:
+    """Such a commit, that began early: what it wrote has a later version."""
+    epoch, version, _ = min(amid.leads)
+    amid.commit(["create", amid.key, "x"], at=0, epoch=epoch - 1)
+    amid.read(version + 1, "x")
+
+
+@_found_by("once_per_job")
+def two_results(amid: _Amid) -> None:
+    """A job has two results."""
+    result = keys.RESULTS + amid.key
+    amid.commit(["create", result, "one"])
+    amid.commit(["create", result, "two"])
+
+
+@_found_by("once_per_job")
+def attempt_behind_result(amid: _Amid) -> None:
+    """An attempt begins when its job has ended."""
+    amid.commit(["create", keys.RESULTS + amid.key, "x"])
+    amid.now += 1
+    amid.sign(f"late-{amid.key}", amid.key)
+
+
+@_found_by("once_per_stage")
+def stage_twice(amid: _Amid) -> None:
+    """A stage is recorded twice."""
+    amid.commit(["create", f"{keys.STAGES}{amid.key}/s", "one"])
+    amid.commit(["create", f"{keys.STAGES}{amid.key}/s", "two"])
+
+
+@_found_by("no_overlap")
+def overlap(amid: _Amid) -> None:
+    """An attempt begins while another one of its job lives."""
+    amid.sign(f"one-{amid.key}", amid.key)
+    amid.sign(f"two-{amid.key}", amid.key)
+
+
+@_found_by("nothing_lost")
+def lost_job(amid: _Amid) -> None:
+    """A job was submitted, and never ends."""
+    amid.commit(["create", keys.JOBS + amid.key, "x"])
+
+
+@_found_by("nothing_lost")
+def lost_result(amid: _Amid) -> None:
+    """A result is gone, and nobody had deleted it."""
+    amid.commit(["create", keys.RESULTS + amid.key, "x"])
+    amid.read(None, None, keys.RESULTS + amid.key)
+
+
+# -- of several keys -------------------------------------------------------------------------
+
+
+def _two_keys(amid: _Amid) -> tuple[str, str, int, int]:
+    one, two = f"{amid.key}/1", f"{amid.key}/2"
+    amid.commit(["create", one, "1"], ["create", two, "1"])
+    version = amid.next()
+    amid.page([one, version, "1"], [two, version, "1"])
+    return one, two, version, amid.now + 1
+
+
+@_found_by("outcomes")
+def half_commit(amid: _Amid) -> None:
+    """A commit of unknown outcome has written one key, and not the other one."""
+    one, two, version, _ = _two_keys(amid)
+    amid.commit(["update", one, "2", version], ["update", two, "2", version], answer=Kind.INFO)
+    amid.read(amid.next(), "2", one)
+    amid.commit(["update", two, "3", version])
+
+
+@_found_by("serializable")
+def half_commit_seen(amid: _Amid) -> None:
+    """Such a commit, and the key that it has not written is only read afterwards."""
+    one, two, version, _ = _two_keys(amid)
+    amid.commit(["update", one, "2", version], ["update", two, "2", version], answer=None)
+    amid.read(amid.next(), "2", one)
+    amid.read(version, "1", two)
+
+
+@_found_by("serializable")
+def g0(amid: _Amid) -> None:
+    """Of two commits, each replaces what the other one wrote."""
+    one, two, version, now = _two_keys(amid)
+    first, second = amid.next(), amid.next()
+    amid.commit(["update", one, "a", version], ["update", two, "a", second], at=now)
+    amid.commit(["update", one, "b", first], ["update", two, "b", version], at=now)
+    amid.page([one, first, "a"], [two, second, "b"], at=now)
+
+
+@_found_by("serializable")
+def g1c(amid: _Amid) -> None:
+    """Of two commits, each has read what the other one wrote."""
+    one, two, version, now = _two_keys(amid)
+    new = amid.next()
+    amid.commit(["update", one, "a", version], ["check", two, new], at=now)
+    amid.commit(["update", two, "b", version], ["check", one, new], at=now)
+    amid.page([one, new, "a"], [two, new, "b"])
+
+
+@_found_by("serializable")
+def g_single(amid: _Amid) -> None:
+    """Many keys are read at once, one with what a commit wrote, one with what it replaced."""
+    one, two, version, now = _two_keys(amid)
+    amid.commit(["update", one, "a", version], ["update", two, "a", version], at=now)
+    amid.page([one, amid.next(), "a"], [two, version, "1"], at=now)
+
+
+@_found_by("serializable")
+def write_skew(amid: _Amid) -> None:
+    """Of two commits, each replaces what the other one requires (G2)."""
+    one, two, version, now = _two_keys(amid)
+    amid.commit(["update", one, "a", version], ["check", two, version], at=now)
+    amid.commit(["update", two, "b", version], ["check", one, version], at=now)
+
+
+@_found_by("serializable")
+def long_fork(amid: _Amid) -> None:
+    """Two readers see two commits in two orders."""
+    one, two, version, now = _two_keys(amid)
+    new = amid.next()
+    amid.commit(["update", one, "a", version], at=now)
+    amid.commit(["update", two, "b", version], at=now)
+    amid.page([one, new, "a"], [two, version, "1"], at=now)
+    amid.page([one, version, "1"], [two, new, "b"], at=now)

@@ -1,0 +1,86 @@
+"""Judges many small histories in plain Python and on Spark: ``chaos_checking.py FOLDER COUNT``.
+
+Prints, as JSON, how many are broken, the differences, and what is wrong in a folder of files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from jrs.testing.chaos.checking.anomalies import ANOMALIES
+from jrs.testing.chaos.checking.generate import Row, Shape, generated
+from jrs.testing.chaos.checking.on_spark import (
+    CHECKS,
+    violations,
+    violations_by_history,
+)
+from jrs.testing.chaos.checking.tables import write_histories
+from jrs.testing.chaos.checking.verdict import Run
+from jrs.testing.chaos.recorded import COLUMNS, Event, Kind, Verb
+
+folder, count = Path(sys.argv[1]), int(sys.argv[2])
+planted = list(ANOMALIES.values())
+
+
+def history(number: int) -> list[Event]:
+    """Return a history; of three, two are broken."""
+    shape = Shape(
+        operations=20 + number % 40,
+        processes=1 + number % 9,
+        keys=1 + number % 13,
+        overlap=0.2 + number % 5,
+    )
+    found = generated(number, shape)
+    for turn in range(number % 3):
+        found = planted[(number // 3 * 5 + turn) % len(planted)].planted(found, number)
+    return found
+
+
+expected: dict[str, list[str]] = {}
+
+
+def histories() -> Iterator[tuple[str, list[Row]]]:
+    for number in range(count):
+        name, events = f"h{number:05}", history(number)
+        run = Run(events)
+        found = sorted(str(one) for check in CHECKS for one in check.violations(run))
+        if found:
+            expected[name] = found
+        yield name, [tuple(getattr(event, column) for column in COLUMNS) for event in events]
+
+
+write_histories(histories(), folder / "table")
+os.environ["PYSPARK_PYTHON"] = sys.executable
+spark = (
+    SparkSession.builder.master("local[2]")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.sql.shuffle.partitions", "4")
+    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    .config("spark.ui.enabled", "false")
+    .getOrCreate()
+)
+table = spark.read.parquet(str(folder / "table"))
+actual = {name: sorted(map(str, found)) for name, found in violations_by_history(table).items()}
+# A folder as a run leaves it: files of lines, the last of them cut off.
+files = folder / "history"
+files.mkdir()
+lines = b"".join(event.to_line() for event in generated(1))
+lines += Event("q", 1, Kind.INVOKE, Verb.GET, 1, "lost").to_line()
+lines += Event("q", 1, Kind.OK, Verb.GET, 2, "lost", "0", 3).to_line()
+(files / "p.jsonl").write_bytes(lines + b'["cut')
+of_files = list(map(str, violations(spark, files)))
+spark.stop()
+differ = [
+    (name, expected.get(name), actual.get(name))
+    for name in sorted({*expected, *actual})
+    if expected.get(name) != actual.get(name)
+]
+said = {"broken": len(expected), "differ": differ[:5], "of_files": of_files}
+print(json.dumps(said))

@@ -1,0 +1,188 @@
+"""The checks find no fault in a history without any, and each fault that is planted."""
+
+from __future__ import annotations
+
+import pytest
+
+from jrs.contract.operations import EPOCH_KEY
+from jrs.testing.chaos.checking import jobs, store
+from jrs.testing.chaos.checking.anomalies import ANOMALIES, Anomaly
+from jrs.testing.chaos.checking.facts import Absences, Page, facts_of
+from jrs.testing.chaos.checking.generate import Shape, generated
+from jrs.testing.chaos.checking.verdict import Check, Run
+from jrs.testing.chaos.recorded import Call, Event, Kind, Verb
+
+CHECKS: dict[str, Check] = {
+    check.name: check
+    for check in (
+        *(store.linearizable, store.fenced, store.outcomes, store.serializable),
+        *(jobs.once_per_job, jobs.once_per_stage, jobs.no_overlap, jobs.nothing_lost),
+    )
+}
+HISTORIES = 2_000
+
+
+def shape(seed: int) -> Shape:
+    return Shape(
+        operations=20 + seed % 80,
+        processes=1 + seed % 9,
+        keys=1 + seed % 13,
+        jobs=seed % 3,
+        overlap=0.2 + seed % 5,
+    )
+
+
+def found(events: list[Event], *names: str) -> list[str]:
+    run = Run(events)
+    return [str(one) for name in names or CHECKS for one in CHECKS[name].violations(run)]
+
+
+def test_a_history_without_a_fault_has_no_violation() -> None:
+    assert [
+        (seed, wrong) for seed in range(HISTORIES) if (wrong := found(generated(seed, shape(seed))))
+    ] == []
+
+
+def test_equal_seeds_give_equal_histories() -> None:
+    assert generated(7, shape(7)) == generated(7, shape(7))
+    assert generated(7, shape(7)) != generated(8, shape(7))
+
+
+def test_histories_have_what_the_checks_look_at() -> None:
+    """Refused and unknown commits, those without an answer, deletes, full pages, jobs."""
+    events = generated(5, Shape(operations=2_000, keys=20, processes=6))
+    run = Run(events)
+    commits = [call for call in run.calls if call.f is Verb.COMMIT]
+    parts = {part[0] for call in commits for part in call.value}
+    pages = [call.value for call in run.calls if call.f is Verb.SCAN]
+
+    assert {call.type for call in commits} == {Kind.OK, Kind.FAIL, Kind.INFO}
+    assert len([event for event in events if event.type is Kind.INVOKE]) > sum(
+        event.type is not Kind.INVOKE and event.f is not Verb.ALIVE for event in events
+    )
+    assert parts == {"create", "update", "delete", "check", "absent"}
+    assert {page[1] is None for page in pages} == {True, False}
+    assert sum(call.f is Verb.CAMPAIGN for call in run.calls) > 1
+    assert len(jobs.attempts_of(run)) == 2
+
+
+@pytest.mark.parametrize("anomaly", ANOMALIES.values(), ids=lambda anomaly: anomaly.name)
+def test_a_planted_fault_is_found(anomaly: Anomaly) -> None:
+    for seed in range(30):
+        assert found(anomaly.planted(generated(seed, shape(seed)), seed), anomaly.check)
+
+
+# -- no false alarms -------------------------------------------------------------------------
+
+
+class Script:
+    """A history that is written down by hand, an operation behind the other one."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def add(
+        self,
+        f: Verb,
+        asked: object = None,
+        answered: object = None,
+        kind: Kind = Kind.OK,
+        key: str = "",
+        version: int | None = None,
+        epoch: int | None = None,
+    ) -> None:
+        seq, now = len(self.events), 10 * len(self.events)
+        self.events += [
+            Event("p", seq, Kind.INVOKE, f, now, key, asked),
+            Event("p", seq, kind, f, now + 1, key, answered, version, epoch),
+        ]
+
+    def commit(self, *parts: list[object], kind: Kind = Kind.OK) -> None:
+        self.add(Verb.COMMIT, list(parts), kind=kind)
+
+    def read(self, key: str, value: str | None, version: int | None) -> None:
+        self.add(Verb.GET, None, value, key=key, version=version)
+
+
+def test_two_deletes_without_a_version_deny_no_commit() -> None:
+    """Each has removed whatever was there: that says nothing of a commit that did the same."""
+    script = Script()
+    script.commit(["create", "b", "1"])
+    script.commit(["delete", "b", None])
+    script.commit(["create", "b", "2"])
+    script.commit(["create", "a", "x"], ["delete", "b", None], kind=Kind.INFO)
+    script.read("a", "x", 4)
+
+    assert found(script.events) == []
+
+
+def test_a_job_that_was_deleted_may_end_a_second_time() -> None:
+    script = Script()
+    script.commit(["create", "results/j", "1"])
+    script.read("results/j", "1", 1)
+    script.commit(["delete", "results/j", 1])
+    script.commit(["create", "attempts/j", "2"])
+    script.commit(["create", "results/j", "3"])
+    script.read("results/j", "3", 4)
+
+    assert found(script.events) == []
+
+
+def test_an_epoch_that_is_led_twice_is_found() -> None:
+    script = Script()
+    script.add(Verb.CAMPAIGN, version=1, epoch=1)
+    script.add(Verb.CAMPAIGN, version=1, epoch=1)
+
+    assert found(script.events, "fenced") == ["fenced: epoch 1 was led twice"]
+
+
+def test_a_key_that_was_deleted_may_be_absent() -> None:
+    script = Script()
+    script.commit(["create", "k", "1"])
+    script.read("k", "1", 1)
+    script.commit(["delete", "k", 1], kind=Kind.INFO)
+    script.read("k", "1", 1)
+    script.read("k", None, None)
+
+    assert found(script.events) == []
+
+
+# -- pages -----------------------------------------------------------------------------------
+
+
+def test_one_page_that_lacks_a_key_is_enough_between_two_deletes() -> None:
+    def page(t: int, read: list[list[object]], after: str | None, until: str | None) -> Call:
+        return Call("p", t, Verb.SCAN, t, t + 1, Kind.OK, "k/", [after, until, read])
+
+    def delete(t: int) -> Call:
+        return Call("p", t, Verb.COMMIT, t, t + 1, Kind.OK, value=[["delete", "k/b", 7]])
+
+    calls = [
+        *(page(t, [], None, None) for t in range(10, 20)),
+        page(30, [["k/b", 7, "x"]], None, None),
+        page(40, [], "k/b", None),
+        page(50, [["k/a", 1, "y"]], None, "k/a"),
+        delete(60),
+        *(page(t, [["k/c", 1, "z"]], "k/a", "k/c") for t in range(70, 80)),
+        delete(90),
+    ]
+    absent = [fact for fact in facts_of(calls)["k/b"] if fact.state is None]
+
+    assert {fact.name for fact in absent} >= {"p#19", "p#79"}
+    assert not {fact.name for fact in absent} & {"p#30", "p#40", "p#50"}
+
+
+def test_pages_of_another_prefix_tell_nothing() -> None:
+    pages = Absences({"other/": [Page(1, 2, "p#1", "", None)]})
+
+    assert pages.of("k/a", []) == []
+    assert [fact.name for fact in pages.of("other/a", [])] == ["p#1"]
+
+
+def test_checks_of_the_epoch_are_thinned_out() -> None:
+    calls = [
+        Call("p", t, Verb.COMMIT, t, t + 5, Kind.OK, value=[["check", EPOCH_KEY, t // 10]])
+        for t in range(100)
+    ]
+
+    assert len(facts_of(calls)[EPOCH_KEY]) == 20
