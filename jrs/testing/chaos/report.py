@@ -135,6 +135,14 @@ def _part(part: list[Any]) -> str:
     return f"{kind} {key}{at}"
 
 
+def _strikes(run: Run) -> Iterator[tuple[str, str, int, int]]:
+    """Yield each strike, in order: the nemesis, whom it hit, and from when to when."""
+    healed = {event.seq: event.t for event in run.events if event.f is Verb.HEAL}
+    for event in run.events:
+        if event.f is Verb.STRIKE:
+            yield event.key, str(event.value), event.t, healed.get(event.seq, event.t)
+
+
 class _Picture:
     def __init__(self, run: Run, found: Sequence[Violation]) -> None:
         self._run = run
@@ -142,6 +150,7 @@ class _Picture:
         times = [event.t for event in run.events] or [0, 1]
         self._first, self._last = times[0], max(times[-1], times[0] + 1)
         wanted = {name for violation in found for name in violation.calls}
+        self._strikes = list(_strikes(run))
         self.proof = {call.name: call for call in run.calls if call.name in wanted}
 
     def seconds(self, t: int) -> float:
@@ -157,7 +166,17 @@ class _Picture:
 
     def lanes(self) -> Iterator[Lane]:
         yield from self._hosts()
+        yield from self._nemeses()
         yield from self._jobs()
+
+    def _nemeses(self) -> Iterator[Lane]:
+        """Yield a lane for each nemesis: its strikes, until they were healed."""
+        bars: dict[str, list[Bar]] = defaultdict(list)
+        for name, whom, begun, ended in self._strikes:
+            label = f"{name}: {whom}, at {self.seconds(begun):.2f} s"
+            bars[name].append(self._bar(begun, ended, "harm", label))
+        for name in sorted(bars):
+            yield Lane(name, tuple(bars[name]))
 
     def _hosts(self) -> Iterator[Lane]:
         """Yield a lane for each host: the lives of its masters, and when they led."""
@@ -204,16 +223,15 @@ class _Picture:
             yield Lane(job_id, tuple(bars))
 
     def bands(self) -> Iterator[Bar]:
-        """Yield what the nemeses did."""
-        begun: dict[int, tuple[int, str]] = {}
-        for event in self._run.events:
-            if event.f is Verb.STRIKE:
-                begun[event.seq] = event.t, f"{event.key}: {event.value}"
-            elif event.f is Verb.HEAL and event.seq in begun:
-                at, label = begun.pop(event.seq)
-                yield self._bar(at, event.t, "band", f"{label}, at {self.seconds(at):.2f} s")
-        for at, label in begun.values():
-            yield self._bar(at, at, "band", f"{label}, at {self.seconds(at):.2f} s")
+        """Yield the stretches of time in which any nemesis did harm."""
+        begun = ended = -1
+        for _, _, at, until in self._strikes:
+            if at > ended and ended >= 0:
+                yield self._bar(begun, ended, "band", "a nemesis does harm")
+            begun = at if at > ended else begun
+            ended = max(ended, until)
+        if ended >= 0:
+            yield self._bar(begun, ended, "band", "a nemesis does harm")
 
     def marks(self) -> Iterator[Bar]:
         """Yield the moments of the operations that prove a violation."""
