@@ -92,7 +92,7 @@ class _Judging:
             self._halves(rows)
             self._overlaps(context)
             if "serializable" in self.checks:
-                self._cycles(facts, rows)
+                self._cycles(context, facts, rows)
         finally:
             facts.unpersist()
             shared.destroy()
@@ -205,7 +205,7 @@ class _Judging:
             for message, names in jobs.overlaps(attempts):
                 self._add(history, "no_overlap", message, names)
 
-    def _cycles(self, facts: DataFrame, rows: list[dict[str, Any]]) -> None:
+    def _cycles(self, context: Context, facts: DataFrame, rows: list[dict[str, Any]]) -> None:
         """Search the stretches of time that may have a cycle, each by itself."""
         known = {
             history: set(names)
@@ -220,7 +220,7 @@ class _Judging:
             )
         if not any(stretches.values()):
             return
-        shared = facts.sparkSession.sparkContext.broadcast((stretches, known))
+        shared = facts.sparkSession.sparkContext.broadcast((stretches, known, context.absences))
         edges = facts.mapInArrow(lambda batches: edges_within(*shared.value, batches), EDGES)
         edges = edges.repartition(facts.sparkSession.sparkContext.defaultParallelism,
                                   "history", "stretch")  # fmt: skip

@@ -172,14 +172,19 @@ def _batch(rows: list[tuple[Any, ...]], schema: str) -> pa.RecordBatch:
 @_without_collections
 def judge(context: Context, batches: Batches) -> Iterator[pa.RecordBatch]:
     """Yield what is wrong with the keys of a partition, and what only the driver can judge."""
-    for history, facts in _facts_by_history(batches).items():
-        absences = context.absences.get(history, _NO_PAGES)
-        for key, some in facts.items():
-            complete(key, some, absences)
+    for history, facts in _completed(batches, context.absences):
         yield _batch(list(_told(context, history, facts)), TOLD)
 
 
 _NO_PAGES = Absences({})
+
+
+def _completed(batches: Batches, absences: Mapping[str, Absences]) -> Iterator[tuple[str, Facts]]:
+    """Yield the facts of each history, with what pages tell by lacking a key."""
+    for history, facts in _facts_by_history(batches).items():
+        for key, some in facts.items():
+            complete(key, some, absences.get(history, _NO_PAGES))
+        yield history, facts
 
 
 def _facts_by_history(batches: Batches) -> dict[str, Facts]:
@@ -243,10 +248,13 @@ def _backwards(history: str, facts: Facts) -> Iterator[tuple[Any, ...]]:
 
 @_without_collections
 def edges_within(
-    stretches: Mapping[str, list[Stretch]], known: Mapping[str, set[str]], batches: Batches
+    stretches: Mapping[str, list[Stretch]],
+    known: Mapping[str, set[str]],
+    absences: Mapping[str, Absences],
+    batches: Batches,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the edges of the keys of a partition that lie in a stretch."""
-    for history, facts in _facts_by_history(batches).items():
+    for history, facts in _completed(batches, absences):
         found, some_known = stretches.get(history, []), known.get(history, set())
         begins = [first for first, _ in found]
         rows: list[tuple[Any, ...]] = []
