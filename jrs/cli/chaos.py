@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -73,7 +74,11 @@ def run_command(
     if folder is not None and folder.exists():
         raise InvalidInput(f"{folder} exists: name a new folder")
     folder = folder or Path(tempfile.mkdtemp(prefix="jrs-chaos-"), "run")
-    again = f"jrs chaos run {entry_point} --on {scheme} --seed {seed} --nemesis '{nemesis}'"
+    options = {"--on": scheme, "--masters": masters, "--seconds": seconds, "--seed": seed,
+               "--copies": copies, "--nemesis": nemesis}  # fmt: skip
+    words = [word for name, value in options.items() for word in (name, str(value))]
+    words += [word for pair in pairs for word in ("--arg", pair)]
+    again = shlex.join(["jrs", "chaos", "run", entry_point, *words])
     with World(plan, scheme, folder, again=again, say=lambda text: echo(text, err=True)) as world:
         world.submit("job", entry_point_of(entry_point), copies=copies,
                      **arguments_of(pairs, None))  # fmt: skip
@@ -96,7 +101,13 @@ def check_command(folder: Path, names: Sequence[str], as_json: bool) -> None:
     The exit code is 1 if a check finds a violation.
     """
     wanted, run = checks_of(names), run_of(folder)
-    _print(run, wanted, [one for each in wanted for one in each.violations(run)], folder, as_json)
+    blind = [each for each in wanted if not each.can_judge(run)]
+    if names and blind:
+        raise InvalidInput(f"{folder} has nothing that {blind[0].name} could look at")
+    for each in blind:
+        echo(f"not checked: {each.name}: the run has not noted what it looks at", err=True)
+    used = [each for each in wanted if each not in blind]
+    _print(run, used, [one for each in used for one in each.violations(run)], folder, as_json)
 
 
 def _print(

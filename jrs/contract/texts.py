@@ -125,7 +125,13 @@ def _note(cut: int) -> str:
 
 
 def redacted(url: str) -> str:
-    """Return `url` without user, password and query, for messages and logs."""
+    """Return `url` without user, password and query, for messages and logs.
+
+    It may be behind the scheme of a backend that wraps another one: ``recorded:etcd://…``.
+    """
+    wrapper, colon, rest = url.partition(":")
+    if colon and not rest.startswith("/") and "://" in rest:
+        return f"{wrapper}:{redacted(rest)}"
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "", ""))

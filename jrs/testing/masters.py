@@ -70,6 +70,7 @@ class MasterProcess:
     ) -> None:
         self.name = name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as it lives
+        self._said = ""
         self.process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "jrs", *arguments],
             stdin=subprocess.DEVNULL,
@@ -111,14 +112,19 @@ class MasterProcess:
 
     def errors(self) -> str:
         """Return the end of its stderr."""
-        return _tail(self._errors.fileno())
+        return self._said if self._errors.closed else _tail(self._errors.fileno())
+
+    def release(self) -> None:
+        """Keep the end of its stderr, and close the file. For one that has ended. Idempotent."""
+        self._said = self.errors()
+        self._errors.close()
 
     def close(self) -> None:
         """Kill it and close its pipes."""
         self.kill()
         if self.process.stdout is not None:
             self.process.stdout.close()
-        self._errors.close()
+        self.release()
 
 
 class Masters:
@@ -278,13 +284,14 @@ class Masters:
 
     def _read(self, master: MasterProcess) -> None:
         assert master.process.stdout is not None
-        for line in master.process.stdout:
-            try:
-                event = MasterEvent(**json.loads(line))
-            except (ValueError, TypeError):
-                continue  # The last output of a killed master.
-            self.events.append(event)
-            self._on_event(event)
+        with master.process.stdout as printed:
+            for line in printed:
+                try:
+                    event = MasterEvent(**json.loads(line))
+                except (ValueError, TypeError):
+                    continue  # The last output of a killed master.
+                self.events.append(event)
+                self._on_event(event)
 
 
 def _tail(fd: int) -> str:

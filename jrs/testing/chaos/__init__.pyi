@@ -16,6 +16,8 @@ from .checking.verdict import Check as Check
 from .checking.verdict import Run as Run
 from .checking.verdict import Violation as Violation
 from .checking.verdict import check as check
+from .faults import Arena as Arena
+from .faults import Fault as Fault
 from .faults import Nemesis as Nemesis
 from .faults import blackout as blackout
 from .faults import disconnect as disconnect

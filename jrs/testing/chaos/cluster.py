@@ -17,7 +17,7 @@ from jrs.testing.chaos.hosts import Hosts
 from jrs.testing.chaos.marks import MARK
 from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.plan import Plan
-from jrs.testing.chaos.recorder import HISTORY, NAME, SCHEME, recorded, recording_in
+from jrs.testing.chaos.recorder import HISTORY, NAME, SCHEME, end_recording, recorded, recording_in
 from jrs.testing.chaos.surroundings import environment, fsck, small_disk
 from jrs.testing.masters import Masters
 from jrs.testing.servers import Proxies, Server, find_etcd, find_zookeeper
@@ -31,7 +31,7 @@ class ChaosCluster:
         storage: the folder of the jobs' files.
         server: the servers of the backend; None with the file backend.
         disk: a small filesystem with the store and the files, if the plan fills it.
-        all: its hosts.
+        fleet: its hosts.
     """
 
     def __init__(
@@ -62,13 +62,14 @@ class ChaosCluster:
                 self.server = stack.enter_context(find(plan.members))
             self.storage = place / "files"
             self.recording = recording_in(history)
+            stack.callback(end_recording, history)
             variables = {**plan.environment, MARK: self._mark}
             self.masters = stack.enter_context(
                 Masters(self.url, cluster=self.name, storage=self.storage, ttl=plan.ttl,
                         options=plan.options, environment=variables)
             )  # fmt: skip
-            self.all = Hosts(self._url, self.server, folder, self._mark)
-            stack.callback(self.all.close)
+            self.fleet = Hosts(self._url, self.server, folder, self._mark)
+            stack.callback(self.fleet.close)
             self._stack = stack.pop_all()
 
     def _url(self, network: Proxies | None) -> str:
@@ -89,7 +90,7 @@ class ChaosCluster:
     def start(self) -> None:
         """Start the masters, and wait until one leads."""
         for number in range(self._plan.masters):
-            self.all.add_master(f"m{number + 1}", self.masters)
+            self.fleet.add_master(f"m{number + 1}", self.masters)
         if self._plan.masters:
             self.masters.leader()
 
@@ -99,7 +100,7 @@ class ChaosCluster:
 
     def heal(self) -> None:
         """Let everything be whole, but for what was killed. Idempotent."""
-        self.all.heal()
+        self.fleet.heal()
         if self.server is not None:
             self.server.heal()
 
@@ -112,22 +113,24 @@ class ChaosCluster:
     # -- what nemeses reach ------------------------------------------------------------------
 
     def hosts(self) -> list[str]:
-        return sorted(self.all.all)
+        return sorted(self.fleet.all)
 
     def leading(self) -> str | None:
         try:
             record = self.backend.get(keys.EPOCH, deadline=Deadline.after(1.0))
-            return record and decode(EpochRecord, record.value, record.key).candidate
+            if record is None:
+                return None
+            return self.fleet.name_of(decode(EpochRecord, record.value, record.key).candidate)
         except JrsError:
             return None
 
     def pids(self, who: str) -> list[int]:
         if who == "leader":
-            return self.all.pid_of(self.leading())
-        return self.all.pids(who)
+            return self.fleet.pid_of(self.leading())
+        return self.fleet.pids(who)
 
     def network(self, host: str) -> Proxies | None:
-        return self.all.all[host].network
+        return self.fleet.all[host].network
 
     def meddler(self, host: str) -> Meddler:
-        return self.all.all[host].meddler
+        return self.fleet.all[host].meddler

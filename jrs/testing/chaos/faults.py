@@ -17,9 +17,13 @@ from typing import Protocol
 
 import attrs
 
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import shown
 from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.servers import Proxies, Server
 
+_LEAST = 0.05
+"""Seconds between two strikes, on average, at least."""
 EVERY = 5.0
 """Seconds between two strikes of a nemesis, on average."""
 
@@ -88,6 +92,14 @@ class Nemesis:
         return " | ".join(fault.name for fault in self.faults) or "no faults"
 
 
+WHO = (
+    *("leader", "master", "attempt", "jvm", "worker", "watchdog", "guardian", "driver", "child"),
+)  # fmt: skip
+"""What nemeses of processes can hit."""
+WHOM = ("leader", "one", "halves", "one way")
+"""What `partition` can cut off."""
+
+
 def _nemesis(
     name: str,
     strike: Strike,
@@ -98,6 +110,13 @@ def _nemesis(
     backends: tuple[str, ...] = ("file", "etcd", "zookeeper"),
     small_disk: bool = False,
 ) -> Nemesis:
+    for what, number in (("every", every), ("until", until), ("seconds", lasting)):
+        if number is not None and (
+            isinstance(number, bool) or not isinstance(number, (int, float)) or number < 0
+        ):
+            raise InvalidInput(f"{name}: {what} is a number of seconds, not {shown(number)}")
+    if every < _LEAST:
+        raise InvalidInput(f"{name}: every is at least {_LEAST:g} seconds, not {shown(every)}")
     return Nemesis((Fault(name, strike, every, lasting, until, backends, small_disk),))
 
 
@@ -116,6 +135,7 @@ def kill(who: str = "master", *, every: float = EVERY, until: float | None = Non
         every: seconds between two strikes, on average.
         until: seconds after which it strikes no more.
     """
+    _named("the process", who, WHO)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         for pid in _one(arena.pids(who), rng):
@@ -127,6 +147,7 @@ def kill(who: str = "master", *, every: float = EVERY, until: float | None = Non
 
 def terminate(who: str = "master", *, every: float = EVERY, until: float | None = None) -> Nemesis:
     """Ask a process to end (SIGTERM). The arguments are those of `kill`."""
+    _named("the process", who, WHO)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         for pid in _one(arena.pids(who), rng):
@@ -141,6 +162,7 @@ def pause(
 ) -> Nemesis:
     """Stop a process (SIGSTOP) for some seconds, as a long collection of garbage or a virtual
     machine that is moved would. The other arguments are those of `kill`."""
+    _named("the process", who, WHO)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         for pid in _one(arena.pids(who), rng):
@@ -177,22 +199,26 @@ def partition(
 
     Args:
         whom: ``leader``: its host. ``one``: any host. ``halves``: every other host. ``one way``:
-            what the servers answer to a host is lost, and what it asks is carried out.
+            the answers of the servers come late, and what is asked is carried out.
         seconds: until the network is whole again.
     """
+    _named("the part of the network", whom, WHOM)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
-        hosts = arena.hosts()
-        hit = hosts[rng.randrange(2) :: 2] if whom == "halves" else [rng.choice(hosts)]
-        if whom == "leader":
+        hit = _host(arena, rng)
+        if whom == "halves":
+            hit = arena.hosts()[rng.randrange(2) :: 2]
+        elif whom == "leader":
             hit = [host for host in [arena.leading()] if host is not None]
         cut = [network for network in map(arena.network, hit) if network is not None]
-        for network in cut:
-            network.freeze(requests=whom != "one way")
-        if cut:
-            yield f"{whom}: {', '.join(hit)}"
-        for network in cut:
-            network.thaw()
+        try:
+            for network in cut:
+                network.freeze(requests=whom != "one way")
+            if cut:
+                yield f"{whom}: {', '.join(hit)}"
+        finally:
+            for network in cut:
+                network.thaw()
 
     return _nemesis(f"partition {whom}", strike, every, until, lasting=seconds, backends=_SERVERS)
 
@@ -201,11 +227,11 @@ def disconnect(*, every: float = EVERY, until: float | None = None) -> Nemesis:
     """Reset all connections of a host to the servers."""
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
-        host = rng.choice(arena.hosts())
-        if (network := arena.network(host)) is not None:
-            network.cut()
-            yield host
-            network.restore()
+        for host in _host(arena, rng):
+            if (network := arena.network(host)) is not None:
+                network.cut()
+                yield host
+                network.restore()
 
     return _nemesis("disconnect", strike, every, until, lasting=0.2, backends=_SERVERS)
 
@@ -251,11 +277,11 @@ def slow_disk(
     """Let each sync of a host's Python processes take longer, by `delay` seconds."""
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
-        host = rng.choice(arena.hosts())
-        arena.meddler(host).delay = delay
-        arena.meddler(host).write()
-        yield host
-        arena.meddler(host).heal()
+        for host in _host(arena, rng):
+            arena.meddler(host).delay = delay
+            arena.meddler(host).write()
+            yield host
+            arena.meddler(host).heal()
 
     return _nemesis(f"slow disk {delay:g} s", strike, every, until, lasting=seconds)
 
@@ -266,11 +292,11 @@ def failing_disk(
     """Let each sync of a host's Python processes fail (EIO)."""
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
-        host = rng.choice(arena.hosts())
-        arena.meddler(host).fails = True
-        arena.meddler(host).write()
-        yield host
-        arena.meddler(host).heal()
+        for host in _host(arena, rng):
+            arena.meddler(host).fails = True
+            arena.meddler(host).write()
+            yield host
+            arena.meddler(host).heal()
 
     return _nemesis("failing disk", strike, every, until, lasting=seconds)
 
@@ -298,11 +324,11 @@ def skew(seconds: float, *, every: float = EVERY, until: float | None = None) ->
     """Let the wall clock of a host jump, by up to so many seconds, forward or back."""
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
-        host = rng.choice(arena.hosts())
-        arena.meddler(host).skew = rng.uniform(-seconds, seconds)
-        arena.meddler(host).write()
-        yield f"{host} {arena.meddler(host).skew:+.0f} s"
-        arena.meddler(host).heal()
+        for host in _host(arena, rng):
+            arena.meddler(host).skew = rng.uniform(-seconds, seconds)
+            arena.meddler(host).write()
+            yield f"{host} {arena.meddler(host).skew:+.0f} s"
+            arena.meddler(host).heal()
 
     return _nemesis(f"skew {seconds:g} s", strike, every, until, lasting=4.0)
 
@@ -311,6 +337,7 @@ def no_descriptors(
     seconds: float = 3.0, who: str = "master", *, every: float = EVERY, until: float | None = None
 ) -> Nemesis:
     """Let a process open no more descriptors."""
+    _named("the process", who, WHO)
     usual = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
@@ -327,6 +354,7 @@ def no_memory(
     seconds: float = 2.0, who: str = "attempt", *, every: float = EVERY, until: float | None = None
 ) -> Nemesis:
     """Let a process get no more memory."""
+    _named("the process", who, WHO)
     usual = resource.getrlimit(resource.RLIMIT_AS)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
@@ -337,6 +365,17 @@ def no_memory(
             resource.prlimit(pid, resource.RLIMIT_AS, usual)
 
     return _nemesis(f"no memory for {who}", strike, every, until, lasting=seconds)
+
+
+def _named(what: str, name: object, known: tuple[str, ...]) -> None:
+    if name not in known:
+        raise InvalidInput(f"{what} {shown(name)} is unknown: {', '.join(known)}")
+
+
+def _host(arena: Arena, rng: Random) -> list[str]:
+    """Return one of the hosts, if there is any."""
+    hosts = arena.hosts()
+    return [rng.choice(hosts)] if hosts else []
 
 
 def _one(pids: list[int], rng: Random) -> list[int]:

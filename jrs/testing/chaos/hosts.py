@@ -39,6 +39,7 @@ class DriverProcess:
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.name = name
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as it lives
+        self._said = ""
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -54,14 +55,17 @@ class DriverProcess:
 
     def errors(self) -> str:
         """Return the end of what it printed."""
+        if self._output.closed:
+            return self._said
         end = os.fstat(self._output.fileno()).st_size
         tail = os.pread(self._output.fileno(), 2048, max(0, end - 2048))
         return tail.decode(errors="replace").strip()
 
     def close(self) -> None:
-        """Kill it."""
+        """Kill it; keep the end of what it printed. Idempotent."""
         self.process.kill()
         self.process.wait()
+        self._said = self.errors()
         self._output.close()
 
 
@@ -155,8 +159,9 @@ class Hosts:
         """Judge an end: no fault that passes may end a master that has opened its store."""
         ended = host.lives[-1]
         status = ended.process.returncode
-        if host.is_driver:
+        if isinstance(ended, DriverProcess):
             host.is_done = status == 0
+            ended.close()
             return
         said = ended.errors()
         last = said.rpartition("\n")[2]
@@ -164,6 +169,7 @@ class Hosts:
         refused = last.startswith("jrs:") and not self._had_opened(ended)
         if status not in (0, -9, -15, EXIT_DEPOSED) and not refused:
             self.broken.append(f"{host.name} ended with status {status}: {last}")
+        ended.release()
 
     def _had_opened(self, master: MasterProcess | DriverProcess) -> bool:
         """Return whether a master had opened its store: then it has campaigned."""
@@ -172,7 +178,11 @@ class Hosts:
 
     def unfinished(self) -> list[str]:
         """Return the replicas of drivers that have not ended with status 0."""
-        return [host.name for host in self.all.values() if host.is_driver and not host.is_done]
+        return [host.name for host in self._hosts() if host.is_driver and not host.is_done]
+
+    def _hosts(self) -> list[Host]:
+        with self._lock:
+            return list(self.all.values())
 
     def pids(self, who: str) -> list[int]:
         """Return the living processes of a kind; for the names, see `faults.kill`."""
@@ -192,9 +202,19 @@ class Hosts:
             host = self.all.get(name or "")
             return [host.process.process.pid] if host and host.process else []
 
+    def name_of(self, candidate: str) -> str | None:
+        """Return the host of a candidate: a master has its name, a driver its pid in its own."""
+        with self._lock:
+            if candidate in self.all:
+                return candidate
+            for host in self.all.values():
+                if host.process and f"-{host.process.process.pid}-" in candidate:
+                    return host.name
+        return None
+
     def heal(self) -> None:
         """Let all networks, disks and clocks be whole."""
-        for host in self.all.values():
+        for host in self._hosts():
             host.meddler.heal()
             if host.network is not None:
                 host.network.thaw()
@@ -231,9 +251,10 @@ class Hosts:
 
     def last_words(self) -> list[Any]:
         """Return what the threads of masters broke with."""
-        masters = [process for host in self.all.values() for process in host.lives]
         return [
             f"a thread of {process.name} broke: {said}"
-            for process in masters
-            if "Exception in thread" in (said := process.errors())
+            for host in self._hosts()
+            for process in host.lives
+            if isinstance(process, MasterProcess)
+            and "Exception in thread" in (said := process.errors())
         ]

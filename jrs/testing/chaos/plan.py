@@ -71,7 +71,7 @@ def chaos(**settings: Any) -> Callable[[F], F]:
     plan = Plan(**settings)
 
     def decorate(test: F) -> F:
-        pytest.mark.chaos(plan)(test)
+        pytest.mark.jrs_chaos(plan)(test)
         return test
 
     return decorate

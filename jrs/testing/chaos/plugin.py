@@ -7,6 +7,7 @@ asks for it.
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from jrs.testing.masters import Masters
     from jrs.testing.servers import Server
 
+_LONGEST = 200
+"""Characters of the name of a kept report."""
 _SERVERS = pytest.StashKey[dict[tuple[str, int], Any]]()
 _STACK = pytest.StashKey[ExitStack]()
 
@@ -34,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "chaos(plan): a chaos test; see jrs.testing.chaos")
+    config.addinivalue_line("markers", "jrs_chaos(plan): a chaos test; see jrs.testing.chaos")
     config.stash[_SERVERS] = {}
     config.stash[_STACK] = ExitStack()
 
@@ -46,7 +49,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    marker = metafunc.definition.get_closest_marker("chaos")
+    marker = metafunc.definition.get_closest_marker("jrs_chaos")
     if marker is not None and "world" in metafunc.fixturenames:
         metafunc.parametrize("world", marker.args[0].backend, indirect=True)
 
@@ -58,7 +61,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
     from jrs.testing.chaos.world import World
 
-    marker = request.node.get_closest_marker("chaos")
+    marker = request.node.get_closest_marker("jrs_chaos")
     if marker is None:
         pytest.fail("a test that gets a world needs the decorator @chaos(…)", pytrace=False)
     plan: Plan = marker.args[0]
@@ -67,7 +70,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         plan = attrs.evolve(plan, seconds=seconds)
     seed = request.config.getoption("--chaos-seed")
     seed = plan.seed if seed is None else seed
-    again = shlex.join(["pytest", request.node.nodeid, "--chaos-seed", str(seed)])
+    words = ["pytest", request.node.nodeid, "--chaos-seed", str(seed)]
+    again = shlex.join(words if seconds is None else [*words, "--chaos-seconds", str(seconds)])
     server = _server(request.config, request.param, plan.members)
     folder = tmp_path / "chaos"
     with World(plan, request.param, folder, server=server, seed=seed, again=again,
@@ -76,8 +80,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     keep = request.config.getoption("--chaos-report")
     if keep is not None and (folder / "report.html").exists():
         keep.mkdir(parents=True, exist_ok=True)
-        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in request.node.name)
-        (keep / f"{name}.html").write_text((folder / "report.html").read_text())
+        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in request.node.nodeid)
+        shutil.copy(folder / "report.html", keep / f"{name[-_LONGEST:]}.html")
 
 
 def _server(config: pytest.Config, scheme: str, members: int) -> Server | None:

@@ -131,6 +131,14 @@ def recording_in(folder: Path) -> Recording:
         return _recordings[here]
 
 
+def end_recording(folder: Path) -> None:
+    """Close this process's file in a folder. Nothing of this process may be recorded any more."""
+    with _lock:
+        recording = _recordings.pop((folder, os.getpid()), None)
+    if recording is not None:
+        recording.close()
+
+
 def _give_signs(recording: Recording) -> None:
     while True:
         recording.note(Verb.ALIVE)
@@ -217,6 +225,8 @@ class RecordedBackend(Backend):
     ) -> Iterator[Record]:
         """Scan as the other backend does; each thousand records are an operation that began with
         the scan."""
+        if limit is not None and limit <= 0:
+            return
         self._look_for_closing(deadline)
         begun = time.monotonic_ns()
         records = self._inner.scan(prefix, after=after, limit=limit, deadline=deadline)

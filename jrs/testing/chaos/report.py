@@ -75,7 +75,7 @@ def write_report(
         bands=list(picture.bands()),
         marks=list(picture.marks()),
         ticks=list(picture.ticks()),
-        calls={call.name: _told(call, picture.seconds) for call in picture.proof.values()},
+        calls={name: _told(call, picture.seconds) for name, call in picture.proof.items()},
         width=_WIDTH,
         again=again,
     )
@@ -85,7 +85,7 @@ def write_report(
 def strikes_by_nemesis(run: Run) -> list[dict[str, Any]]:
     """Return for each nemesis: its strikes, and the seconds until the next commit of a leader.
 
-    The median and the longest of these are the time to recover from it.
+    The median and the longest of these are the time to recover from it; infinity: there was none.
     """
     commits = sorted(
         call.ended for call in run.calls
@@ -97,14 +97,13 @@ def strikes_by_nemesis(run: Run) -> list[dict[str, Any]]:
         if event.f is Verb.STRIKE:
             while place < len(commits) and commits[place] <= event.t:
                 place += 1
-            until = (commits[place] - event.t) / 1e9 if place < len(commits) else None
-            waits[event.key] += [] if until is None else [until]
+            until = (commits[place] - event.t) / 1e9 if place < len(commits) else float("inf")
+            waits[event.key].append(until)
     rows = []
     for name, times in sorted(waits.items()):
-        median = sorted(times)[len(times) // 2] if times else 0
-        rows.append(
-            {"name": name, "count": len(times), "median": median, "most": max(times, default=0)}
-        )
+        ordered = sorted(times)
+        rows.append({"name": name, "count": len(times), "median": ordered[len(times) // 2],
+                     "most": ordered[-1]})  # fmt: skip
     return rows
 
 
@@ -150,8 +149,14 @@ class _Picture:
         times = [event.t for event in run.events] or [0, 1]
         self._first, self._last = times[0], max(times[-1], times[0] + 1)
         wanted = {name for violation in found for name in violation.calls}
+        calls = {call.name: call for call in run.calls}
         self._strikes = list(_strikes(run))
-        self.proof = {call.name: call for call in run.calls if call.name in wanted}
+        # Behind a colon is the number of one of many reads.
+        self.proof = {
+            name: calls[name.partition(":")[0]]
+            for name in wanted
+            if name.partition(":")[0] in calls
+        }
 
     def seconds(self, t: int) -> float:
         """Return a moment in seconds since the run's beginning."""

@@ -160,6 +160,8 @@ def main() -> int:
     parser.add_argument("--ttl", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
+    if given.jobs < 1 or given.masters < 1:
+        parser.error("--jobs and --masters are at least 1")
     began = time.monotonic()
     plan = Plan(backend=given.backend, seconds=given.minutes * 60, seed=given.seed,
                 masters=given.masters, ttl=given.ttl, patience=600.0,

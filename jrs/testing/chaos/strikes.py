@@ -67,6 +67,9 @@ class Striker:
         self._nemesis = nemesis
         self._recording = recording
         self._each_turn = each_turn
+        self._rng = Random(len(strikes))
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
         self._order = itertools.count()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         for strike in strikes:
@@ -92,17 +95,28 @@ class Striker:
             raise self.failure
 
     def _at(self, seconds: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._due, (seconds, next(self._order), action))
+        with self._lock:
+            heapq.heappush(self._due, (seconds, next(self._order), action))
+
+    def _take(self) -> Callable[[], None] | None:
+        """Return an action that is due."""
+        with self._lock:
+            if self._due and self._due[0][0] <= time.monotonic() - self._began:
+                return heapq.heappop(self._due)[2]
+        return None
+
+    def _until_next(self) -> float:
+        with self._lock:
+            soonest = self._due[0][0] if self._due else float("inf")
+        return max(0.0, min(_TURN, soonest - (time.monotonic() - self._began)))
 
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                now = time.monotonic() - self._began
-                while self._due and self._due[0][0] <= now:
-                    heapq.heappop(self._due)[2]()
+                while (action := self._take()) is not None:
+                    action()
                 self._each_turn()
-                soonest = self._due[0][0] - now if self._due else _TURN
-                self._stop.wait(max(0.0, min(_TURN, soonest)))
+                self._stop.wait(self._until_next())
         except BaseException as error:
             self.failure = error
         finally:
@@ -110,17 +124,23 @@ class Striker:
                 self._heal(number)
 
     def _strike(self, strike: Strike) -> None:
-        fault = self._nemesis.faults[strike.fault]
-        harm = fault.strike(self._arena, Random(strike.seed))
+        self._hurt_by(self._nemesis.faults[strike.fault], Random(strike.seed))
+
+    def strike_now(self, fault: Fault) -> str | None:
+        """Let a fault strike now, from any thread; return whom it hit."""
+        return self._hurt_by(fault, self._rng)
+
+    def _hurt_by(self, fault: Fault, rng: Random) -> str | None:
+        harm = fault.strike(self._arena, rng)
         try:
             whom = next(harm, None)
         except (OSError, ServerError):
-            return  # It has ended meanwhile.
-        if whom is None:
-            return
-        number = self._recording.begin(Verb.STRIKE, fault.name, whom)
-        self._hurt[number] = fault, harm
-        self._at(strike.at + fault.lasting, lambda: self._heal(number))
+            return None  # It has ended meanwhile.
+        if whom is not None:
+            number = self._recording.begin(Verb.STRIKE, fault.name, whom)
+            self._hurt[number] = fault, harm
+            self._at(time.monotonic() - self._began + fault.lasting, lambda: self._heal(number))
+        return whom
 
     def _heal(self, number: int) -> None:
         fault, harm = self._hurt.pop(number, (None, None))
@@ -130,4 +150,6 @@ class Striker:
             next(harm, None)
         except (OSError, ServerError):
             pass  # It has ended meanwhile.
+        except BaseException as error:  # The others are healed all the same.
+            self.failure = self.failure or error
         self._recording.write(number, Kind.INFO, Verb.HEAL, fault.name)

@@ -9,12 +9,15 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import DuplicateJob, OutcomeUnknown, Unavailable
+from jrs.records import keys
 from jrs.records.model import JobResult, JobSpec
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 
 _TURN = 0.2
 """Seconds between two looks at what has ended."""
+_PAGE = 200
+"""Jobs that are looked at by one read."""
 
 
 @attrs.define
@@ -37,6 +40,7 @@ class Submissions:
     """Submits jobs when they are due, in a thread of its own. Safe for use by many threads."""
 
     def __init__(self, backend: Backend) -> None:
+        self._backend = backend
         self._catalog = JobCatalog(backend)
         self._store = JobResultStore(backend)
         self._lock = threading.Lock()
@@ -57,6 +61,11 @@ class Submissions:
     def add(self, submission: Submission) -> None:
         with self._lock:
             self._all.append(submission)
+
+    def check(self) -> None:
+        """Raise what the thread has broken with, if it has."""
+        if self.failure is not None:
+            raise self.failure
 
     def hurry(self) -> None:
         """Submit the rest without waiting."""
@@ -92,8 +101,11 @@ class Submissions:
                 each.is_acknowledged = True
 
     def _look(self) -> None:
-        for each in self.all():
-            if each.is_acknowledged and each.result is None:
-                entry = self._store.get(each.spec.job_id)
+        open_jobs = [each for each in self.all() if each.is_acknowledged and each.result is None]
+        for first in range(0, len(open_jobs), _PAGE):
+            some = open_jobs[first : first + _PAGE]
+            found = self._backend.get_many([keys.RESULTS + each.spec.job_id for each in some])
+            for each, record in zip(some, found, strict=True):
+                entry = None if record is None else self._store.get(each.spec.job_id)
                 if entry is not None:
                     each.result = entry.result

@@ -40,8 +40,11 @@ def small_disk(path: Path, say: Callable[[str], None]) -> Iterator[Path | None]:
     why = "only root may mount"
     if os.geteuid() == 0:
         command = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "jrs-chaos", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        why = done.stderr.strip() if done.returncode else ""
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+            why = done.stderr.strip() if done.returncode else ""
+        except (OSError, subprocess.TimeoutExpired) as error:
+            why = str(error)
     if why:
         say(f"the disk is never full in this run: no small filesystem could be mounted: {why}")
         yield None
@@ -49,7 +52,7 @@ def small_disk(path: Path, say: Callable[[str], None]) -> Iterator[Path | None]:
     try:
         yield path
     finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=False, timeout=30)
+        subprocess.run(["umount", "-l", str(path)], check=False, timeout=30)
 
 
 def records_left(backend: Backend) -> Iterator[str]:
@@ -91,9 +94,12 @@ def check_entry(
         InvalidInput: they cannot, or it does not.
     """
     command = [sys.executable, "-c", _CHECK_ENTRY, entry_point, json.dumps(dict(arguments))]
-    done = subprocess.run(
-        command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, errors="backslashreplace", timeout=120, check=False,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, errors="backslashreplace", timeout=120, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise InvalidInput(f"{entry_point} is not imported within two minutes") from None
     if done.returncode:
         raise InvalidInput(done.stderr.strip().rpartition("\n")[2] or f"{entry_point} ends Python")

@@ -7,9 +7,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
-from random import Random
 from typing import Any, Self
 
 import attrs
@@ -25,7 +23,7 @@ from jrs.testing.chaos.checking.verdict import Check, Run, Violation
 from jrs.testing.chaos.cluster import ChaosCluster
 from jrs.testing.chaos.outputs import contents
 from jrs.testing.chaos.plan import Plan
-from jrs.testing.chaos.recorded import events_of
+from jrs.testing.chaos.recorded import Event, events_of
 from jrs.testing.chaos.report import check_installed, write_report
 from jrs.testing.chaos.strikes import Striker, schedule
 from jrs.testing.chaos.submissions import Submission, Submissions
@@ -96,7 +94,7 @@ class World:
         self.output = folder / "output"
         self.output.mkdir(parents=True)
         self.cluster = ChaosCluster(plan, scheme, folder, server, say)
-        self._hosts = self.cluster.all
+        self._hosts = self.cluster.fleet
         self._submissions = Submissions(self.cluster.backend)
         self._again = again
         self._checked: set[str] = set()
@@ -163,6 +161,9 @@ class World:
 
     def submit_spec(self, spec: JobSpec, *, copies: int = 1, after: float = 0.0) -> None:
         """Submit a job that is described whole, after some seconds; see `submit`."""
+        taken = {each.copy_of for each in self._submissions.all()}
+        if spec.job_id in taken:
+            raise InvalidInput(f"{spec.job_id!r} is submitted already: give the job another id")
         if spec.entry_point not in self._checked:
             check_entry(spec.entry_point, spec.arguments, self.plan.environment)
             self._checked.add(spec.entry_point)
@@ -202,6 +203,7 @@ class World:
         """
         deadline, pause = Deadline.after(timeout), Poll()
         while not condition():
+            self._submissions.check()
             if deadline.expired:
                 raise TimeoutError(f"waited until {what}: not within {timeout:g} s")
             pause.sleep()
@@ -237,13 +239,12 @@ class World:
         return self.cluster.pids(who)
 
     def strike(self, nemesis: faults.Nemesis) -> list[str]:
-        """Let a nemesis strike now; return whom it hit. What it does is undone at once."""
-        hit = []
-        for fault in nemesis.faults:
-            harm = fault.strike(self.cluster, Random(self.seed))
-            with suppress(OSError):  # Whom it would hit has ended meanwhile.
-                hit += [whom for whom in harm if whom]
-        return hit
+        """Let a nemesis strike now; return whom it hit, if there was anyone to hit.
+
+        Harm that lasts is undone after its time, or at the end of the run.
+        """
+        striker = self.begin()
+        return [whom for fault in nemesis.faults if (whom := striker.strike_now(fault))]
 
     # -- the judgement -----------------------------------------------------------------------
 
@@ -256,7 +257,9 @@ class World:
             ChaosFailure: a check has found something; the message says what, where the report is,
                 and how the run is repeated.
         """
-        run = self._end(any(check.name == "output_equals" for check in checks))
+        run = self._end()
+        if any(check.needs == "undisturbed" for check in checks) and "undisturbed" not in run.notes:
+            run = self._keep({**run.notes, "undisturbed": self._undisturbed()}, run.events)
         used = list(dict.fromkeys([*checks, no_crash]))
         found = [violation for check in used for violation in check.violations(run)]
         report = self.folder / "report.html"
@@ -276,12 +279,13 @@ class World:
         ]  # fmt: skip
         return "\n".join([*lines, *([f"again: {self._again}"] if self._again else [])])
 
-    def _end(self, compare: bool) -> Run:
+    def _end(self) -> Run:
         if self._run is not None:
             return self._run
         striker = self.begin()
         end = self._began + self.plan.seconds
         while time.monotonic() < end and not striker.is_over:
+            self._submissions.check()
             if self._has_work() and self._idle():
                 break
             time.sleep(0.1)  # Both threads look at what they wait for by themselves.
@@ -292,18 +296,18 @@ class World:
         left = self._settle()
         settled = time.monotonic() - peace
         self._submissions.stop()
-        if self._submissions.failure is not None:
-            raise self._submissions.failure
+        self._submissions.check()
         for _ in self.cluster.backend.scan("", deadline=Deadline.after(60.0)):
             pass  # What exists at the end is part of the history.
         notes = {**self._notes(), "settled": round(settled, 1)}
         left += self._hosts.stop()
         notes["left"] = left + self.cluster.fsck()
         notes["broken"] = self._hosts.broken + self._hosts.last_words()
-        if compare:
-            notes["undisturbed"] = self._undisturbed()
+        return self._keep(notes, events_of(self.folder / "history"))
+
+    def _keep(self, notes: dict[str, Any], events: list[Event]) -> Run:
         (self.folder / "run.json").write_text(json.dumps(notes, indent=1))
-        self._run = Run(events_of(self.folder / "history"), notes)
+        self._run = Run(events, notes)
         return self._run
 
     def _idle(self) -> bool:
@@ -319,6 +323,7 @@ class World:
         deadline, pause = Deadline.after(self.plan.patience), Poll()
         while True:
             self._hosts.supervise()
+            self._submissions.check()
             try:
                 left = [f"{key} is left" for key in records_left(self.cluster.backend)]
                 if self._idle() and not left:
@@ -368,7 +373,7 @@ class World:
                     for key, value in spec.arguments.items()
                 }
                 calm.submit_spec(attrs.evolve(spec, job_id=name, arguments=given))
-            ended: dict[str, Any] = calm._end(compare=False).notes["ended"]
+            ended: dict[str, Any] = calm._end().notes["ended"]
             return ended
 
     @property

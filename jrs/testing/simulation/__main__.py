@@ -88,6 +88,8 @@ def main() -> int:
     for field in attrs.fields(Scenario):
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=int, default=field.default)
     given = vars(parser.parse_args())
+    if min(given["seeds"], given["workers"], given["masters"]) < 1:
+        parser.error("--seeds, --workers and --masters are at least 1")
     scenario = Scenario(**{field.name: given[field.name] for field in attrs.fields(Scenario)})
     first, last = given["first"], given["first"] + given["seeds"]
     chunks = [range(start, min(start + _CHUNK, last)) for start in range(first, last, _CHUNK)]

@@ -66,7 +66,7 @@ class SimAttempt(RunningAttempt):
 
     def end(self, deadline: Deadline) -> bool:
         if self.process.alive:
-            self._setting.scheduler.kill(self.process)
+            self._setting.store.kill(self.process)
             self.has_ended()
         return True
 
@@ -79,7 +79,7 @@ class SimAttempt(RunningAttempt):
         self._setting.rest(600)
         if self.process.alive:
             self._setting.say(f"{self.process.name} is ended by its watchdog")
-            self._setting.scheduler.kill(self.process)
+            self._setting.store.kill(self.process)
 
     def _tell(self, how: AttemptExit) -> None:
         if self.master.alive:

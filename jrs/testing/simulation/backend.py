@@ -12,6 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from random import Random
 
+import attrs
+
 from jrs.backends.memory import MemoryBackend, MemoryWatch, Space
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
@@ -26,6 +28,8 @@ from jrs.testing.chaos.checking.protocol import Commit
 from jrs.testing.chaos.recorder import parts_of
 from jrs.testing.simulation.scheduler import Process, Scheduler
 
+_LATEST = 300
+"""How often others run at most, before a late request arrives."""
 _POLL = 0.1
 """Seconds between two looks of a candidate."""
 
@@ -57,6 +61,27 @@ class SimStore:
         epoch = None if fence is None else fence.epoch
         self.log.append(Commit(self.space.version, process.name, epoch, parts_of(ops, fence)))
 
+    def send_late(self, carry_out: Callable[[], None]) -> LateRequest:
+        """Leave a request to the network: it arrives some time, if it is not decided before."""
+        request = LateRequest(carry_out)
+
+        def arrive() -> None:
+            for _ in range(self.rng.randrange(1, _LATEST)):
+                self.scheduler.switch()
+            request.decide(True)
+
+        self.scheduler.spawn(Process("network"), arrive, "late")
+        return request
+
+    def kill(self, process: Process) -> None:
+        """End a process as kill -9 does: what it had sent arrives, arrives late, or is lost."""
+        for request in self.scheduler.kill(process):
+            fate = self.rng.choice(("is lost", "arrives", "is late"))
+            if fate == "arrives":
+                request()
+            elif fate == "is late":
+                self.send_late(request)
+
     def is_led(self) -> bool:
         """Return whether a leader exists that is neither dead nor stopped for longer than its
         ttl."""
@@ -65,6 +90,21 @@ class SimStore:
             return False
         since = leader.process.paused_since
         return since is None or self.scheduler.now < since + leader.ttl
+
+
+@attrs.define
+class LateRequest:
+    """A request that is under way, and nobody waits for: it happens some time, or never."""
+
+    _carry_out: Callable[[], None]
+    is_decided: bool = False
+
+    def decide(self, happens: bool) -> None:
+        """Let it happen now, or never. Idempotent."""
+        if not self.is_decided:
+            self.is_decided = True
+            if happens:
+                self._carry_out()
 
 
 class SimBackend(Backend):
@@ -77,17 +117,16 @@ class SimBackend(Backend):
         self.cluster = "simulated"
         self._store = store
         self._process = process
-        self._late: list[Callable[[], None]] = []
+        self._late: list[LateRequest] = []
 
     def _switch(self) -> None:
         self._store.scheduler.switch()
 
     def _settle(self) -> None:
-        """Let what may still be under way happen or not, before a read returns."""
+        """Let what may still be under way happen now or never: a read is about to return."""
         late, self._late = self._late, []
         for request in late:
-            if self._store.rng.random() < 0.5:
-                request()
+            request.decide(self._store.rng.random() < 0.5)
 
     def _get(self, key: str, deadline: Deadline) -> Record | None:
         self._switch()
@@ -131,7 +170,7 @@ class SimBackend(Backend):
             if fate == "happens":
                 carry_out()
             elif fate == "is late":
-                self._late.append(carry_out)
+                self._late.append(store.send_late(carry_out))
             self._switch()
             raise OutcomeUnknown("the answer was lost")
         carry_out()

@@ -56,6 +56,8 @@ CHECKS = (
     *(fenced, linearizable, serializable, outcomes),
 )
 TTL = 2.0
+_BEHIND = 800
+"""Steps for which a run continues behind its end."""
 _LONG = 1500
 """Steps of a run without faults, about: faults come before that."""
 
@@ -136,6 +138,9 @@ class Simulation:
             outside = Process("nemesis")
             self.scheduler.spawn(outside, self._nemesis, "nemesis")
             is_done = self.scheduler.run(self._is_done)
+            # Those that were stopped continue, and what is late arrives: nothing may come of it.
+            behind = self.scheduler.steps + _BEHIND
+            self.scheduler.run(lambda: self.scheduler.steps >= behind)
         run = Run(self.setting.events, {} if is_done else {"unfinished": ["a job"]})
         found = [violation for check in CHECKS for violation in check.violations(run)]
         found += [
@@ -291,13 +296,7 @@ class Simulation:
 
     def _crash(self, victim: Process) -> None:
         self.say(f"{victim.name} is killed")
-        for request in self.scheduler.kill(victim):
-            fate = self.rng.choice(("lost", "now", "late"))
-            if fate == "now":
-                request()
-            elif fate == "late":
-                network = Process("network")
-                self.scheduler.spawn(network, lambda request=request: self._late(request), "late")  # type: ignore[misc]
+        self.store.kill(victim)
         for attempt in self.attempts:
             if attempt.process is victim:
                 attempt.has_ended()
@@ -307,10 +306,6 @@ class Simulation:
         if victim in self.masters:
             self.masters.remove(victim)
             self.start_master()
-
-    def _late(self, request: Callable[[], None]) -> None:
-        self.setting.rest(300)
-        request()
 
     def _pause(self, victim: Process) -> None:
         """Stop a process, perhaps for longer than the ttl; it learns late that it was replaced."""

@@ -21,9 +21,6 @@ from jrs.contract.clock import Deadline
 from jrs.contract.runtime import Runtime
 from jrs.testing.simulation.scheduler import Scheduler
 
-_PID = 1000
-"""The pid of every simulated process: they are told apart by their names."""
-
 
 class SimLock:
     """A lock that an actor waits for by giving way."""
@@ -176,7 +173,7 @@ def simulated(scheduler: Scheduler, rng: Random) -> Iterator[Runtime]:
         (time, "time", scheduler.wall_clock),
         (time, "sleep", sleep),
         (secrets, "token_hex", token),
-        (os, "getpid", lambda: _PID),
+        (os, "getpid", scheduler.pid),
         (Deadline.after.__func__, "__defaults__", (scheduler.clock,)),  # type: ignore[attr-defined]
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]

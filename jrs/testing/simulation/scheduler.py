@@ -79,6 +79,7 @@ class Scheduler:
         self.steps = 0
         self.current: Actor | None = None
         self.over = False
+        self._pids: dict[Process | None, int] = {}
         self.failures: list[str] = []
         """The actors that broke, and with what."""
 
@@ -122,6 +123,11 @@ class Scheduler:
         mine = [actor for actor in self._actors if actor.process is process]
         self._actors = [actor for actor in self._actors if actor.process is not process]
         return [actor.request for actor in mine if actor.request is not None]
+
+    def pid(self) -> int:
+        """Return the number of the process that runs now."""
+        process = None if self.current is None else self.current.process
+        return 1000 + self._pids.setdefault(process, len(self._pids))
 
     def switch(self) -> None:
         """Let another actor run, perhaps."""
@@ -192,6 +198,7 @@ class Scheduler:
         self.over = True
         for actor in self._all:
             if not actor.is_over and actor.greenlet:
+                self.current = actor
                 with contextlib.suppress(BaseException):
                     actor.greenlet.throw(SimulationOver)
         self._actors.clear()

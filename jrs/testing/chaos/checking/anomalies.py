@@ -79,7 +79,10 @@ class _Amid:
         self._add(Verb.GET, Kind.OK, None, key or self.key, None, value, "", asked, version=version)
 
     def page(self, *read: list[Any], at: int | None = None) -> None:
-        self._add(Verb.GET_MANY, Kind.OK, at, "", None, list(read), "", {})
+        read_keys = sorted(row[0] for row in read)
+        prefix = self.key
+        value = [None, read_keys[-1], sorted(read)]
+        self._add(Verb.SCAN, Kind.OK, at, prefix, None, value, "", {})
 
     def _add(self, f: Verb, answer: Kind | None, at: int | None, key: str, asked: Any,
              answered: Any, error: str, more: dict[str, Any], **known: Any) -> None:  # fmt: skip

@@ -36,7 +36,8 @@ ANY = -1
 class Fact(NamedTuple):
     """What one operation tells of one key.
 
-    A state is a version, None if the key was absent, or `ANY`. The digest is that of the value that
+    The name is that of the operation; of many reads, with the number of this one. A state is a
+    version, None if the key was absent, or `ANY`. The digest is that of the value that
     was seen or written; None for a key that was absent, or was deleted.
     """
 
@@ -120,7 +121,12 @@ def facts_of_call(call: Call) -> list[tuple[str, Fact]]:
         return [(call.key, Fact(begun, ended, _READ, call.version, call.value, name))]
     if f is Verb.CAMPAIGN:
         return [(EPOCH_KEY, Fact(begun, ended, _CHECK, call.version, None, name))]
-    read = call.value if f is Verb.GET_MANY else call.value[2]
+    if f is Verb.GET_MANY:  # Each read has a moment of its own.
+        return [
+            (key, Fact(begun, ended, _READ, version, value, f"{name}:{number}"))
+            for number, (key, version, value) in enumerate(call.value)
+        ]
+    read = call.value[2]
     return [(key, Fact(begun, ended, _READ, version, value, name)) for key, version, value in read]
 
 

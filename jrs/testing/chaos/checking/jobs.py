@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -189,14 +190,14 @@ def unfinished(run: Run) -> Iterator[Finding]:
         yield f"{job_id} had not ended when the time to settle was over", ()
 
 
-@check
+@functools.partial(check, needs="left")
 def nothing_left(run: Run) -> Iterator[Finding]:
     """All results are clean; no record, file or process is left, and `jrs fsck` finds nothing."""
     for line in run.notes.get("left", ()):
         yield line, ()
 
 
-@check
+@functools.partial(check, needs="broken")
 def no_crash(run: Run) -> Iterator[Finding]:
     """No master and none of its threads ends by itself."""
     for line in run.notes.get("broken", ()):
@@ -235,7 +236,8 @@ def output_equals(expected: Any) -> Check:
                     yield f"the {what} of {job_id} is {ended.get(what)}, not {answer[what]}", ()
 
     promise = "Every job returns and writes what it should."
-    return Check("output_equals", promise, find)
+    needs = "ended" if isinstance(expected, Mapping) else "undisturbed"
+    return Check("output_equals", promise, find, needs)
 
 
 def counts(run: Run) -> dict[str, int]:

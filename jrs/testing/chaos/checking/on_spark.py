@@ -9,6 +9,7 @@ stretches of time that may have a cycle, and the findings.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -56,9 +57,10 @@ def violations(
     Args:
         history: a folder of JSON lines, or of a table that `to_parquet` has made.
     """
-    if any(history.glob("*.jsonl")):
-        history = to_parquet(history, history / "table")
-    found = violations_by_history(spark.read.parquet(str(history)), checks)
+    with tempfile.TemporaryDirectory(prefix="jrs-history-") as scratch:
+        if any(history.glob("*.jsonl")):
+            history = to_parquet(history, Path(scratch, "table"))
+        found = violations_by_history(spark.read.parquet(str(history)), checks)
     return found.get("", [])
 
 

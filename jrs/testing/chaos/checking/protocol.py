@@ -23,7 +23,7 @@ from jrs.store.attempt_fence import NOBODY
 from jrs.testing.chaos.checking.cycles import serial_order
 from jrs.testing.chaos.checking.facts import Finding
 from jrs.testing.chaos.checking.verdict import Run, check
-from jrs.testing.chaos.recorded import Verb, digest
+from jrs.testing.chaos.recorded import Kind, Verb, digest
 
 _NOBODY = digest(NOBODY)
 _BY_ANYONE = (
@@ -62,16 +62,20 @@ class State:
     epoch_version: int | None = None
     had_result: set[str] = attrs.field(factory=set)
     """The jobs that ever had a result."""
+    perhaps_deleted: frozenset[str] = frozenset()
+    """Keys that a commit of unknown outcome was to delete: they may be absent."""
 
 
 Rule = Callable[[State, Commit], Iterator[str]]
 
 
 def violations(
-    commits: Iterable[Commit], rules: Sequence[Rule] | None = None
+    commits: Iterable[Commit],
+    rules: Sequence[Rule] | None = None,
+    perhaps_deleted: frozenset[str] = frozenset(),
 ) -> Iterator[tuple[Commit, str]]:
     """Yield each commit that a rule forbids, and why; without `rules`, that any rule forbids."""
-    state = State()
+    state = State(perhaps_deleted=perhaps_deleted)
     for commit in commits:
         for rule in RULES if rules is None else rules:
             for why in rule(state, commit):
@@ -194,7 +198,7 @@ def clean_means_clean(state: State, commit: Commit) -> Iterator[str]:
 
 
 def _left_of(state: State, job_id: str) -> Iterator[str]:
-    for key in state.versions:
+    for key in state.versions.keys() - state.perhaps_deleted:
         if key.startswith((*_LEFT, keys.JOBS)) and keys.job_of(key) == job_id:
             yield key
 
@@ -243,6 +247,12 @@ def protocol(run: Run) -> Iterator[Finding]:
     """Every commit keeps the rules of the protocol, given all commits before it."""
     names = {(call.process, str(call.value)): call.name for call in run.calls}
     rules = [rule for rule in RULES if rule not in ELSEWHERE]
-    for commit, why in violations(commits_of(run), rules):
+    commits = commits_of(run)
+    done = [call for call in run.calls if call.f is Verb.COMMIT and call.type is Kind.OK]
+    if done and not commits:
+        yield "no order of its commits fits the history, so no rule could be checked", ()
+    unknown = [call for call in run.calls if call.f is Verb.COMMIT and call.type is Kind.INFO]
+    perhaps = frozenset(part[1] for call in unknown for part in call.value if part[0] == "delete")
+    for commit, why in violations(commits, rules, perhaps):
         name = names.get((commit.process, str(commit.parts)), "")
         yield f"a commit of {commit.process}: {why}", (name,) if name else ()

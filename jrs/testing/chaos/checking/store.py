@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
 
@@ -140,13 +140,17 @@ def watched(run: Run) -> Iterator[Finding]:
     """Every change of a watched key is reported to every watch that is asked often enough."""
     commits = [call for call in run.calls if call.f is Verb.COMMIT and call.type is Kind.OK]
     commits.sort(key=lambda call: call.ended)
+    due = _DUE + _longest_harm(run)
     for prefix, opened, notices in _watches(run):
+        times = [at for at, _ in notices]
         last = notices[-1][0] if notices else opened
         for call in commits:
-            if call.begun < opened or call.ended + _DUE > last or call.ended == FOREVER:
+            if call.begun < opened or call.ended + due > last or call.ended == FOREVER:
                 continue
             for key in _written(call.value):
-                if str(key).startswith(prefix) and not _reported(str(key), call, notices):
+                if str(key).startswith(prefix) and not _reported(
+                    str(key), notices[bisect_left(times, call.begun) :]
+                ):
                     yield f"a watch of {prefix} never reported the change of {key}", (call.name,)
 
 
@@ -162,11 +166,17 @@ def _watches(run: Run) -> Iterator[tuple[str, int, list[tuple[int, list[str] | N
     yield from found.values()
 
 
-def _reported(key: str, call: Call, notices: list[tuple[int, list[str] | None]]) -> bool:
+def _reported(key: str, notices: list[tuple[int, list[str] | None]]) -> bool:
     return any(
-        at >= call.begun and (names is None or any(map(functools.partial(_covers, key), names)))
-        for at, names in notices
+        names is None or any(map(functools.partial(_covers, key), names)) for _, names in notices
     )
+
+
+def _longest_harm(run: Run) -> int:
+    """Return the nanoseconds of the longest harm that a nemesis did: a watch may wait for it."""
+    begun = {event.seq: event.t for event in run.events if event.f is Verb.STRIKE}
+    healed = ((event.seq, event.t) for event in run.events if event.f is Verb.HEAL)
+    return max((at - begun[seq] for seq, at in healed if seq in begun), default=0)
 
 
 def _covers(key: str, name: str) -> bool:

@@ -65,13 +65,19 @@ class Check:
     name: str
     promise: str
     _find: Callable[[Run], Iterator[Finding]] = attrs.field(repr=False)
+    needs: str = ""
+    """The note of a run that it judges; empty if it judges the history alone."""
+
+    def can_judge(self, run: Run) -> bool:
+        """Return whether the run has what the check looks at."""
+        return not self.needs or self.needs in run.notes
 
     def violations(self, run: Run) -> list[Violation]:
         """Return what it finds in a run."""
         return [Violation(self.name, message, calls) for message, calls in self._find(run)]
 
 
-def check(find: Callable[[Run], Iterator[Finding]]) -> Check:
+def check(find: Callable[[Run], Iterator[Finding]], needs: str = "") -> Check:
     """Make a check of a function; its docstring's first line is the promise."""
     promise = (find.__doc__ or "").strip().partition("\n")[0]
-    return Check(find.__name__, promise, find)
+    return Check(find.__name__, promise, find, needs)
