@@ -33,9 +33,9 @@ from jrs.testing.chaos import (
     undisturbed,
     watched,
 )
+from jrs.testing.chaos.failure import ChaosFailure
 from jrs.testing.chaos.faults import ALL, partition, skew, slow_disk
 from jrs.testing.chaos.recorded import Verb
-from jrs.testing.chaos.world import ChaosFailure
 from jrs.testing.processes import all_pids
 from jrs.testing.servers import Server
 from tests.chaos.page import run_example, save_examples

@@ -16,6 +16,7 @@ from .checking.verdict import Check as Check
 from .checking.verdict import Run as Run
 from .checking.verdict import Violation as Violation
 from .checking.verdict import check as check
+from .failure import ChaosFailure as ChaosFailure
 from .faults import Arena as Arena
 from .faults import Fault as Fault
 from .faults import Nemesis as Nemesis
@@ -35,7 +36,6 @@ from .faults import slow_disk as slow_disk
 from .faults import terminate as terminate
 from .plan import Plan as Plan
 from .plan import chaos as chaos
-from .world import ChaosFailure as ChaosFailure
 from .world import World as World
 from .world import begun as begun
 from .world import finished as finished

@@ -34,6 +34,7 @@ from jrs.testing.chaos.checking.jobs import (
 from jrs.testing.chaos.checking.protocol import protocol
 from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, serializable, watched
 from jrs.testing.chaos.checking.verdict import Check, Run, Violation
+from jrs.testing.chaos.failure import ChaosFailure
 from jrs.testing.chaos.faults import Nemesis
 from jrs.testing.chaos.figures import proof_line
 from jrs.testing.chaos.jobs import FOLDER
@@ -41,7 +42,7 @@ from jrs.testing.chaos.operator import Operator
 from jrs.testing.chaos.plan import Plan
 from jrs.testing.chaos.recorded import Verb
 from jrs.testing.chaos.soak_jobs import Planned, planned
-from jrs.testing.chaos.world import ChaosFailure, World
+from jrs.testing.chaos.world import World
 
 SETTLED_WITHIN = 60.0
 """Seconds of peace after which all jobs that were submitted before it should be done."""

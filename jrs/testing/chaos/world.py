@@ -19,8 +19,9 @@ from jrs.records.policies import RestartPolicy
 from jrs.recovery.rules.events import EventKind
 from jrs.testing.chaos import faults
 from jrs.testing.chaos.checking.jobs import counts, no_crash
-from jrs.testing.chaos.checking.verdict import Check, Run, Violation
+from jrs.testing.chaos.checking.verdict import Check, Run
 from jrs.testing.chaos.cluster import ChaosCluster
+from jrs.testing.chaos.failure import ChaosFailure
 from jrs.testing.chaos.outputs import contents
 from jrs.testing.chaos.plan import Plan
 from jrs.testing.chaos.recorded import Event, events_of
@@ -38,20 +39,6 @@ _SPREAD = 0.8
 """The part of the faults' time over which the copies of a job are submitted."""
 begun = EventKind.STAGE_BEGUN
 finished = EventKind.STAGE_FINISHED
-
-
-class ChaosFailure(AssertionError):
-    """A chaos run that broke a promise.
-
-    Attributes:
-        violations: what its checks have found.
-        report: the file that shows it.
-    """
-
-    def __init__(self, message: str, violations: Sequence[Violation], report: Path) -> None:
-        self.violations = tuple(violations)
-        self.report = report
-        super().__init__(message)
 
 
 class World:
@@ -265,19 +252,8 @@ class World:
         report = self.folder / "report.html"
         write_report(report, run, used, found, self._again)
         if found:
-            raise ChaosFailure(self._failure(found, report), found, report)
+            raise ChaosFailure.of(run, self.folder, found, self._again)
         return run
-
-    def _failure(self, found: list[Violation], report: Path) -> str:
-        shown = [f"  {violation}" for violation in found[:10]]
-        if len(found) > len(shown):
-            shown.append(f"  and {len(found) - len(shown)} more")
-        names = sorted({violation.check for violation in found})
-        lines = [
-            f"{', '.join(names)}: broken on {self.scheme} under {self.plan.nemesis}", *shown,
-            f"report: {report}", f"history: jrs chaos check {self.folder}",
-        ]  # fmt: skip
-        return "\n".join([*lines, *([f"again: {self._again}"] if self._again else [])])
 
     def _end(self) -> Run:
         if self._run is not None:
@@ -399,4 +375,4 @@ def _last_number(text: str) -> int:
     return int(numbers[-1]) if numbers else -1
 
 
-__all__ = ["ChaosFailure", "World", "begun", "finished"]
+__all__ = ["World", "begun", "finished"]
