@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from jrs.contract.clock import Deadline
+from jrs.testing.chaos.surroundings import environment as environment
 from jrs.testing.polling import Poll
 
 BOUND = 60.0
@@ -26,18 +26,3 @@ def until(condition: Callable[[], Any], what: str, timeout: float = BOUND) -> An
         assert not deadline.expired, f"waited in vain until {what}"
         poll.sleep()
     return found
-
-
-@contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Give this process, and the children that it starts meanwhile, some environment variables."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

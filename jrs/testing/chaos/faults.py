@@ -277,11 +277,7 @@ def slow_disk(
     """Let each sync of a host's Python processes take longer, by `delay` seconds."""
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
-        for host in _host(arena, rng):
-            arena.meddler(host).delay = delay
-            arena.meddler(host).write()
-            yield host
-            arena.meddler(host).heal()
+        yield from _meddle(arena, rng, delay=delay)
 
     return _nemesis(f"slow disk {delay:g} s", strike, every, until, lasting=seconds)
 
@@ -292,11 +288,7 @@ def failing_disk(
     """Let each sync of a host's Python processes fail (EIO)."""
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
-        for host in _host(arena, rng):
-            arena.meddler(host).fails = True
-            arena.meddler(host).write()
-            yield host
-            arena.meddler(host).heal()
+        yield from _meddle(arena, rng, fails=1)
 
     return _nemesis("failing disk", strike, every, until, lasting=seconds)
 
@@ -324,11 +316,7 @@ def skew(seconds: float, *, every: float = EVERY, until: float | None = None) ->
     """Let the wall clock of a host jump, by up to so many seconds, forward or back."""
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
-        for host in _host(arena, rng):
-            arena.meddler(host).skew = rng.uniform(-seconds, seconds)
-            arena.meddler(host).write()
-            yield f"{host} {arena.meddler(host).skew:+.0f} s"
-            arena.meddler(host).heal()
+        yield from _meddle(arena, rng, skew=rng.uniform(-seconds, seconds))
 
     return _nemesis(f"skew {seconds:g} s", strike, every, until, lasting=4.0)
 
@@ -376,6 +364,15 @@ def _host(arena: Arena, rng: Random) -> list[str]:
     """Return one of the hosts, if there is any."""
     hosts = arena.hosts()
     return [rng.choice(hosts)] if hosts else []
+
+
+def _meddle(arena: Arena, rng: Random, **changes: float) -> Iterator[str]:
+    """Meddle with the disk or the clock of a host."""
+    for host in _host(arena, rng):
+        arena.meddler(host).write(**changes)
+        said = ", ".join(f"{name} {value:+.3g}" for name, value in changes.items())
+        yield f"{host} {said}"
+        arena.meddler(host).heal()
 
 
 def _one(pids: list[int], rng: Random) -> list[int]:

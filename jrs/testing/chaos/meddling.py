@@ -13,33 +13,29 @@ PAGE = "JRS_CHAOS_PAGE"
 _HOOKS = Path(__file__).with_name("hooks")
 
 
-@attrs.define
+@attrs.frozen
 class Meddler:
-    """The page of one host. Its processes look at it with each sync and each look at the clock.
-
-    Attributes:
-        delay: seconds that each sync takes longer.
-        fails: whether each sync fails with EIO.
-        skew: seconds by which the wall clock is ahead.
-    """
+    """The page of one host. Its processes look at it with each sync and each look at the clock."""
 
     path: Path
-    delay: float = 0.0
-    fails: bool = False
-    skew: float = 0.0
 
     def __attrs_post_init__(self) -> None:
         self.write()
 
-    def write(self) -> None:
-        """Have the host's processes see what the attributes say."""
+    def write(self, *, delay: float = 0.0, fails: float = 0.0, skew: float = 0.0) -> None:
+        """Have the host's processes see this.
+
+        Args:
+            delay: seconds that each sync takes longer.
+            fails: 1, to have each sync fail with EIO.
+            skew: seconds by which the wall clock is ahead.
+        """
         mode = "r+b" if self.path.exists() else "w+b"
         with self.path.open(mode) as file:
-            file.write(struct.pack("ddd", self.delay, float(self.fails), self.skew))
+            file.write(struct.pack("ddd", delay, fails, skew))
 
     def heal(self) -> None:
         """Let everything be as it is. Idempotent."""
-        self.delay, self.fails, self.skew = 0.0, False, 0.0
         self.write()
 
     def environment(self) -> dict[str, str]:

@@ -1,0 +1,197 @@
+"""What the chaos kit says of single cases: of histories, of nemeses, of what cannot be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import redacted
+from jrs.testing.chaos import Nemesis, Plan, chaos, kill, linearizable, output_equals, protocol
+from jrs.testing.chaos.checking.verdict import Run
+from jrs.testing.chaos.faults import ALL, Fault
+from jrs.testing.chaos.meddling import Meddler
+from jrs.testing.chaos.reading import checks_of, nemesis_of, run_of
+from jrs.testing.chaos.recorded import Event, Kind, Verb, events_of
+from jrs.testing.chaos.recorder import Recording, recorded
+from jrs.testing.chaos.report import strikes_by_nemesis
+from jrs.testing.chaos.strikes import Striker, schedule
+from jrs.testing.servers import Server
+
+
+class Writer:
+    """Writes a history, one operation behind the other."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def add(self, f: Verb, answer: Kind, key: str = "", value: Any = None, **more: Any) -> None:
+        number = len(self.events)
+        asked = value if f is Verb.COMMIT else None
+        read = None if f is Verb.COMMIT else value
+        self.events += [
+            Event("p.1", number, Kind.INVOKE, f, number * 10, key, asked, **more),
+            Event("p.1", number, answer, f, number * 10 + 5, key, read, **more),
+        ]
+
+    def commit(self, *parts: list[Any], answer: Kind = Kind.OK) -> None:
+        self.add(Verb.COMMIT, answer, value=list(parts), epoch=1, version=1)
+
+
+def test_a_delete_of_unknown_outcome_may_have_happened() -> None:
+    """A leader that was killed has removed a spec; the next one finds nothing to remove."""
+    history = Writer()
+    history.commit(["create", "jobs/j", "a"])
+    history.commit(["create", "results/j", "b"], ["create", "dirty/j", "c"])
+    history.commit(["delete", "jobs/j", None], answer=Kind.INFO)
+    history.add(Verb.GET, Kind.OK, "jobs/j")
+    history.commit(["delete", "dirty/j", None])
+
+    assert protocol.violations(Run(history.events)) == []
+
+
+def test_a_spec_that_is_left_is_found() -> None:
+    """Without that delete the job is not clean."""
+    history = Writer()
+    history.commit(["create", "jobs/j", "a"])
+    history.commit(["create", "results/j", "b"], ["create", "dirty/j", "c"])
+    history.commit(["delete", "dirty/j", None])
+
+    (found,) = protocol.violations(Run(history.events))
+    assert "jobs/j is left" in found.message
+    assert found.calls
+
+
+def test_rules_that_cannot_be_checked_are_no_success() -> None:
+    """If no order of the commits fits, the check says so."""
+    history = Writer()
+    history.commit(["create", "jobs/j", "a"])
+    history.add(Verb.GET, Kind.OK, "jobs/j", "a", version=1)
+    history.commit(["update", "jobs/j", "b", 1])
+    history.add(Verb.GET, Kind.OK, "jobs/j", "b", version=2)
+    history.add(Verb.GET, Kind.OK, "jobs/j", "a", version=1)
+
+    assert linearizable.violations(Run(history.events))
+    (found,) = protocol.violations(Run(history.events))
+    assert "no order" in found.message
+
+
+def test_what_was_not_noted_is_not_judged(tmp_path: Path) -> None:
+    """A kept history without notes has no verdict on what was left, and none on outputs."""
+    recording = Recording(tmp_path / "history", "p")
+    recording.note(Verb.ALIVE)
+    recording.close()
+    run = run_of(tmp_path)
+
+    assert [one.name for one in checks_of(()) if not one.can_judge(run)] == [
+        *("nothing_left", "no_crash", "output_equals"),
+    ]  # fmt: skip
+    assert output_equals({"j": 1}).needs == "ended"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("kill(every=0)", "kill(every=-1)", 'kill(every="x")', 'kill("mater")', 'pause("x")'),
+        *("pause()", 'partition("foo")', "kill", "1 | 2", "kill() | nope()", "kill(", "a.b()"),
+        *("__import__('os')", "kill(*[1])", "skew(1, every=True)", "kill()" + " | kill()" * 5000),
+    ],
+)
+def test_what_is_no_nemesis(text: str) -> None:
+    """It is refused in one line, before anything is started."""
+    with pytest.raises(InvalidInput) as caught:
+        nemesis_of(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_nemeses_in_words() -> None:
+    """The words of the command line make what Python makes."""
+    made = nemesis_of('kill("leader", every=2) | pause(3)')
+
+    assert str(made) == "kill leader | pause master"
+    assert [fault.every for fault in made.faults] == [2, 5]
+    assert str(nemesis_of("")) == "no faults"
+
+
+def test_plans_that_are_refused() -> None:
+    """Backends that no run has, and numbers below zero."""
+    for wrong in ({"backend": "memory"}, {"masters": -1}, {"members": 0}, {"seconds": -1}):
+        with pytest.raises(InvalidInput):
+            Plan(**wrong)
+    assert chaos(backend=["file", "etcd"])(test_nemeses_in_words) is test_nemeses_in_words
+
+
+class Fake:
+    """An arena with nothing in it."""
+
+    disk: Path | None = None
+    server: Server | None = None
+
+    def hosts(self) -> list[str]:
+        return []
+
+    def leading(self) -> None:
+        return None
+
+    def pids(self, who: str) -> list[int]:
+        return []
+
+    def network(self, host: str) -> None:
+        return None
+
+    def meddler(self, host: str) -> Meddler:
+        raise KeyError(host)
+
+
+def test_nobody_to_hit() -> None:
+    """Every nemesis does nothing where nothing is there."""
+    made = [make(*([1.0] if name in ("pause", "slow_disk", "skew") else []))
+            for name, make in ALL.items() if name != "blackout"]  # fmt: skip
+    for nemesis in made:
+        (fault,) = nemesis.faults
+        assert list(fault.strike(Fake(), Random(1))) == []
+
+
+def test_harm_is_undone_whatever_else_breaks(tmp_path: Path) -> None:
+    """One nemesis that cannot heal keeps no other one from healing; the run says so."""
+    healed = []
+
+    def broken(arena: object, rng: Random) -> Iterator[str]:
+        yield "it"
+        raise KeyError("no way back")
+
+    def whole(arena: object, rng: Random) -> Iterator[str]:
+        yield "it"
+        healed.append(True)
+
+    recording = Recording(tmp_path, "p")
+    faults = Nemesis(tuple(Fault(name, strike, lasting=60.0)
+                           for name, strike in (("broken", broken), ("whole", whole))))  # fmt: skip
+    striker = Striker(Fake(), faults, [], recording, lambda: None)
+    striker.start()
+    assert [striker.strike_now(fault) for fault in faults.faults] == ["it", "it"]
+    with pytest.raises(KeyError):
+        striker.stop()
+    recording.close()
+
+    assert healed == [True]
+    events = events_of(tmp_path)
+    assert [event.f for event in events] == [Verb.STRIKE] * 2 + [Verb.HEAL] * 2
+    # No commit followed: the time to recover is not a number of seconds.
+    assert [row["most"] for row in strikes_by_nemesis(Run(events))] == [float("inf")] * 2
+
+
+def test_a_schedule_ends() -> None:
+    """A nemesis strikes until its own end, or that of the run."""
+    assert all(strike.at < 3 for strike in schedule(kill(every=1, until=3), 60, 1))
+    assert schedule(kill(every=1), 0, 1) == []
+
+
+def test_no_password_of_a_recorded_backend_is_shown() -> None:
+    """The URL behind `recorded:` is as secret as any."""
+    assert redacted(recorded("etcd://u:secret@h:1/x?token=s")) == "recorded:etcd://h:1/x"
+    assert redacted("file:///var/lib/jrs") == "file:///var/lib/jrs"
