@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import attrs
 
 from jrs.testing.chaos.figures import commit, machine
 from jrs.testing.simulation.failover import Ended, Scenario, simulate
+from jrs.testing.simulation.systematic import SMALL, Faults, all_faults, run_with
 
 _CHUNK = 20
 """Seeds that a process runs before it reports."""
@@ -56,6 +58,20 @@ def run_chunk(seeds: range, scenario: Scenario) -> Chunk:
     """Simulate some seeds."""
     began = time.process_time()
     ended = [run_seed(seed, scenario) for seed in seeds]
+    return _chunk(ended, began)
+
+
+def run_faults(faults: Sequence[Faults]) -> Chunk:
+    """Simulate the small scenario with each of these faults."""
+    began = time.process_time()
+    ended = []
+    for one in faults:
+        with tempfile.TemporaryDirectory(prefix="jrs-simulation-") as folder:
+            ended.append(run_with(one, SMALL, Path(folder)))
+    return _chunk(ended, began)
+
+
+def _chunk(ended: Sequence[Ended], began: float) -> Chunk:
     bad = tuple(
         (one.seed, tuple(map(str, one.violations)), one.story) for one in ended if one.violations
     )
@@ -66,6 +82,14 @@ def run_chunk(seeds: range, scenario: Scenario) -> Chunk:
         seconds=time.process_time() - began,
         bad=bad,
     )
+
+
+def systematic(stride: int, *, pairs: bool) -> list[Sequence[Faults]]:
+    """Return all faults of the small scenario, in chunks."""
+    with tempfile.TemporaryDirectory(prefix="jrs-simulation-") as folder:
+        calm = run_with(Faults(), SMALL, Path(folder))
+    faults = list(all_faults(calm.steps, calm.commits, stride, pairs=pairs))
+    return [faults[first : first + _CHUNK] for first in range(0, len(faults), _CHUNK)]
 
 
 def shortest(check: str, seeds: int = 200) -> Ended | None:
@@ -84,18 +108,27 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the first one")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--systematic", action="store_true",
+                        help="every single fault at every step of a small scenario")  # fmt: skip
+    parser.add_argument("--pairs", action="store_true",
+                        help="with --systematic: a death and a lost answer together")  # fmt: skip
+    parser.add_argument("--stride", type=int, default=1,
+                        help="with --systematic: only every so many steps")  # fmt: skip
     parser.add_argument("--shortest", action="store_true", help="search a shorter story")
     for field in attrs.fields(Scenario):
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=int, default=field.default)
     given = vars(parser.parse_args())
-    if min(given["seeds"], given["workers"], given["masters"]) < 1:
-        parser.error("--seeds, --workers and --masters are at least 1")
+    if min(given["seeds"], given["workers"], given["masters"], given["stride"]) < 1:
+        parser.error("--seeds, --workers, --masters and --stride are at least 1")
     scenario = Scenario(**{field.name: given[field.name] for field in attrs.fields(Scenario)})
     first, last = given["first"], given["first"] + given["seeds"]
     chunks = [range(start, min(start + _CHUNK, last)) for start in range(first, last, _CHUNK)]
     began = time.monotonic()
     with ProcessPoolExecutor(given["workers"]) as pool:
-        done = list(pool.map(run_chunk, chunks, [scenario] * len(chunks)))
+        if given["systematic"]:
+            done = list(pool.map(run_faults, systematic(given["stride"], pairs=given["pairs"])))
+        else:
+            done = list(pool.map(run_chunk, chunks, [scenario] * len(chunks)))
     bad = [one for chunk in done for one in chunk.bad]
     for seed, found, story in bad[:3]:
         print(f"seed {seed}:", *found[:5], sep="\n  ")

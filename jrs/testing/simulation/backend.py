@@ -28,6 +28,10 @@ from jrs.testing.chaos.checking.protocol import Commit
 from jrs.testing.chaos.recorder import parts_of
 from jrs.testing.simulation.scheduler import Process, Scheduler
 
+FATES = ("happens", "is lost", "is late")
+"""What may become of a commit whose answer is lost."""
+_LOSS = 0.03
+"""How likely an answer is lost, while answers may be lost."""
 _LATEST = 300
 """How often others run at most, before a late request arrives."""
 _POLL = 0.1
@@ -38,13 +42,17 @@ class SimStore:
     """The map that all handles share.
 
     Attributes:
-        unknowns: how many more commits may lose their answers.
+        unknowns: how many more commits may lose their answers, at random.
+        lost_answers: the commits, by number, whose answers are lost, and what becomes of them.
+        commits: how many were asked for.
     """
 
     def __init__(self, scheduler: Scheduler, rng: Random, unknowns: int) -> None:
         self.scheduler = scheduler
         self.rng = rng
         self.unknowns = unknowns
+        self.lost_answers: dict[int, str] = {}
+        self.commits = 0
         self.space = Space(scheduler.clock)
         self.leader: SimLeadership | None = None
         self.log: list[Commit] = []
@@ -60,6 +68,16 @@ class SimStore:
         self.space.commit(ops, fence)
         epoch = None if fence is None else fence.epoch
         self.log.append(Commit(self.space.version, process.name, epoch, parts_of(ops, fence)))
+
+    def fate_of_answer(self) -> str | None:
+        """Return what becomes of a commit whose answer is lost; None: it is answered."""
+        self.commits += 1
+        if self.commits in self.lost_answers:
+            return self.lost_answers[self.commits]
+        if self.unknowns and self.rng.random() < _LOSS:
+            self.unknowns -= 1
+            return self.rng.choice(FATES)
+        return None
 
     def send_late(self, carry_out: Callable[[], None]) -> LateRequest:
         """Leave a request to the network: it arrives some time, if it is not decided before."""
@@ -164,9 +182,8 @@ class SimBackend(Backend):
         actor.request = carry_out
         self._switch()
         actor.request = None
-        if store.unknowns and store.rng.random() < 0.03:
-            store.unknowns -= 1
-            fate = store.rng.choice(("happens", "is lost", "is late"))
+        fate = store.fate_of_answer()
+        if fate is not None:
             if fate == "happens":
                 carry_out()
             elif fate == "is late":

@@ -11,6 +11,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -91,12 +92,14 @@ class Ended:
     """A simulated run.
 
     Attributes:
+        steps, commits: until every job was clean.
         story: what happened, a line each: faults, leaders, events of the masters.
     """
 
     seed: int
     is_done: bool
     steps: int
+    commits: int
     epochs: int
     seconds: float
     violations: tuple[Violation, ...]
@@ -119,6 +122,10 @@ class Simulation:
         self.payload = list(range(scenario.stages))
         self.wanted = {spec.job_id: statuses for spec, statuses in self._specs()}
         self.submitted = 0
+        self.lost_answers: dict[int, str] = {}
+        """The commits, by number, whose answers are lost, besides those at random."""
+        self.faults: list[tuple[int, int, Callable[[Process], None]]] = []
+        """Steps, numbers of processes, and what is done to these, besides what is at random."""
         self._started = 0
 
     # -- the run -----------------------------------------------------------------------------
@@ -131,13 +138,18 @@ class Simulation:
             self.store = self.setting.store = SimStore(
                 self.scheduler, self.rng, self.scenario.unknowns
             )
+            self.store.lost_answers = self.lost_answers
             for _ in range(self.scenario.masters):
                 self.start_master()
             client = Process("client")
             self.scheduler.spawn(client, lambda: self._client(client), "client")
             outside = Process("nemesis")
             self.scheduler.spawn(outside, self._nemesis, "nemesis")
+            for step, number, harm in self.faults:
+                strike = partial(self._strike, step, number, harm)
+                self.scheduler.spawn(Process("outside"), strike, "fault")
             is_done = self.scheduler.run(self._is_done)
+            steps = self.scheduler.steps
             # Those that were stopped continue, and what is late arrives: nothing may come of it.
             behind = self.scheduler.steps + _BEHIND
             self.scheduler.run(lambda: self.scheduler.steps >= behind)
@@ -154,7 +166,7 @@ class Simulation:
             found.append(Violation("liveness", "the run does not end"))
         epochs = sum(e.f is Verb.CAMPAIGN and e.type is Kind.OK for e in self.setting.events)
         return Ended(
-            self.seed, is_done, self.scheduler.steps, epochs, self.scheduler.now, tuple(found),
+            self.seed, is_done, steps, self.store.commits, epochs, self.scheduler.now, tuple(found),
             tuple(self.setting.story), run,
         )  # fmt: skip
 
@@ -282,19 +294,30 @@ class Simulation:
         crashes, pauses = self.scenario.crashes, self.scenario.pauses
         for at in sorted(self.rng.randrange(_LONG) for _ in range(crashes + pauses)):
             self.scheduler.wait(lambda at=at: self.scheduler.steps >= at, None)  # type: ignore[misc]
-            living = [one for one in self.masters if one.alive and one.paused_since is None]
-            living += [one.process for one in self.attempts if one.process.alive]
-            if not living:
+            if not (living := self._living()):
                 continue
             victim = self.rng.choice(living)
             if self.rng.randrange(crashes + pauses) < crashes:
                 crashes -= 1
-                self._crash(victim)
+                self.crash(victim)
             else:
                 pauses -= 1
-                self._pause(victim)
+                self.pause(victim)
 
-    def _crash(self, victim: Process) -> None:
+    def _living(self) -> list[Process]:
+        """Return the masters and attempts that run."""
+        running = [one for one in self.masters if one.alive and one.paused_since is None]
+        return running + [one.process for one in self.attempts if one.process.alive]
+
+    def _strike(self, step: int, number: int, harm: Callable[[Process], None]) -> None:
+        """Do harm to one of the processes that run at a step, if there are so many."""
+        self.scheduler.wait(lambda: self.scheduler.steps >= step, None)
+        living = self._living()
+        if number < len(living):
+            harm(living[number])
+
+    def crash(self, victim: Process) -> None:
+        """Kill a process (-9)."""
         self.say(f"{victim.name} is killed")
         self.store.kill(victim)
         for attempt in self.attempts:
@@ -307,7 +330,7 @@ class Simulation:
             self.masters.remove(victim)
             self.start_master()
 
-    def _pause(self, victim: Process) -> None:
+    def pause(self, victim: Process) -> None:
         """Stop a process, perhaps for longer than the ttl; it learns late that it was replaced."""
         self.say(f"{victim.name} is stopped")
         victim.paused_since = self.scheduler.now

@@ -69,7 +69,7 @@ class Scheduler:
     """
 
     def __init__(self, choose: Chooser, most_steps: int = 200_000) -> None:
-        self._choose = choose
+        self.choose = choose
         self._most_steps = most_steps
         self._hub = greenlet.getcurrent()
         self._actors: list[Actor] = []
@@ -161,7 +161,7 @@ class Scheduler:
             self.steps += 1
             if self.steps > self._most_steps:
                 return False
-            actor = able[self._choose(able) if len(able) > 1 else 0]
+            actor = able[self.choose(able) if len(able) > 1 else 0]
             actor.waits_for, actor.until = None, None
             self.current = actor
             actor.greenlet.switch()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from jrs.testing.chaos.checking import protocol
+from tests.support import in_long_form
 from tests.testing.simulation.mutants import MUTANTS, SCENARIO
 
 ROOT = Path(__file__).parents[3]
@@ -33,6 +34,21 @@ def test_clean_runs() -> None:
     failovers = re.search(r"runs 40, failovers ([0-9]+)", done.stdout)
     assert failovers, done.stdout
     assert int(failovers[1]) > 20
+
+
+def test_every_kind_of_fault_in_turn() -> None:
+    """Each lost answer, and a death, a stop and another order at many steps: the long form takes
+    every step."""
+    stride = in_long_form(1, 40)
+    done = subprocess.run(
+        [sys.executable, "-m", "jrs.testing.simulation", "--systematic", "--stride", str(stride)],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=1200,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = re.search(r"runs ([0-9,]+), ", done.stdout)
+    assert runs, done.stdout
+    assert int(runs[1].replace(",", "")) > 100
 
 
 def test_equal_seeds_give_equal_runs(tmp_path: Path) -> None:
