@@ -18,7 +18,8 @@ from jrs.contract.texts import counted
 from jrs.testing.chaos.checking.jobs import counts
 from jrs.testing.chaos.checking.verdict import Check, Run, Violation
 from jrs.testing.chaos.failure import ChaosFailure
-from jrs.testing.chaos.plan import SCHEMES, Plan
+from jrs.testing.chaos.faults import SCHEMES
+from jrs.testing.chaos.plan import Plan
 from jrs.testing.chaos.reading import CHECKS, checks_of, nemesis_of, run_of
 from jrs.testing.chaos.world import World
 

@@ -24,10 +24,7 @@ from jrs.demo.screen import Screen
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark.configuration import require_java
 from jrs.store.opening import open_backend
-from jrs.testing.servers import ServerMissing, find_etcd, find_zookeeper
-
-_SERVERS = {"etcd": find_etcd, "zookeeper": find_zookeeper}
-"""The servers that the demo can start by itself."""
+from jrs.testing.servers import FINDERS, ServerMissing
 
 
 class Stuck(Exception):
@@ -73,7 +70,7 @@ def perform(
     _require_everything()
     own = secrets.token_hex(3)
     clusters = tuple(f"{cluster}-{own}" for cluster in clusters)
-    given = backend if backend and backend not in _SERVERS else None
+    given = backend if backend and backend not in FINDERS else None
     if given:
         _require_processes(given, clusters[0])
     folder = Path(tempfile.mkdtemp(prefix="jrs-demo-"))
@@ -96,7 +93,7 @@ def perform(
                 _forget(given, clusters)
             if storage:
                 _forget_files(storage, clusters)
-        elif backend in _SERVERS:
+        elif backend in FINDERS:
             screen.say(f"\nThe files are kept in {folder}; the demo's own server is gone")
         else:
             names = " and ".join(clusters)
@@ -107,11 +104,11 @@ def perform(
 @contextmanager
 def _reachable(backend: str | None, folder: Path) -> Iterator[str]:
     """Yield the URL of the backend: the given one, a folder, or a server that the demo starts."""
-    if backend not in _SERVERS:
+    if backend not in FINDERS:
         yield backend or (folder / "store").as_uri()
         return
     try:
-        server = _SERVERS[backend]()
+        server = FINDERS[backend]()
     except ServerMissing as error:
         raise InvalidInput(f"the demo can start no {backend} here: {error}") from None
     with server:

@@ -58,27 +58,27 @@ class MasterEvent:
     stage: str = ""
 
 
-class MasterProcess:
-    """One ``jrs master``."""
+class LoggedProcess:
+    """A process whose stderr is kept.
+
+    Args:
+        environment: variables besides those of this process.
+        piped: whether its stdout is a pipe to this process; else it is kept with its stderr.
+    """
 
     def __init__(
-        self,
-        name: str,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        prefix: Sequence[str] = (),
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], *, piped: bool
     ) -> None:
         self.name = name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as it lives
         self._said = ""
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "jrs", *arguments],
+            command,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.PIPE if piped else self._errors,
             stderr=self._errors,
             env={**os.environ, **environment},
-            # Not in the terminal's process group: Ctrl-C is for the process that started the
-            # master.
+            # Not in the terminal's process group: Ctrl-C is for the process that started it.
             start_new_session=True,
         )
 
@@ -92,6 +92,36 @@ class MasterProcess:
         self.process.kill()
         self.process.wait()
         return at
+
+    def errors(self) -> str:
+        """Return the end of its stderr."""
+        return self._said if self._errors.closed else _tail(self._errors.fileno())
+
+    def release(self) -> None:
+        """Keep the end of its stderr, and close the file. For one that has ended. Idempotent."""
+        self._said = self.errors()
+        self._errors.close()
+
+    def close(self) -> None:
+        """Kill it and close its pipes. Idempotent."""
+        self.kill()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.release()
+
+
+class MasterProcess(LoggedProcess):
+    """One ``jrs master``."""
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        prefix: Sequence[str] = (),
+    ) -> None:
+        command = [*prefix, sys.executable, "-m", "jrs", *arguments]
+        super().__init__(name, command, environment, piped=True)
 
     def pause(self) -> None:
         """SIGSTOP it: it hangs and keeps its locks and connections."""
@@ -109,22 +139,6 @@ class MasterProcess:
             self.process.wait(10.0)
         except subprocess.TimeoutExpired:
             self.kill()
-
-    def errors(self) -> str:
-        """Return the end of its stderr."""
-        return self._said if self._errors.closed else _tail(self._errors.fileno())
-
-    def release(self) -> None:
-        """Keep the end of its stderr, and close the file. For one that has ended. Idempotent."""
-        self._said = self.errors()
-        self._errors.close()
-
-    def close(self) -> None:
-        """Kill it and close its pipes."""
-        self.kill()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        self.release()
 
 
 class Masters:

@@ -20,7 +20,7 @@ from jrs.testing.chaos.plan import Plan
 from jrs.testing.chaos.recorder import HISTORY, NAME, SCHEME, end_recording, recorded, recording_in
 from jrs.testing.chaos.surroundings import environment, fsck, small_disk
 from jrs.testing.masters import Masters
-from jrs.testing.servers import Proxies, Server, find_etcd, find_zookeeper
+from jrs.testing.servers import FINDERS, Proxies, Server
 
 
 class ChaosCluster:
@@ -58,8 +58,7 @@ class ChaosCluster:
                     place = self.disk or place
                 self._file_url = (place / "store").as_uri()
             elif server is None:
-                find = {"etcd": find_etcd, "zookeeper": find_zookeeper}[scheme]
-                self.server = stack.enter_context(find(plan.members))
+                self.server = stack.enter_context(FINDERS[scheme](plan.members))
             self.storage = place / "files"
             self.recording = recording_in(history)
             stack.callback(end_recording, history)

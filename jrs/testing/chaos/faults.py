@@ -20,10 +20,13 @@ import attrs
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
 from jrs.testing.chaos.meddling import Meddler
-from jrs.testing.servers import Proxies, Server
+from jrs.testing.servers import FINDERS, Proxies, Server
 
 _LEAST = 0.05
 """Seconds between two strikes, on average, at least."""
+SERVERS = tuple(FINDERS)
+SCHEMES = ("file", *SERVERS)
+"""The backends that a run can have."""
 EVERY = 5.0
 """Seconds between two strikes of a nemesis, on average."""
 
@@ -75,7 +78,7 @@ class Fault:
     every: float = EVERY
     lasting: float = 0.0
     until: float | None = None
-    backends: tuple[str, ...] = ("file", "etcd", "zookeeper")
+    backends: tuple[str, ...] = SCHEMES
     small_disk: bool = False
 
 
@@ -107,7 +110,7 @@ def _nemesis(
     until: float | None,
     *,
     lasting: float = 0.0,
-    backends: tuple[str, ...] = ("file", "etcd", "zookeeper"),
+    backends: tuple[str, ...] = SCHEMES,
     small_disk: bool = False,
 ) -> Nemesis:
     for what, number in (("every", every), ("until", until), ("seconds", lasting)):
@@ -118,9 +121,6 @@ def _nemesis(
     if every < _LEAST:
         raise InvalidInput(f"{name}: every is at least {_LEAST:g} seconds, not {shown(every)}")
     return Nemesis((Fault(name, strike, every, lasting, until, backends, small_disk),))
-
-
-_SERVERS = ("etcd", "zookeeper")
 
 
 # -- processes ---------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def partition(
             for network in cut:
                 network.thaw()
 
-    return _nemesis(f"partition {whom}", strike, every, until, lasting=seconds, backends=_SERVERS)
+    return _nemesis(f"partition {whom}", strike, every, until, lasting=seconds, backends=SERVERS)
 
 
 def disconnect(*, every: float = EVERY, until: float | None = None) -> Nemesis:
@@ -233,7 +233,7 @@ def disconnect(*, every: float = EVERY, until: float | None = None) -> Nemesis:
                 yield host
                 network.restore()
 
-    return _nemesis("disconnect", strike, every, until, lasting=0.2, backends=_SERVERS)
+    return _nemesis("disconnect", strike, every, until, lasting=0.2, backends=SERVERS)
 
 
 # -- the servers -------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def kill_server(*, every: float = EVERY, until: float | None = None) -> Nemesis:
             yield member.name
             member.start(wait=False)
 
-    return _nemesis("kill a server", strike, every, until, lasting=1.0, backends=_SERVERS)
+    return _nemesis("kill a server", strike, every, until, lasting=1.0, backends=SERVERS)
 
 
 def pause_server(
@@ -265,7 +265,7 @@ def pause_server(
                 yield member.name
                 member.resume()
 
-    return _nemesis("pause a server", strike, every, until, lasting=seconds, backends=_SERVERS)
+    return _nemesis("pause a server", strike, every, until, lasting=seconds, backends=SERVERS)
 
 
 # -- disk, clock, limits -----------------------------------------------------------------------

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from jrs.testing.chaos.marks import MARK, marked
 from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.recorded import Verb
 from jrs.testing.chaos.recorder import HISTORY, NAME
-from jrs.testing.masters import MasterProcess, Masters
+from jrs.testing.masters import LoggedProcess, MasterProcess, Masters
 from jrs.testing.processes import command_lines
 from jrs.testing.servers import Proxies, Server
 
@@ -31,42 +29,6 @@ _PROGRAMS = {
     "worker": "pyspark.daemon",
 }
 """What the command lines of the processes have that a master starts."""
-
-
-class DriverProcess:
-    """One replica of a driver of the user's own."""
-
-    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self.name = name
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as it lives
-        self._said = ""
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
-            start_new_session=True,
-        )
-
-    @property
-    def alive(self) -> bool:
-        return self.process.poll() is None
-
-    def errors(self) -> str:
-        """Return the end of what it printed."""
-        if self._output.closed:
-            return self._said
-        end = os.fstat(self._output.fileno()).st_size
-        tail = os.pread(self._output.fileno(), 2048, max(0, end - 2048))
-        return tail.decode(errors="replace").strip()
-
-    def close(self) -> None:
-        """Kill it; keep the end of what it printed. Idempotent."""
-        self.process.kill()
-        self.process.wait()
-        self._said = self.errors()
-        self._output.close()
 
 
 @attrs.define
@@ -81,15 +43,15 @@ class Host:
     """
 
     name: str
-    start: Callable[[], MasterProcess | DriverProcess]
+    start: Callable[[], LoggedProcess]
     meddler: Meddler
     network: Proxies | None
     is_driver: bool = False
-    lives: list[MasterProcess | DriverProcess] = attrs.field(factory=list)
+    lives: list[LoggedProcess] = attrs.field(factory=list)
     is_done: bool = False
 
     @property
-    def process(self) -> MasterProcess | DriverProcess | None:
+    def process(self) -> LoggedProcess | None:
         """Its living process."""
         return self.lives[-1] if self.lives and self.lives[-1].alive else None
 
@@ -127,8 +89,11 @@ class Hosts:
         network, meddler, environment = self._equip(name)
         environment |= {"JRS_BACKEND": self._url(network), "JRS_CLUSTER": cluster,
                         "JRS_STORAGE": str(storage)}  # fmt: skip
-        self._add(Host(name, lambda: DriverProcess(name, command, environment), meddler, network,
-                       is_driver=True))  # fmt: skip
+
+        def start() -> LoggedProcess:
+            return LoggedProcess(name, command, environment, piped=False)
+
+        self._add(Host(name, start, meddler, network, is_driver=True))
 
     def _equip(self, name: str) -> tuple[Proxies | None, Meddler, dict[str, str]]:
         network = None
@@ -159,9 +124,9 @@ class Hosts:
         """Judge an end: no fault that passes may end a master that has opened its store."""
         ended = host.lives[-1]
         status = ended.process.returncode
-        if isinstance(ended, DriverProcess):
+        ended.release()
+        if host.is_driver:
             host.is_done = status == 0
-            ended.close()
             return
         said = ended.errors()
         last = said.rpartition("\n")[2]
@@ -169,9 +134,8 @@ class Hosts:
         refused = last.startswith("jrs:") and not self._had_opened(ended)
         if status not in (0, -9, -15, EXIT_DEPOSED) and not refused:
             self.broken.append(f"{host.name} ended with status {status}: {last}")
-        ended.release()
 
-    def _had_opened(self, master: MasterProcess | DriverProcess) -> bool:
+    def _had_opened(self, master: LoggedProcess) -> bool:
         """Return whether a master had opened its store: then it has campaigned."""
         path = self._folder / "history" / f"{master.name}.{master.process.pid}.jsonl"
         return path.exists() and f'"{Verb.CAMPAIGN}"'.encode() in path.read_bytes()
@@ -245,7 +209,7 @@ class Hosts:
                 os.kill(pid, 9)
         for host in self.all.values():
             for process in host.lives:
-                if isinstance(process, DriverProcess):
+                if host.is_driver:
                     process.close()
         self._stack.close()
 

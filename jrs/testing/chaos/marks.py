@@ -1,9 +1,8 @@
-"""Processes with a mark in their environment: all descendants of a soak's masters."""
+"""Processes with a mark in their environment: all that a chaos run has started."""
 
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
 from jrs.testing.processes import all_pids
@@ -26,12 +25,3 @@ def marked(mark: str) -> list[int]:
         if entry in held and state not in (b"Z", b"X"):
             found.append(pid)
     return found
-
-
-def send(pid: int, number: signal.Signals) -> bool:
-    """Send a signal; return False if the process no longer exists."""
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return False
-    return True

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import attrs
 
 from jrs.contract.errors import InvalidInput
-from jrs.testing.chaos.faults import Nemesis
+from jrs.testing.chaos.faults import SCHEMES, Nemesis
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,9 +51,6 @@ class Plan:
                 raise InvalidInput(f"no chaos run has the backend {name!r}: {', '.join(SCHEMES)}")
         if self.masters < 0 or self.members < 1 or self.seconds < 0:
             raise InvalidInput("a chaos run needs at least 1 member, and no negative numbers")
-
-
-SCHEMES = ("file", "etcd", "zookeeper")
 
 
 def chaos(**settings: Any) -> Callable[[F], F]:

@@ -88,13 +88,14 @@ def _server(config: pytest.Config, scheme: str, members: int) -> Server | None:
     """Return a healthy server, which lives as long as the test run; None for the file backend."""
     if scheme == "file":
         return None
-    from jrs.testing.servers import find_etcd, find_zookeeper
+    from jrs.testing.servers import FINDERS
     from jrs.testing.servers.fixtures import had
 
     servers = config.stash[_SERVERS]
     if (scheme, members) not in servers:
-        find = {"etcd": find_etcd, "zookeeper": find_zookeeper}[scheme]
-        servers[scheme, members] = config.stash[_STACK].enter_context(had(lambda: find(members)))
+        servers[scheme, members] = config.stash[_STACK].enter_context(
+            had(lambda: FINDERS[scheme](members))
+        )
     server: Server = servers[scheme, members]
     server.heal()
     return server

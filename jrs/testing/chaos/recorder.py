@@ -205,15 +205,8 @@ class RecordedBackend(Backend):
         return found
 
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
-        number = self._recording.begin(Verb.SCAN, prefix)
-        page = self._watched(
-            number, Verb.SCAN, prefix, lambda: self._inner._page(prefix, after, limit, deadline)
-        )
-        read = [[record.key, *_read(record)] for record in page]
-        # How far the page reaches: what lies before that, and is not in it, was absent.
-        until = page[-1].key if len(page) >= limit else None
-        self._recording.write(number, Kind.OK, Verb.SCAN, prefix, [after, until, read])
-        return page
+        # `scan` records: the other backend may page otherwise.
+        return self._inner._page(prefix, after, limit, deadline)
 
     def scan(
         self,
@@ -240,7 +233,8 @@ class RecordedBackend(Backend):
                 prefix,
                 lambda size=size: list(islice(records, size)),  # type: ignore[misc]
             )
-            until = chunk[-1].key if chunk and len(chunk) == size else None
+            # How far the chunk reaches: what lies before that, and is not in it, was absent.
+            until = chunk[-1].key if len(chunk) == size else None
             read = [[record.key, *_read(record)] for record in chunk]
             self._recording.write(number, Kind.OK, Verb.SCAN, prefix, [after, until, read])
             yield from chunk

@@ -13,13 +13,14 @@
 
 from jrs.testing.servers.errors import NotOurs, ServerError, ServerMissing, ServerUnhealthy
 from jrs.testing.servers.etcd import EtcdServer
-from jrs.testing.servers.found import find_etcd, find_zookeeper
+from jrs.testing.servers.found import FINDERS, find_etcd, find_zookeeper
 from jrs.testing.servers.local import Local
 from jrs.testing.servers.proxy import Proxies, Proxy
 from jrs.testing.servers.server import Member, Server
 from jrs.testing.servers.zookeeper import ZooKeeperServer
 
 __all__ = [
+    "FINDERS",
     "EtcdServer",
     "Local",
     "Member",

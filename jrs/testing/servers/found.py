@@ -43,6 +43,13 @@ def find_zookeeper(members: int = 1, **options: Any) -> ZooKeeperServer:
     return ZooKeeperServer(_zookeeper_place(), members, **options)
 
 
+FINDERS: dict[str, Callable[..., EtcdServer | ZooKeeperServer]] = {
+    "etcd": find_etcd,
+    "zookeeper": find_zookeeper,
+}
+"""What finds a server, by the scheme of its URLs."""
+
+
 def named_etcd(members: int, refuse: Callable[[str], NoReturn]) -> EtcdServer | None:
     """Return the one that the environment names, if that has at least so many members.
 

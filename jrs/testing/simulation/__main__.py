@@ -13,8 +13,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -24,7 +25,7 @@ from jrs.testing.simulation.failover import Ended, Scenario, simulate
 from jrs.testing.simulation.systematic import SMALL, Faults, all_faults, run_with
 
 _CHUNK = 20
-"""Seeds that a process runs before it reports."""
+"""Runs that a process does before it reports."""
 _SMALLER = (
     Scenario(masters=2, jobs=1, stages=1, crashes=0, pauses=0, unknowns=0),
     Scenario(masters=2, jobs=1, stages=1, crashes=1, pauses=0, unknowns=0),
@@ -37,7 +38,7 @@ _SMALLER = (
 
 @attrs.frozen
 class Chunk:
-    """What came of some seeds."""
+    """What came of some runs."""
 
     runs: int
     leaders: int
@@ -45,33 +46,23 @@ class Chunk:
     seconds: float
     """Of the processor."""
     bad: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...]
-    """Seeds that broke a promise: what was found, and the story."""
+    """Runs that broke a promise: the seed, what was found, and the story."""
 
 
-def run_seed(seed: int, scenario: Scenario) -> Ended:
-    """Simulate one seed in a folder that is removed."""
+Simulated = Callable[[Path], Ended]
+"""Simulates one run in an empty folder."""
+
+
+def in_folder(simulated: Simulated) -> Ended:
+    """Simulate a run in a folder that is removed."""
     with tempfile.TemporaryDirectory(prefix="jrs-simulation-") as folder:
-        return simulate(seed, scenario, Path(folder))
+        return simulated(Path(folder))
 
 
-def run_chunk(seeds: range, scenario: Scenario) -> Chunk:
-    """Simulate some seeds."""
+def run_chunk(runs: Sequence[Simulated]) -> Chunk:
+    """Simulate some runs."""
     began = time.process_time()
-    ended = [run_seed(seed, scenario) for seed in seeds]
-    return _chunk(ended, began)
-
-
-def run_faults(faults: Sequence[Faults]) -> Chunk:
-    """Simulate the small scenario with each of these faults."""
-    began = time.process_time()
-    ended = []
-    for one in faults:
-        with tempfile.TemporaryDirectory(prefix="jrs-simulation-") as folder:
-            ended.append(run_with(one, SMALL, Path(folder)))
-    return _chunk(ended, began)
-
-
-def _chunk(ended: Sequence[Ended], began: float) -> Chunk:
+    ended = [in_folder(run) for run in runs]
     bad = tuple(
         (one.seed, tuple(map(str, one.violations)), one.story) for one in ended if one.violations
     )
@@ -84,19 +75,18 @@ def _chunk(ended: Sequence[Ended], began: float) -> Chunk:
     )
 
 
-def systematic(stride: int, *, pairs: bool) -> list[Sequence[Faults]]:
-    """Return all faults of the small scenario, in chunks."""
-    with tempfile.TemporaryDirectory(prefix="jrs-simulation-") as folder:
-        calm = run_with(Faults(), SMALL, Path(folder))
-    faults = list(all_faults(calm.steps, calm.commits, stride, pairs=pairs))
-    return [faults[first : first + _CHUNK] for first in range(0, len(faults), _CHUNK)]
+def systematic(stride: int, *, pairs: bool) -> list[Simulated]:
+    """Return the runs of the small scenario, one with each of its faults."""
+    calm = in_folder(partial(run_with, Faults(), SMALL))
+    faults = all_faults(calm.steps, calm.commits, stride, pairs=pairs)
+    return [partial(run_with, one, SMALL) for one in faults]
 
 
 def shortest(check: str, seeds: int = 200) -> Ended | None:
     """Return a short run that the check finds something in: of the smallest scenario that has one,
     the one of fewest steps; None if the smaller scenarios have none."""
     for scenario in _SMALLER:
-        runs = (run_seed(seed, scenario) for seed in range(seeds))
+        runs = (in_folder(partial(simulate, seed, scenario)) for seed in range(seeds))
         found = [run for run in runs if any(one.check == check for one in run.violations)]
         if found:
             return min(found, key=lambda run: run.steps)
@@ -121,14 +111,14 @@ def main() -> int:
     if min(given["seeds"], given["workers"], given["masters"], given["stride"]) < 1:
         parser.error("--seeds, --workers, --masters and --stride are at least 1")
     scenario = Scenario(**{field.name: given[field.name] for field in attrs.fields(Scenario)})
-    first, last = given["first"], given["first"] + given["seeds"]
-    chunks = [range(start, min(start + _CHUNK, last)) for start in range(first, last, _CHUNK)]
+    seeds = range(given["first"], given["first"] + given["seeds"])
+    runs: list[Simulated] = [partial(simulate, seed, scenario) for seed in seeds]
     began = time.monotonic()
+    if given["systematic"]:
+        runs = systematic(given["stride"], pairs=given["pairs"])
+    chunks = [runs[first : first + _CHUNK] for first in range(0, len(runs), _CHUNK)]
     with ProcessPoolExecutor(given["workers"]) as pool:
-        if given["systematic"]:
-            done = list(pool.map(run_faults, systematic(given["stride"], pairs=given["pairs"])))
-        else:
-            done = list(pool.map(run_chunk, chunks, [scenario] * len(chunks)))
+        done = list(pool.map(run_chunk, chunks))
     bad = [one for chunk in done for one in chunk.bad]
     for seed, found, story in bad[:3]:
         print(f"seed {seed}:", *found[:5], sep="\n  ")
@@ -136,12 +126,12 @@ def main() -> int:
         if run is not None:
             print(f"a shorter one, seed {run.seed}: {run.violations[0]}")
         print(*(story if run is None else run.story), sep="\n")
-    runs, leaders = sum(chunk.runs for chunk in done), sum(chunk.leaders for chunk in done)
+    count, leaders = sum(chunk.runs for chunk in done), sum(chunk.leaders for chunk in done)
     cpu = sum(chunk.seconds for chunk in done)
     print(
         f"`python -m jrs.testing.simulation {' '.join(sys.argv[1:])}` | {commit()} | {machine()} | "
-        f"runs {runs:,}, failovers {leaders - runs:,}, steps {sum(c.steps for c in done):,}, "
-        f"violations {len(bad)}, runs per CPU-second {runs / cpu:.0f} | "
+        f"runs {count:,}, failovers {leaders - count:,}, steps {sum(c.steps for c in done):,}, "
+        f"violations {len(bad)}, runs per CPU-second {count / cpu:.0f} | "
         f"{time.monotonic() - began:.0f} s"
     )
     return 1 if bad else 0

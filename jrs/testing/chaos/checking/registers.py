@@ -15,10 +15,8 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from jrs.contract.operations import EPOCH_KEY
-from jrs.testing.chaos.checking.facts import ANY, Fact, Facts, Finding, What, facts_of
+from jrs.testing.chaos.checking.facts import ANY, Fact, Finding, What
 from jrs.testing.chaos.recorded import FOREVER
-
-__all__ = ["ANY", "Fact", "Facts", "Finding", "What", "contradictions", "facts_of", "happened"]
 
 
 def contradictions(key: str, facts: list[Fact]) -> Iterator[Finding]:
