@@ -21,7 +21,8 @@ from pathlib import Path
 import attrs
 
 from jrs.testing.chaos.figures import commit, machine
-from jrs.testing.simulation.failover import Ended, Scenario, simulate
+from jrs.testing.simulation.failover import Scenario
+from jrs.testing.simulation.random_runs import Ended, simulate
 from jrs.testing.simulation.systematic import SMALL, Faults, all_faults, run_with
 
 _CHUNK = 20

@@ -29,6 +29,7 @@ class SimRunner(Runner):
     def start(
         self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
     ) -> RunningAttempt:
+        self._setting.scheduler.switch(("start", context.job_id))
         return SimAttempt(self._setting, self._started, self._master, context, on_end)
 
 
@@ -60,11 +61,14 @@ class SimAttempt(RunningAttempt):
             how = AttemptExit(str(error), fenced=True)
         except Exception as error:
             how = AttemptExit(f"{type(error).__name__}: {error}", exit_status=EXIT_DIED)
+        self._setting.scheduler.switch(("exit", self.process.name))
         self._setting.say(f"{self.process.name} ends: {how.message or 'completed'}")
         self.process.alive = False
         self._tell(how)
 
     def end(self, deadline: Deadline) -> bool:
+        self._setting.scheduler.switch(("end", self.process.name))
+        self._setting.scheduler.saw(self.master, self.process.alive)
         if self.process.alive:
             self._setting.store.kill(self.process)
             self.has_ended()
@@ -76,7 +80,7 @@ class SimAttempt(RunningAttempt):
 
     def end_late(self) -> None:
         """End, some time after the master has died."""
-        self._setting.rest(600)
+        self._setting.rest(600, "watchdog", self.process.name)
         if self.process.alive:
             self._setting.say(f"{self.process.name} is ended by its watchdog")
             self._setting.store.kill(self.process)

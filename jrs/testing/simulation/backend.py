@@ -1,8 +1,7 @@
 """The simulated backend: one map, whose handles are those of processes that may be cut off.
 
 Each call is a switch point before and behind the moment in which it takes effect. A commit may lose
-its answer: it has happened, it has not, or it happens later, but not behind the next read of its
-handle that returns: so the contract of every backend says.
+its answer (see `chances`).
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from random import Random
 
 import attrs
 
@@ -26,12 +24,9 @@ from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
 from jrs.testing.chaos.checking.protocol import Commit
 from jrs.testing.chaos.recorder import parts_of
+from jrs.testing.simulation.chances import Chances
 from jrs.testing.simulation.scheduler import Process, Scheduler
 
-FATES = ("happens", "is lost", "is late")
-"""What may become of a commit whose answer is lost."""
-_LOSS = 0.03
-"""How likely an answer is lost, while answers may be lost."""
 _LATEST = 300
 """How often others run at most, before a late request arrives."""
 _POLL = 0.1
@@ -39,21 +34,12 @@ _POLL = 0.1
 
 
 class SimStore:
-    """The map that all handles share.
+    """The map that all handles share."""
 
-    Attributes:
-        unknowns: how many more commits may lose their answers, at random.
-        lost_answers: the commits, by number, whose answers are lost, and what becomes of them.
-        commits: how many were asked for.
-    """
-
-    def __init__(self, scheduler: Scheduler, rng: Random, unknowns: int) -> None:
+    def __init__(self, scheduler: Scheduler, chances: Chances, space: Space) -> None:
         self.scheduler = scheduler
-        self.rng = rng
-        self.unknowns = unknowns
-        self.lost_answers: dict[int, str] = {}
-        self.commits = 0
-        self.space = Space(scheduler.clock)
+        self.chances = chances
+        self.space = space
         self.leader: SimLeadership | None = None
         self.log: list[Commit] = []
         """Every commit that was accepted, in order."""
@@ -69,23 +55,12 @@ class SimStore:
         epoch = None if fence is None else fence.epoch
         self.log.append(Commit(self.space.version, process.name, epoch, parts_of(ops, fence)))
 
-    def fate_of_answer(self) -> str | None:
-        """Return what becomes of a commit whose answer is lost; None: it is answered."""
-        self.commits += 1
-        if self.commits in self.lost_answers:
-            return self.lost_answers[self.commits]
-        if self.unknowns and self.rng.random() < _LOSS:
-            self.unknowns -= 1
-            return self.rng.choice(FATES)
-        return None
-
-    def send_late(self, carry_out: Callable[[], None]) -> LateRequest:
+    def send_late(self, process: Process, carry_out: Callable[[], None]) -> LateRequest:
         """Leave a request to the network: it arrives some time, if it is not decided before."""
         request = LateRequest(carry_out)
 
         def arrive() -> None:
-            for _ in range(self.rng.randrange(1, _LATEST)):
-                self.scheduler.switch()
+            self.scheduler.rest(self.chances.turns(_LATEST), ("arrives late", process.name))
             request.decide(True)
 
         self.scheduler.spawn(Process("network"), arrive, "late")
@@ -94,11 +69,11 @@ class SimStore:
     def kill(self, process: Process) -> None:
         """End a process as kill -9 does: what it had sent arrives, arrives late, or is lost."""
         for request in self.scheduler.kill(process):
-            fate = self.rng.choice(("is lost", "arrives", "is late"))
-            if fate == "arrives":
+            fate = self.chances.fate_of_last_request()
+            if fate == "happens":
                 request()
             elif fate == "is late":
-                self.send_late(request)
+                self.send_late(process, request)
 
     def is_led(self) -> bool:
         """Return whether a leader exists that is neither dead nor stopped for longer than its
@@ -137,24 +112,30 @@ class SimBackend(Backend):
         self._process = process
         self._late: list[LateRequest] = []
 
-    def _switch(self) -> None:
+    def _ask(self, *what: object) -> None:
+        """Let others run before it happens; `what` says what is asked for."""
+        self._store.scheduler.switch(what)
+
+    def _answer(self, answer: object) -> None:
+        """Let others run before the caller hears of it."""
+        self._store.scheduler.saw(self._process, answer)
         self._store.scheduler.switch()
 
     def _settle(self) -> None:
         """Let what may still be under way happen now or never: a read is about to return."""
         late, self._late = self._late, []
         for request in late:
-            request.decide(self._store.rng.random() < 0.5)
+            request.decide(self._store.chances.has_arrived())
 
     def _get(self, key: str, deadline: Deadline) -> Record | None:
-        self._switch()
+        self._ask("get", key)
         self._settle()
         found = self._store.space.map.get(key)
-        self._switch()
+        self._answer(found)
         return found
 
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
-        self._switch()
+        self._ask("scan", prefix, after, limit)
         self._settle()
         page: list[Record] = []
         inclusive = after is None or after < prefix
@@ -163,7 +144,7 @@ class SimBackend(Backend):
             if not key.startswith(prefix) or len(page) == limit:
                 break
             page.append(record)
-        self._switch()
+        self._answer(page)
         return page
 
     def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
@@ -180,18 +161,18 @@ class SimBackend(Backend):
         actor = store.scheduler.current
         assert actor is not None
         actor.request = carry_out
-        self._switch()
+        self._ask("commit", *((type(op).__name__.lower(), op.key) for op in ops))
         actor.request = None
-        fate = store.fate_of_answer()
+        fate = store.chances.fate_of_answer()
         if fate is not None:
             if fate == "happens":
                 carry_out()
             elif fate == "is late":
-                self._late.append(store.send_late(carry_out))
-            self._switch()
+                self._late.append(store.send_late(self._process, carry_out))
+            self._answer("unknown")
             raise OutcomeUnknown("the answer was lost")
         carry_out()
-        self._switch()
+        self._answer(str(outcome[0]))
         if (error := outcome[0]) is not None:
             raise error
 
@@ -206,7 +187,7 @@ class SimBackend(Backend):
         return future
 
     def watch(self, prefix: str) -> Watch:
-        return MemoryWatch(self._store.space, prefix)
+        return SimWatch(self._store, self._process, prefix)
 
     def _campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
         store = self._store
@@ -215,7 +196,7 @@ class SimBackend(Backend):
             if stop.is_set() or store.is_led():
                 continue
             record = store.space.map.get(EPOCH_KEY)
-            self._switch()
+            self._ask("campaign", candidate)
             epoch = 1 if record is None else decode(EpochRecord, record.value, EPOCH_KEY).epoch + 1
             value = encode(EpochRecord(epoch, candidate))
             bump: Op = Create(EPOCH_KEY, value)
@@ -224,16 +205,32 @@ class SimBackend(Backend):
             try:
                 store.apply(self._process, (bump,), None)
             except Refused:
-                continue  # Another candidate was faster.
+                self._answer("another candidate was faster")
+                continue
             fence = Fence(epoch, store.space.version)
             leadership = SimLeadership(store, self._process, fence, ttl)
             store.leader = leadership
             store.leaderships.append(leadership)
+            self._answer(epoch)
             return leadership
         return None
 
     def close(self) -> None:
         pass
+
+
+class SimWatch(MemoryWatch):
+    """A watch of a process."""
+
+    def __init__(self, store: SimStore, process: Process, prefix: str) -> None:
+        self._scheduler = store.scheduler
+        self._process = process
+        super().__init__(store.space, prefix)
+
+    def notice(self, key: str) -> None:
+        if key.startswith(self._prefix):
+            self._scheduler.saw(self._process, ("notice", key))
+        super().notice(key)
 
 
 class SimLeadership(Leadership):

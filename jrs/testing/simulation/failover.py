@@ -10,18 +10,17 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import attrs
 
+from jrs.backends.memory import Space
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
     DuplicateJob,
     Fenced,
-    JrsError,
     OutcomeUnknown,
     Unavailable,
     WrongState,
@@ -40,12 +39,9 @@ from jrs.recovery.leader.dispatcher import Dispatcher
 from jrs.recovery.processes import marks
 from jrs.recovery.rules.events import Event as JobEvent
 from jrs.store.jobs import JobCatalog
-from jrs.store.result_store import JobResultStore
 from jrs.testing.chaos.checking.jobs import nothing_lost, once_per_job, once_per_stage
-from jrs.testing.chaos.checking.protocol import violations
 from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, serializable
-from jrs.testing.chaos.checking.verdict import Run, Violation
-from jrs.testing.chaos.recorded import Kind, Verb
+from jrs.testing.chaos.checking.verdict import Violation
 from jrs.testing.simulation.attempts import SimAttempt, SimRunner
 from jrs.testing.simulation.backend import SimStore
 from jrs.testing.simulation.primitives import simulated
@@ -87,34 +83,17 @@ class Scenario:
     most_steps: int = 60_000
 
 
-@attrs.frozen
-class Ended:
-    """A simulated run.
+class Simulation:
+    """One run: what is in it, and who acts.
 
-    Attributes:
-        steps, commits: until every job was clean.
-        story: what happened, a line each: faults, leaders, events of the masters.
+    Args:
+        folder: an empty folder for the files of jobs.
     """
 
-    seed: int
-    is_done: bool
-    steps: int
-    commits: int
-    epochs: int
-    seconds: float
-    violations: tuple[Violation, ...]
-    story: tuple[str, ...]
-    run: Run
-
-
-class Simulation:
-    """One run; see `simulate`."""
-
-    def __init__(self, seed: int, scenario: Scenario, folder: Path) -> None:
-        self.seed = seed
+    def __init__(self, setting: Setting, scenario: Scenario, folder: Path) -> None:
         self.scenario = scenario
-        self.setting = Setting(seed, scenario.most_steps)
-        self.scheduler, self.rng = self.setting.scheduler, self.setting.rng
+        self.setting = setting
+        self.scheduler = setting.scheduler
         self.say = self.setting.say
         self.storage = JobStorage(StoragePlace(folder, ""), "simulated")
         self.attempts: list[SimAttempt] = []
@@ -122,55 +101,30 @@ class Simulation:
         self.payload = list(range(scenario.stages))
         self.wanted = {spec.job_id: statuses for spec, statuses in self._specs()}
         self.submitted = 0
-        self.lost_answers: dict[int, str] = {}
-        """The commits, by number, whose answers are lost, besides those at random."""
-        self.faults: list[tuple[int, int, Callable[[Process], None]]] = []
-        """Steps, numbers of processes, and what is done to these, besides what is at random."""
+        self.runtime: Runtime
         self._started = 0
 
-    # -- the run -----------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def entered(
+        self, random_bits: Callable[[int], int], space: Callable[[], Space] | None = None
+    ) -> Iterator[None]:
+        """Let everything that is made meanwhile be simulated, and no process be a real one."""
+        with (
+            simulated(self.scheduler, random_bits) as self.runtime,
+            # What looks for processes finds none: simulated ones are on other hosts.
+            mock.patch.object(marks, "end", return_value=[]),
+            mock.patch.object(marks, "marked", return_value=[]),
+        ):
+            made = space() if space else Space(self.scheduler.clock)
+            self.store = self.setting.store = SimStore(self.scheduler, self.setting.chances, made)
+            try:
+                yield
+            finally:
+                self.scheduler.close()
 
-    def run(self) -> Ended:
-        with ExitStack() as stack:
-            self.runtime: Runtime = stack.enter_context(simulated(self.scheduler, self.rng))
-            stack.enter_context(self._no_real_processes())
-            stack.callback(self.scheduler.close)
-            self.store = self.setting.store = SimStore(
-                self.scheduler, self.rng, self.scenario.unknowns
-            )
-            self.store.lost_answers = self.lost_answers
-            for _ in range(self.scenario.masters):
-                self.start_master()
-            client = Process("client")
-            self.scheduler.spawn(client, lambda: self._client(client), "client")
-            outside = Process("nemesis")
-            self.scheduler.spawn(outside, self._nemesis, "nemesis")
-            for step, number, harm in self.faults:
-                strike = partial(self._strike, step, number, harm)
-                self.scheduler.spawn(Process("outside"), strike, "fault")
-            is_done = self.scheduler.run(self._is_done)
-            steps = self.scheduler.steps
-            # Those that were stopped continue, and what is late arrives: nothing may come of it.
-            behind = self.scheduler.steps + _BEHIND
-            self.scheduler.run(lambda: self.scheduler.steps >= behind)
-        run = Run(self.setting.events, {} if is_done else {"unfinished": ["a job"]})
-        found = [violation for check in CHECKS for violation in check.violations(run)]
-        found += [
-            Violation("protocol", f"commit {commit.number} of {commit.process}: {why}")
-            for commit, why in violations(self.store.log)
-        ]
-        found += [Violation("nothing_left", f"{key} is left") for key in self._left()]
-        found += [Violation("output_equals", said) for said in self._unexpected()]
-        found += [Violation("no_crash", said) for said in self.scheduler.failures]
-        if not is_done:
-            found.append(Violation("liveness", "the run does not end"))
-        epochs = sum(e.f is Verb.CAMPAIGN and e.type is Kind.OK for e in self.setting.events)
-        return Ended(
-            self.seed, is_done, steps, self.store.commits, epochs, self.scheduler.now, tuple(found),
-            tuple(self.setting.story), run,
-        )  # fmt: skip
+    # -- how it ends -------------------------------------------------------------------------
 
-    def _is_done(self) -> bool:
+    def is_done(self) -> bool:
         """Return whether every job is clean."""
         records = self.store.space.map
         return len(self.wanted) == self.submitted and all(
@@ -179,11 +133,12 @@ class Simulation:
             for job_id in self.wanted
         )
 
-    def _left(self) -> Iterator[str]:
-        """Yield the records that are left of jobs."""
+    def wrong_at_the_end(self) -> Iterator[Violation]:
+        """Yield what is wrong when every job is clean."""
         for key, _ in self.store.space.map.after("", inclusive=True):
             if key.startswith((keys.JOBS, keys.DIRTY, *keys.WHILE_IT_RUNS)):
-                yield key
+                yield Violation("nothing_left", f"{key} is left")
+        yield from (Violation("output_equals", said) for said in self._unexpected())
 
     def _unexpected(self) -> Iterator[str]:
         """Yield the jobs that have ended otherwise than they must."""
@@ -196,15 +151,6 @@ class Simulation:
                 yield f"{job_id} ended {result.status.value}: {result.failure}"
             elif result.status is JobStatus.FINISHED and result.payload != self.payload:
                 yield f"{job_id} returned {result.payload}"
-
-    @contextlib.contextmanager
-    def _no_real_processes(self) -> Iterator[None]:
-        """Let what looks for processes find none: simulated ones are on other hosts."""
-        with (
-            mock.patch.object(marks, "end", return_value=[]),
-            mock.patch.object(marks, "marked", return_value=[]),
-        ):
-            yield
 
     # -- who acts ----------------------------------------------------------------------------
 
@@ -261,8 +207,12 @@ class Simulation:
                                {"stages": self.scenario.stages}, restart=policy)  # fmt: skip
                 yield spec, frozenset(statuses)
 
+    def start_client(self) -> None:
+        client = Process("client")
+        self.scheduler.spawn(client, lambda: self._client(client), "client")
+
     def _client(self, process: Process) -> None:
-        """Submit the jobs, cancel some of them, and look for results."""
+        """Submit the jobs, and cancel some of them."""
         backend = self.setting.open(process)
         catalog = JobCatalog(backend, now=self.scheduler.wall_clock)
         for spec, _ in self._specs():
@@ -272,12 +222,10 @@ class Simulation:
             if spec.job_id.startswith("canceled"):
                 self._until_done(lambda spec=spec: catalog.cancel(spec.job_id))  # type: ignore[misc]
                 self.say(f"{spec.job_id} is to be canceled")
-        store = JobResultStore(backend, now=self.scheduler.wall_clock)
-        while True:
-            for job_id in self.wanted:
-                with contextlib.suppress(JrsError):
-                    store.get(job_id)
-            self.scheduler.wait(lambda: False, 0.5)
+        self.afterwards(backend)
+
+    def afterwards(self, backend: Backend) -> None:
+        """What the client does when all jobs are submitted: nothing."""
 
     def _until_done(self, call: Callable[[], object]) -> None:
         while True:
@@ -289,32 +237,10 @@ class Simulation:
                 continue
             return
 
-    def _nemesis(self) -> None:
-        """Kill and stop processes, and start masters in the place of dead ones."""
-        crashes, pauses = self.scenario.crashes, self.scenario.pauses
-        for at in sorted(self.rng.randrange(_LONG) for _ in range(crashes + pauses)):
-            self.scheduler.wait(lambda at=at: self.scheduler.steps >= at, None)  # type: ignore[misc]
-            if not (living := self._living()):
-                continue
-            victim = self.rng.choice(living)
-            if self.rng.randrange(crashes + pauses) < crashes:
-                crashes -= 1
-                self.crash(victim)
-            else:
-                pauses -= 1
-                self.pause(victim)
-
-    def _living(self) -> list[Process]:
+    def living(self) -> list[Process]:
         """Return the masters and attempts that run."""
         running = [one for one in self.masters if one.alive and one.paused_since is None]
         return running + [one.process for one in self.attempts if one.process.alive]
-
-    def _strike(self, step: int, number: int, harm: Callable[[Process], None]) -> None:
-        """Do harm to one of the processes that run at a step, if there are so many."""
-        self.scheduler.wait(lambda: self.scheduler.steps >= step, None)
-        living = self._living()
-        if number < len(living):
-            harm(living[number])
 
     def crash(self, victim: Process) -> None:
         """Kill a process (-9)."""
@@ -328,34 +254,15 @@ class Simulation:
                 self.scheduler.spawn(watchdog, attempt.end_late, "watchdog")
         if victim in self.masters:
             self.masters.remove(victim)
-            self.start_master()
+            self.replace_master()
 
-    def pause(self, victim: Process) -> None:
-        """Stop a process, perhaps for longer than the ttl; it learns late that it was replaced."""
-        self.say(f"{victim.name} is stopped")
-        victim.paused_since = self.scheduler.now
+    def replace_master(self) -> None:
+        """Start another master in the place of one that was killed."""
+        self.start_master()
 
-        def thaw() -> None:
-            self.scheduler.wait(lambda: False, TTL * self.rng.uniform(0.5, 3.0))
-            victim.paused_since = None
-            if victim.alive:
-                self.say(f"{victim.name} continues")
-                self.scheduler.spawn(victim, lambda: self._heartbeat(victim), "heartbeat")
-
-        self.scheduler.spawn(Process("outside"), thaw, "thaw")
-
-    def _heartbeat(self, process: Process) -> None:
-        """Learn, some time after a stop, that another master leads."""
-        self.setting.rest(200)
+    def learn(self, process: Process) -> None:
+        """Let a process that was stopped learn, some time later, that another master leads."""
+        self.setting.rest(200, "heartbeat", process.name)
         for leadership in self.store.leaderships:
             if leadership.process is process and leadership.is_replaced:
                 leadership.lost.set()
-
-
-def simulate(seed: int, scenario: Scenario, folder: Path) -> Ended:
-    """Simulate a run: a function of its seed, if Python's hashes are fixed (PYTHONHASHSEED).
-
-    Args:
-        folder: an empty folder for the files of jobs.
-    """
-    return Simulation(seed, scenario, folder).run()

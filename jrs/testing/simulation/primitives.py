@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from random import Random
 from typing import Any
 
 from jrs.contract.clock import Deadline
@@ -106,10 +105,13 @@ class SimRLock:
 
 
 @contextmanager
-def simulated(scheduler: Scheduler, rng: Random) -> Iterator[Runtime]:
+def simulated(scheduler: Scheduler, random_bits: Callable[[int], int]) -> Iterator[Runtime]:
     """Let everything that is made meanwhile be simulated; yield the runtime for it.
 
     Not for a process that does anything else at that time.
+
+    Args:
+        random_bits: returns so many random bits.
     """
 
     def start(thread: threading.Thread) -> None:
@@ -140,7 +142,7 @@ def simulated(scheduler: Scheduler, rng: Random) -> Iterator[Runtime]:
         scheduler.wait(lambda: False, seconds)
 
     def token(size: int | None = None) -> str:
-        return f"{rng.getrandbits(8 * (size or 32)):0{2 * (size or 32)}x}"
+        return f"{random_bits(8 * (size or 32)):0{2 * (size or 32)}x}"
 
     def thread(target: Callable[[], None], name: str) -> threading.Thread:
         return threading.Thread(target=target, name=name, daemon=True)

@@ -45,7 +45,8 @@ class Actor:
     Attributes:
         waits_for: can it run? None: it can.
         until: the moment at which it stops waiting; None: it waits without end.
-        request: what it has sent to the backend, and was not carried out yet.
+        asks: what happens next when it runs, if it asks for something that others can see.
+        request: carries out what it has sent to the backend, as long as nothing has come of it.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Actor:
     waits_for: Callable[[], bool] | None = None
     until: float | None = None
     is_over: bool = False
+    asks: tuple[object, ...] | None = None
     request: Callable[[], None] | None = None
     thread: Any = None
 
@@ -129,9 +131,18 @@ class Scheduler:
         process = None if self.current is None else self.current.process
         return 1000 + self._pids.setdefault(process, len(self._pids))
 
-    def switch(self) -> None:
-        """Let another actor run, perhaps."""
+    def switch(self, what: tuple[object, ...] | None = None) -> None:
+        """Let another actor run, perhaps; `what` says what happens behind it, if others can see
+        that."""
         self.wait(None, None)
+
+    def rest(self, turns: int, what: tuple[object, ...]) -> None:
+        """Let others run for a while, before something happens that others can see."""
+        for _ in range(turns):
+            self.switch()
+
+    def saw(self, process: Process, what: object) -> None:
+        """Note what a process learns of the others; only an exploration needs it."""
 
     def wait(self, condition: Callable[[], bool] | None, seconds: float | None) -> bool:
         """Let others run until the condition holds or the time has passed; return whether it

@@ -10,6 +10,7 @@ from jrs.contract.backend import Backend
 from jrs.testing.chaos.recorded import Event, Kind, Verb
 from jrs.testing.chaos.recorder import RecordedBackend, Recording
 from jrs.testing.simulation.backend import SimBackend, SimStore
+from jrs.testing.simulation.chances import Chances
 from jrs.testing.simulation.scheduler import Actor, Process, Scheduler
 
 
@@ -65,9 +66,9 @@ class Setting:
         story: what happened, a line each: faults, leaders, events of the masters.
     """
 
-    def __init__(self, seed: int, most_steps: int) -> None:
-        self.rng = Random(seed)
-        self.scheduler = Scheduler(chooser_of(self.rng), most_steps)
+    def __init__(self, scheduler: Scheduler, chances: Chances) -> None:
+        self.scheduler = scheduler
+        self.chances = chances
         self.events: list[Event] = []
         self.story: list[str] = []
         self.store: SimStore
@@ -81,7 +82,6 @@ class Setting:
         """Add a line to the story."""
         self.story.append(f"{self.scheduler.steps:6} {self.scheduler.now:7.2f} s  {text}")
 
-    def rest(self, most: int) -> None:
-        """Let others run for a while: at most so many times."""
-        for _ in range(self.rng.randrange(1, most)):
-            self.scheduler.switch()
+    def rest(self, most: int, *what: str) -> None:
+        """Let others run for a while, at most so many times, before something happens."""
+        self.scheduler.rest(self.chances.turns(most), what)

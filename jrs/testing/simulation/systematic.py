@@ -13,8 +13,9 @@ from pathlib import Path
 
 import attrs
 
-from jrs.testing.simulation.backend import FATES
-from jrs.testing.simulation.failover import Ended, Scenario, Simulation
+from jrs.testing.simulation.chances import FATES
+from jrs.testing.simulation.failover import Scenario
+from jrs.testing.simulation.random_runs import Ended, RandomSimulation
 from jrs.testing.simulation.scheduler import Actor
 
 SMALL = Scenario(masters=2, jobs=1, stages=1, crashes=0, pauses=0, unknowns=0, most_steps=25_000)
@@ -62,9 +63,9 @@ def run_with(faults: Faults, scenario: Scenario, folder: Path) -> Ended:
     Args:
         folder: an empty folder for the files of jobs.
     """
-    simulation = Simulation(0, scenario, folder)
+    simulation = RandomSimulation(0, scenario, folder)
     simulation.scheduler.choose = _Fair(faults.delay)
-    simulation.lost_answers = dict([faults.unknown] if faults.unknown else [])
+    simulation.setting.chances.lost_answers = dict([faults.unknown] if faults.unknown else [])
     if faults.crash is not None:
         simulation.faults.append((*faults.crash, simulation.crash))
     if faults.pause is not None:

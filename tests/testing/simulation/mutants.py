@@ -308,7 +308,8 @@ def hunt(mutant: Mutant | None, seeds: range, scenario: dict[str, Any]) -> dict[
     if mutant is not None:
         assert mutant.module not in sys.modules
         sys.meta_path.insert(0, _Mutating(mutant))
-    from jrs.testing.simulation.failover import Scenario, simulate
+    from jrs.testing.simulation.failover import Scenario
+    from jrs.testing.simulation.random_runs import simulate
 
     began = time.process_time()
     for seed in seeds:

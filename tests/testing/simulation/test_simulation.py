@@ -56,7 +56,8 @@ def test_equal_seeds_give_equal_runs(tmp_path: Path) -> None:
     said = []
     for _ in range(2):
         program = (
-            "import sys; from pathlib import Path; from jrs.testing.simulation.failover import *;"
+            "import sys; from pathlib import Path; from jrs.testing.simulation.failover import Scenario;"
+            "from jrs.testing.simulation.random_runs import simulate;"
             f"ended = simulate(7, Scenario(), Path({str(tmp_path / 'files')!r}));"
             "sys.stdout.buffer.write(b''.join(event.to_line() for event in ended.run.events))"
         )

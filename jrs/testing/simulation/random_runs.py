@@ -1,0 +1,149 @@
+"""Runs with faults at random, and with given ones, judged by the checks of chaos runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import JrsError
+from jrs.store.result_store import JobResultStore
+from jrs.testing.chaos.checking.jobs import nothing_lost, once_per_job, once_per_stage
+from jrs.testing.chaos.checking.protocol import violations
+from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, serializable
+from jrs.testing.chaos.checking.verdict import Run, Violation
+from jrs.testing.chaos.recorded import Kind, Verb
+from jrs.testing.simulation.chances import Chances
+from jrs.testing.simulation.failover import TTL, Scenario, Simulation
+from jrs.testing.simulation.scheduler import Process, Scheduler
+from jrs.testing.simulation.setting import Setting, chooser_of
+
+CHECKS = (
+    *(once_per_job, once_per_stage, nothing_lost),
+    *(fenced, linearizable, serializable, outcomes),
+)
+_BEHIND = 800
+"""Steps for which a run continues behind its end."""
+_LONG = 1500
+"""Steps of a run without faults, about: faults come before that."""
+
+
+@attrs.frozen
+class Ended:
+    """A simulated run.
+
+    Attributes:
+        steps, commits: until every job was clean.
+        story: what happened, a line each: faults, leaders, events of the masters.
+    """
+
+    seed: int
+    is_done: bool
+    steps: int
+    commits: int
+    epochs: int
+    seconds: float
+    violations: tuple[Violation, ...]
+    story: tuple[str, ...]
+    run: Run
+
+
+class RandomSimulation(Simulation):
+    """One run; see `simulate`."""
+
+    def __init__(self, seed: int, scenario: Scenario, folder: Path) -> None:
+        self.seed = seed
+        self.rng = Random(seed)
+        scheduler = Scheduler(chooser_of(self.rng), scenario.most_steps)
+        super().__init__(Setting(scheduler, Chances(self.rng, scenario.unknowns)), scenario, folder)
+        self.faults: list[tuple[int, int, Callable[[Process], None]]] = []
+        """Steps, numbers of processes, and what is done to these, besides what is at random."""
+
+    def run(self) -> Ended:
+        with self.entered(self.rng.getrandbits):
+            for _ in range(self.scenario.masters):
+                self.start_master()
+            self.start_client()
+            self.scheduler.spawn(Process("nemesis"), self._nemesis, "nemesis")
+            for step, number, harm in self.faults:
+                strike = partial(self._strike, step, number, harm)
+                self.scheduler.spawn(Process("outside"), strike, "fault")
+            is_done = self.scheduler.run(self.is_done)
+            steps = self.scheduler.steps
+            # Those that were stopped continue, and what is late arrives: nothing may come of it.
+            behind = self.scheduler.steps + _BEHIND
+            self.scheduler.run(lambda: self.scheduler.steps >= behind)
+        run = Run(self.setting.events, {} if is_done else {"unfinished": ["a job"]})
+        found = [violation for check in CHECKS for violation in check.violations(run)]
+        found += [
+            Violation("protocol", f"commit {commit.number} of {commit.process}: {why}")
+            for commit, why in violations(self.store.log)
+        ]
+        found += self.wrong_at_the_end()
+        found += [Violation("no_crash", said) for said in self.scheduler.failures]
+        if not is_done:
+            found.append(Violation("liveness", "the run does not end"))
+        epochs = sum(e.f is Verb.CAMPAIGN and e.type is Kind.OK for e in self.setting.events)
+        return Ended(
+            self.seed, is_done, steps, self.setting.chances.commits, epochs, self.scheduler.now,
+            tuple(found), tuple(self.setting.story), run,
+        )  # fmt: skip
+
+    def afterwards(self, backend: Backend) -> None:
+        """Look for results."""
+        store = JobResultStore(backend, now=self.scheduler.wall_clock)
+        while True:
+            for job_id in self.wanted:
+                with contextlib.suppress(JrsError):
+                    store.get(job_id)
+            self.scheduler.wait(lambda: False, 0.5)
+
+    def _nemesis(self) -> None:
+        """Kill and stop processes, and start masters in the place of dead ones."""
+        crashes, pauses = self.scenario.crashes, self.scenario.pauses
+        for at in sorted(self.rng.randrange(_LONG) for _ in range(crashes + pauses)):
+            self.scheduler.wait(lambda at=at: self.scheduler.steps >= at, None)  # type: ignore[misc]
+            if not (living := self.living()):
+                continue
+            victim = self.rng.choice(living)
+            if self.rng.randrange(crashes + pauses) < crashes:
+                crashes -= 1
+                self.crash(victim)
+            else:
+                pauses -= 1
+                self.pause(victim)
+
+    def _strike(self, step: int, number: int, harm: Callable[[Process], None]) -> None:
+        """Do harm to one of the processes that run at a step, if there are so many."""
+        self.scheduler.wait(lambda: self.scheduler.steps >= step, None)
+        living = self.living()
+        if number < len(living):
+            harm(living[number])
+
+    def pause(self, victim: Process) -> None:
+        """Stop a process, perhaps for longer than the ttl; it learns late that it was replaced."""
+        self.say(f"{victim.name} is stopped")
+        victim.paused_since = self.scheduler.now
+
+        def thaw() -> None:
+            self.scheduler.wait(lambda: False, TTL * self.rng.uniform(0.5, 3.0))
+            victim.paused_since = None
+            if victim.alive:
+                self.say(f"{victim.name} continues")
+                self.scheduler.spawn(victim, lambda: self.learn(victim), "heartbeat")
+
+        self.scheduler.spawn(Process("outside"), thaw, "thaw")
+
+
+def simulate(seed: int, scenario: Scenario, folder: Path) -> Ended:
+    """Simulate a run: a function of its seed, if Python's hashes are fixed (PYTHONHASHSEED).
+
+    Args:
+        folder: an empty folder for the files of jobs.
+    """
+    return RandomSimulation(seed, scenario, folder).run()
