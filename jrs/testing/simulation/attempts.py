@@ -68,7 +68,7 @@ class SimAttempt(RunningAttempt):
 
     def end(self, deadline: Deadline) -> bool:
         self._setting.scheduler.switch(("end", self.process.name))
-        self._setting.scheduler.saw(self.master, self.process.alive)
+        self._setting.scheduler.saw(self.process.alive)
         if self.process.alive:
             self._setting.store.kill(self.process)
             self.has_ended()

@@ -12,12 +12,12 @@ from concurrent.futures import Future
 
 import attrs
 
-from jrs.backends.memory import MemoryBackend, MemoryWatch, Space
+from jrs.backends.memory import MemoryBackend, Space
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, OutcomeUnknown, Refused
 from jrs.contract.leadership import Leadership
-from jrs.contract.operations import EPOCH_KEY, Create, Fence, Op, Record, Update
+from jrs.contract.operations import EPOCH_KEY, Create, Delete, Fence, Op, Record, Update
 from jrs.contract.pending_commit import PendingCommit
 from jrs.contract.watch import Watch
 from jrs.records.codec import decode, encode
@@ -44,6 +44,7 @@ class SimStore:
         self.log: list[Commit] = []
         """Every commit that was accepted, in order."""
         self.leaderships: list[SimLeadership] = []
+        self.watches: list[SimWatch] = []
 
     def apply(self, process: Process, ops: tuple[Op, ...], fence: Fence | None) -> None:
         """Carry a commit out, and note it.
@@ -52,6 +53,8 @@ class SimStore:
             Refused: a condition does not hold; nothing was changed.
         """
         self.space.commit(ops, fence)
+        for watch in self.watches:
+            watch.notice(ops)
         epoch = None if fence is None else fence.epoch
         self.log.append(Commit(self.space.version, process.name, epoch, parts_of(ops, fence)))
 
@@ -68,6 +71,7 @@ class SimStore:
 
     def kill(self, process: Process) -> None:
         """End a process as kill -9 does: what it had sent arrives, arrives late, or is lost."""
+        self.watches = [watch for watch in self.watches if watch.process is not process]
         for request in self.scheduler.kill(process):
             fate = self.chances.fate_of_last_request()
             if fate == "happens":
@@ -118,7 +122,7 @@ class SimBackend(Backend):
 
     def _answer(self, answer: object) -> None:
         """Let others run before the caller hears of it."""
-        self._store.scheduler.saw(self._process, answer)
+        self._store.scheduler.saw(answer)
         self._store.scheduler.switch()
 
     def _settle(self) -> None:
@@ -219,18 +223,44 @@ class SimBackend(Backend):
         pass
 
 
-class SimWatch(MemoryWatch):
-    """A watch of a process."""
+class SimWatch(Watch):
+    """A watch of a process, without locks: what others commit is nothing that it waits for."""
 
     def __init__(self, store: SimStore, process: Process, prefix: str) -> None:
-        self._scheduler = store.scheduler
-        self._process = process
-        super().__init__(store.space, prefix)
+        self.process = process
+        self._store = store
+        self._prefix = prefix
+        self._hint = True
+        self._names: set[str] | None = None
+        store.watches.append(self)
 
-    def notice(self, key: str) -> None:
-        if key.startswith(self._prefix):
-            self._scheduler.saw(self._process, ("notice", key))
-        super().notice(key)
+    def notice(self, ops: tuple[Op, ...]) -> None:
+        """Note what was committed."""
+        written = {op.key for op in ops if isinstance(op, (Create, Update, Delete))}
+        if found := {key for key in written if key.startswith(self._prefix)}:
+            self._hint = True
+            if self._names is not None:
+                self._names |= found
+
+    def wait(self, timeout: float) -> bool:
+        self._store.scheduler.wait(lambda: self._hint, timeout)
+        hint, self._hint = self._hint, False
+        return hint
+
+    def changes(self, timeout: float) -> frozenset[str] | None:
+        if not self.wait(timeout):
+            return frozenset()
+        names, self._names = self._names, set()
+        self._store.scheduler.saw(None if names is None else sorted(names))
+        return None if names is None else frozenset(names)
+
+    def pending(self) -> tuple[str, bool, list[str]]:
+        """Return whose it is, and what was noticed and not taken yet."""
+        return self.process.name, self._hint, ["*"] if self._names is None else sorted(self._names)
+
+    def close(self) -> None:
+        if self in self._store.watches:
+            self._store.watches.remove(self)
 
 
 class SimLeadership(Leadership):

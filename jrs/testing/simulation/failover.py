@@ -106,7 +106,9 @@ class Simulation:
 
     @contextlib.contextmanager
     def entered(
-        self, random_bits: Callable[[int], int], space: Callable[[], Space] | None = None
+        self,
+        random_bits: Callable[[int], int],
+        make_space: Callable[[Callable[[], float]], Space] = Space,
     ) -> Iterator[None]:
         """Let everything that is made meanwhile be simulated, and no process be a real one."""
         with (
@@ -115,8 +117,8 @@ class Simulation:
             mock.patch.object(marks, "end", return_value=[]),
             mock.patch.object(marks, "marked", return_value=[]),
         ):
-            made = space() if space else Space(self.scheduler.clock)
-            self.store = self.setting.store = SimStore(self.scheduler, self.setting.chances, made)
+            space = make_space(self.scheduler.clock)
+            self.store = self.setting.store = SimStore(self.scheduler, self.setting.chances, space)
             try:
                 yield
             finally:

@@ -35,12 +35,14 @@ class SimLock:
         if self._locked:
             return False
         self._locked = True
+        self._scheduler.acquired(self)
         return True
 
     def release(self) -> None:
         if not self._locked:
             raise RuntimeError("release unlocked lock")
         self._locked = False
+        self._scheduler.released(self)
 
     def locked(self) -> bool:
         return self._locked
@@ -124,8 +126,8 @@ def simulated(scheduler: Scheduler, random_bits: Callable[[int], int]) -> Iterat
 
     def join(thread: threading.Thread, timeout: float | None = None) -> None:
         actor = getattr(thread, "_sim_actor", None)
-        if actor is not None:
-            scheduler.wait(lambda: bool(actor.is_over), timeout)
+        if actor is not None and scheduler.wait(lambda: bool(actor.is_over), timeout):
+            scheduler.acquired(actor)
 
     def is_alive(thread: threading.Thread) -> bool:
         actor = getattr(thread, "_sim_actor", None)

@@ -74,7 +74,7 @@ class Scheduler:
         self.choose = choose
         self._most_steps = most_steps
         self._hub = greenlet.getcurrent()
-        self._actors: list[Actor] = []
+        self.actors: list[Actor] = []
         self._all: list[Actor] = []
         self._ticks = 0
         self.now = 0.0
@@ -104,7 +104,7 @@ class Scheduler:
         """Start an actor of a process."""
         actor = Actor(name, process, len(self._all), run)
         actor.greenlet = greenlet.greenlet(lambda: self._live(actor), self._hub)
-        self._actors.append(actor)
+        self.actors.append(actor)
         self._all.append(actor)
         return actor
 
@@ -122,8 +122,8 @@ class Scheduler:
     def kill(self, process: Process) -> list[Callable[[], None]]:
         """End a process as kill -9 does; return the requests that it had sent."""
         process.alive = False
-        mine = [actor for actor in self._actors if actor.process is process]
-        self._actors = [actor for actor in self._actors if actor.process is not process]
+        mine = [actor for actor in self.actors if actor.process is process]
+        self.actors = [actor for actor in self.actors if actor.process is not process]
         return [actor.request for actor in mine if actor.request is not None]
 
     def pid(self) -> int:
@@ -141,8 +141,14 @@ class Scheduler:
         for _ in range(turns):
             self.switch()
 
-    def saw(self, process: Process, what: object) -> None:
-        """Note what a process learns of the others; only an exploration needs it."""
+    def saw(self, what: object) -> None:
+        """Note what the actor that runs learns of other processes; for an exploration."""
+
+    def acquired(self, lock: object) -> None:
+        """Note that the actor that runs has acquired a lock; for an exploration."""
+
+    def released(self, lock: object) -> None:
+        """Note that the actor that runs has released a lock; for an exploration."""
 
     def wait(self, condition: Callable[[], bool] | None, seconds: float | None) -> bool:
         """Let others run until the condition holds or the time has passed; return whether it
@@ -166,37 +172,40 @@ class Scheduler:
         while not is_done():
             able = self._able()
             if not able:
-                if not self._let_time_pass():
+                if not self.let_time_pass():
                     return False
                 continue
             self.steps += 1
             if self.steps > self._most_steps:
                 return False
-            actor = able[self.choose(able) if len(able) > 1 else 0]
-            actor.waits_for, actor.until = None, None
-            self.current = actor
-            actor.greenlet.switch()
-            self.current = None
-            if actor.is_over:
-                self._actors = [one for one in self._actors if one is not actor]
+            self.resume(able[self.choose(able) if len(able) > 1 else 0])
         return True
 
-    def _able(self) -> list[Actor]:
-        return [
-            actor
-            for actor in self._actors
-            if actor.process.paused_since is None
-            and (
-                actor.waits_for is None
-                or (actor.until is not None and self.now >= actor.until)
-                or actor.waits_for()
-            )
-        ]
+    def resume(self, actor: Actor) -> None:
+        """Let an actor run until it gives way."""
+        actor.waits_for, actor.until = None, None
+        self.current = actor
+        actor.greenlet.switch()
+        self.current = None
+        if actor.is_over:
+            self.actors = [one for one in self.actors if one is not actor]
 
-    def _let_time_pass(self) -> bool:
+    def _able(self) -> list[Actor]:
+        return [actor for actor in self.actors if self.is_able(actor)]
+
+    def is_able(self, actor: Actor) -> bool:
+        """Return whether an actor can run."""
+        return actor.process.paused_since is None and (
+            actor.waits_for is None
+            or (actor.until is not None and self.now >= actor.until)
+            or actor.waits_for()
+        )
+
+    def let_time_pass(self) -> bool:
+        """Move the clock to the first moment that an actor waits for; return whether one does."""
         moments = [
             actor.until
-            for actor in self._actors
+            for actor in self.actors
             if actor.until is not None and actor.process.paused_since is None
         ]
         if not moments:
@@ -212,5 +221,5 @@ class Scheduler:
                 self.current = actor
                 with contextlib.suppress(BaseException):
                     actor.greenlet.throw(SimulationOver)
-        self._actors.clear()
+        self.actors.clear()
         self._all.clear()

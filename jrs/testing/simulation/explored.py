@@ -1,0 +1,206 @@
+"""The scheduler, the chances and the map of an exploration: where what comes next can be chosen.
+
+A process runs until each of its threads waits, or asks for something that others can see: a call of
+the backend, a change of files, the start or the end of another process. What it asks for is carried
+out when the exploration chooses it. The requests of one process are carried out in the order in
+which it makes them; time passes when nobody asks for anything.
+
+What a thread does depends on nothing but what it has seen: the answers to its requests, the files,
+what it was told, and when; and on what the threads had seen whose locks it took after them. So a
+digest of that, for each thread, stands for the memory of a process, and two ways to the same map
+and the same files, on which each thread has seen the same, lead to the same state. What threads
+share without a lock is not in it.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+
+from jrs.backends.memory import Space
+from jrs.contract.operations import Create, Delete, Fence, Op, Update
+from jrs.testing.simulation.chances import Chances
+from jrs.testing.simulation.primitives import SimLock
+from jrs.testing.simulation.scheduler import Actor, Process, Scheduler
+
+
+def digest(*what: object) -> bytes:
+    """Return 64 bits that stand for it."""
+    return blake2b(repr(what).encode(), digest_size=8).digest()
+
+
+class ExploredScheduler(Scheduler):
+    """Runs processes until they ask."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda able: 0)
+        self._seen: dict[object, bytes] = {}
+        """What each actor has seen, and the actor that last released a lock: a digest."""
+        self._ended: dict[Process, int] = {}
+        """What the actors of each process had seen that have ended: a sum of digests."""
+        self._drawn: dict[Process, int] = {}
+        self._asked: dict[Actor, int] = {}
+        self._turns: dict[Actor, int] = {}
+        self._count = 0
+
+    def spawn(self, process: Process, run: Callable[[], None], name: str) -> Actor:
+        actor = super().spawn(process, run, name)
+        self._seen[actor] = digest(self._seen.get(self.current, b""), process.name, name)
+        return actor
+
+    def resume(self, actor: Actor) -> None:
+        super().resume(actor)
+        if actor.is_over:
+            process = actor.process
+            ended = self._ended.get(process, 0) + int.from_bytes(self._seen[actor])
+            self._ended[process] = ended % (1 << 64)
+
+    def switch(self, what: tuple[object, ...] | None = None) -> None:
+        actor = self.current
+        if actor is not None:
+            actor.asks = what
+            self._asked[actor] = self._count = self._count + 1
+            super().switch()
+
+    def rest(self, turns: int, what: tuple[object, ...]) -> None:
+        self.saw(what)
+        self.switch(what)
+
+    def saw(self, what: object) -> None:
+        if (actor := self.current) is not None:
+            self._seen[actor] = digest(self._seen[actor], self.now, what)
+
+    def tell(self, process: Process, what: object) -> None:
+        """Note what a process is told from outside."""
+        told = int.from_bytes(digest(self.now, what))
+        self._ended[process] = (self._ended.get(process, 0) + told) % (1 << 64)
+
+    def acquired(self, lock: object) -> None:
+        if (actor := self.current) is not None and lock in self._seen:
+            self._seen[actor] = digest(self._seen[actor], self._seen[lock])
+
+    def released(self, lock: object) -> None:
+        if (actor := self.current) is not None:
+            self._seen[lock] = self._seen[actor]
+
+    def pid(self) -> int:
+        process = None if self.current is None else self.current.process
+        return 1000 + zlib.crc32(b"" if process is None else process.name.encode()) % 30_000
+
+    def random_bits(self, bits: int) -> int:
+        """Return bits that depend on nothing but what the process has seen."""
+        process = self.current.process if self.current is not None else _NOBODY
+        self._drawn[process] = drawn = self._drawn.get(process, 0) + 1
+        made = digest(process.name, drawn), digest(drawn, process.name)
+        return int.from_bytes(b"".join(made)) % (1 << bits)
+
+    # -- what can come next ------------------------------------------------------------------
+
+    def asking(self) -> list[Actor]:
+        """Return, of each process that runs, the actor that has asked first."""
+        first: dict[Process, Actor] = {}
+        for actor in self.actors:
+            if actor.asks is not None and actor.process.paused_since is None:
+                before = first.setdefault(actor.process, actor)
+                if self._asked[actor] < self._asked[before]:
+                    first[actor.process] = actor
+        return list(first.values())
+
+    def carry_out(self, actor: Actor) -> None:
+        """Let what an actor has asked for happen; it hears of it when all settle."""
+        actor.asks = None
+        self.resume(actor)
+
+    def settle(self) -> None:
+        """Let all processes run, one after another, until each of them asks or waits."""
+        while (actor := self._next()) is not None:
+            self.resume(actor)
+
+    def _next(self) -> Actor | None:
+        process, found = None, None
+        for actor in self.actors:
+            if process is not None and actor.process is not process:
+                continue
+            if actor.asks is None and self.is_able(actor):
+                process = actor.process
+                if found is None or self._turns.get(actor, 0) < self._turns.get(found, 0):
+                    found = actor
+        if found is not None:
+            self._turns[found] = self._count = self._count + 1
+        return found
+
+    def let_time_pass_until(self, latest: float) -> bool:
+        """Let time pass until an actor asks for something; return whether one does by then."""
+        while not self.asking():
+            if not self.let_time_pass() or self.now > latest:
+                return False
+            self.settle()
+        return True
+
+    def processes(self) -> Iterator[tuple[object, ...]]:
+        """Yield what distinguishes the states of each process."""
+        living: dict[Process, list[Actor]] = {}
+        for actor in self.actors:
+            living.setdefault(actor.process, []).append(actor)
+        for process, actors in living.items():
+            asking = sorted((a for a in actors if a.asks is not None), key=self._asked.__getitem__)
+            yield (
+                process.name,
+                process.paused_since or -1.0,
+                self._ended.get(process, 0),
+                sorted(self._seen[actor] for actor in actors),
+                [self._seen[actor] for actor in asking],
+            )
+
+
+_NOBODY = Process("nobody")
+
+
+class ExploredChances(Chances):
+    """What becomes of the next commit, as chosen."""
+
+    def __init__(self) -> None:
+        self.fate: str | None = None
+        self.last_fate = "is lost"
+
+    def fate_of_answer(self) -> str | None:
+        fate, self.fate = self.fate, None
+        return fate
+
+    def fate_of_last_request(self) -> str:
+        fate, self.last_fate = self.last_fate, "is lost"
+        return fate
+
+    def has_arrived(self) -> bool:
+        return False  # That it has arrived is another choice.
+
+    def turns(self, most: int) -> int:
+        return 1
+
+
+class ExploredSpace(Space):
+    """A map whose versions depend on the writes to their keys alone, not on others between them."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(clock)
+        # Its lock is nothing that threads wait for, or hear of each other by.
+        self.changed = threading.Condition(SimLock(Scheduler(lambda able: 0)))
+        self._writes: dict[str, int] = {}
+
+    def commit(self, ops: tuple[Op, ...], fence: Fence | None) -> None:
+        written = [op for op in ops if isinstance(op, (Create, Update, Delete))]
+        made = digest([(op, self._writes.get(op.key, 0)) for op in written], fence)
+        before, self.version = self.version, int.from_bytes(made[:6], "big")
+        try:
+            super().commit(ops, fence)
+        except BaseException:
+            self.version = before
+            raise
+        for op in written:
+            self._writes[op.key] = self._writes.get(op.key, 0) + 1
+
+    def state(self) -> bytes:
+        """Return a digest of all records."""
+        return digest(list(self.map.after("", inclusive=True)), sorted(self._writes.items()))
