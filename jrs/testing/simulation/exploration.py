@@ -6,6 +6,7 @@ stopped, or the answer of a commit is lost.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.backend import Backend
+from jrs.contract.operations import EPOCH_KEY
+from jrs.records import keys
 from jrs.testing.chaos.checking import protocol
 from jrs.testing.chaos.checking.verdict import Violation
 from jrs.testing.simulation.backend import SimBackend
@@ -28,6 +31,20 @@ from jrs.testing.simulation.job_files import JobFiles
 from jrs.testing.simulation.scheduler import Actor, Process
 from jrs.testing.simulation.setting import Setting
 
+_WRITES = {
+    "client": (keys.JOBS, keys.HISTORY, keys.CANCEL),
+    "attempt": (
+        *(keys.ATTEMPTS, keys.DIRTY, keys.ENDED, keys.FENCES, keys.HISTORY, keys.RESULTS),
+        keys.STAGES,
+    ),
+    "master": (
+        *(keys.ATTEMPTS, keys.CANCEL, keys.CLEANUP, keys.DIRTY, keys.ENDED, keys.FENCES),
+        *(keys.FOLDS, keys.HISTORY, keys.JOBS, EPOCH_KEY, keys.RESULTS, keys.SNAPSHOTS),
+        keys.STAGES,
+    ),
+    "outside": (),
+}
+"""The prefixes of what each kind of process writes in these scenarios."""
 _LONGEST = 300.0
 """Seconds of simulated time, after which a run counts as one that does not end."""
 
@@ -63,7 +80,8 @@ class Exploration(Simulation):
         self.unknowns = scenario.unknowns
         self.files = JobFiles(root, self._files_change, self._files_are_seen)
         self.protocol = protocol.State()
-        self.depth = 0
+        self._time_has_passed = False
+        """Whether the last step was that time passed."""
 
     def new_space(self, clock: Callable[[], float]) -> ExploredSpace:
         """Make the map, when its locks are simulated ones."""
@@ -87,9 +105,18 @@ class Exploration(Simulation):
         scheduler = self.scheduler
         scheduler.settle()
         asked = self.is_over() or bool(scheduler.asking()) or bool(self._paused())
-        asked = asked or scheduler.let_time_pass_until(_LONGEST)
+        if not asked:
+            self._time_has_passed = True
+            asked = scheduler.let_time_pass_until(_LONGEST)
         found = [Violation("no_crash", said) for said in scheduler.failures]
         for commit in self.store.log:
+            written = tuple(part[1] for part in commit.parts if part[0] not in ("check", "absent"))
+            kind = self._kind(commit.process)
+            if not all(key.startswith(_WRITES[kind]) for key in written):
+                raise RuntimeError(f"{commit.process} writes {written}: _WRITES has to name that")
+            written = tuple(part[1] for part in commit.parts if part[0] not in ("check", "absent"))
+            if not all(key.startswith(_WRITES[self._kind(commit.process)]) for key in written):
+                raise RuntimeError(f"{commit.process} writes {written}: _WRITES has to name that")
             for why in protocol.judge(self.protocol, commit, protocol.RULES):
                 found.append(Violation("protocol", f"a commit of {commit.process}: {why}"))
         self.store.log.clear()
@@ -113,22 +140,32 @@ class Exploration(Simulation):
             None if leader is None else (leader.process.name, leader.epoch),
             sorted(self.scheduler.processes()),
             sorted(watch.pending() for watch in self.store.watches),
-            (self.crashes, self.pauses, self.unknowns, self.submitted),
+            (self.crashes, self.pauses, self.unknowns, self.submitted, self._time_has_passed),
         )
         return int.from_bytes(state, "big")
 
     # -- choices -----------------------------------------------------------------------------
 
     def choices(self) -> Iterator[Choice]:
-        """Yield all that can come next."""
+        """Yield all that can come next, but for orders that make no difference.
+
+        Where a process reads what none of the others can change, no other choice comes first. A
+        process that was stopped continues only when time has passed: before that, it might as well
+        not have been stopped.
+        """
         asking = self.scheduler.asking()
+        for actor in asking:
+            if self._only_it_can_change(actor):
+                yield Choice(_said(actor), partial(self._carry_out, actor, None))
+                return
         for actor in asking:
             yield Choice(_said(actor), partial(self._carry_out, actor, None))
         paused = self._paused()
-        for process in paused:
-            yield Choice(f"{process.name} continues", partial(self.resume, process))
         if paused and not asking:
             yield Choice("time passes", self._wait)
+        if paused and self._time_has_passed:
+            for process in paused:
+                yield Choice(f"{process.name} continues", partial(self.resume, process))
         if self.unknowns:
             for actor in asking:
                 if actor.request is not None:
@@ -145,9 +182,41 @@ class Exploration(Simulation):
             if self.pauses:
                 yield Choice(f"{process.name} is stopped", partial(self.pause, process))
 
+    def _only_it_can_change(self, actor: Actor) -> bool:
+        """Return whether an actor reads what no other process can write before that."""
+        assert actor.asks is not None
+        if actor.asks[0] not in ("get", "scan"):
+            return False
+        key = str(actor.asks[1])
+        others = {one.process for one in self.scheduler.actors} - {actor.process}
+        return not any(
+            key.startswith(written) or written.startswith(key)
+            for process in others
+            for written in self._may_write(process, while_lives=actor.process)
+        )
+
+    def _may_write(self, process: Process, while_lives: Process) -> tuple[str, ...]:
+        """Return the prefixes of all keys that a process can write while another one lives."""
+        if process in self.masters:
+            leader = self.store.leader
+            has_led = any(one.process is process for one in self.store.leaderships)
+            waits = leader is not None and leader.process is while_lives and not has_led
+            return () if waits and not self.scenario.pauses else _WRITES["master"]
+        if process.name == "network":  # A read of its sender may decide what becomes of it, too.
+            return ("",)
+        return _WRITES[self._kind(process.name)]
+
+    def _kind(self, name: str) -> str:
+        if any(attempt.process.name == name for attempt in self.attempts):
+            return "attempt"
+        if re.fullmatch("m[0-9]+", name):
+            return "master"
+        return "client" if name == "client" else "outside"
+
     def _carry_out(self, actor: Actor, fate: str | None) -> None:
         self.chances.fate = fate
         self.unknowns -= fate is not None
+        self._time_has_passed = False
         self.scheduler.carry_out(actor)
 
     def _crash(self, victim: Process, fate: str) -> None:
@@ -182,6 +251,7 @@ class Exploration(Simulation):
             self.scheduler.spawn(Process(f"heartbeat of {victim.name}"), learn, "heartbeat")
 
     def _wait(self) -> None:
+        self._time_has_passed = True
         self.scheduler.let_time_pass_until(_LONGEST)
 
     def _paused(self) -> list[Process]:

@@ -22,7 +22,7 @@ from hashlib import blake2b
 from jrs.backends.memory import Space
 from jrs.contract.operations import Create, Delete, Fence, Op, Update
 from jrs.testing.simulation.chances import Chances
-from jrs.testing.simulation.primitives import SimLock
+from jrs.testing.simulation.primitives import SimRLock
 from jrs.testing.simulation.scheduler import Actor, Process, Scheduler
 
 
@@ -186,8 +186,9 @@ class ExploredSpace(Space):
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__(clock)
         # Its lock is nothing that threads wait for, or hear of each other by.
-        self.changed = threading.Condition(SimLock(Scheduler(lambda able: 0)))
+        self.changed = threading.Condition(SimRLock(Scheduler(lambda able: 0)))  # type: ignore[arg-type]
         self._writes: dict[str, int] = {}
+        self._state = b""
 
     def commit(self, ops: tuple[Op, ...], fence: Fence | None) -> None:
         written = [op for op in ops if isinstance(op, (Create, Update, Delete))]
@@ -200,7 +201,8 @@ class ExploredSpace(Space):
             raise
         for op in written:
             self._writes[op.key] = self._writes.get(op.key, 0) + 1
+        self._state = digest(list(self.map.after("", inclusive=True)), sorted(self._writes.items()))
 
     def state(self) -> bytes:
         """Return a digest of all records."""
-        return digest(list(self.map.after("", inclusive=True)), sorted(self._writes.items()))
+        return self._state
