@@ -4,6 +4,11 @@
 
 A run is a function of its seed. The exit status is 1 if one breaks a promise; its story is printed.
 With `--shortest`, smaller scenarios are searched for a shorter story of the same check.
+
+    python -m jrs.testing.simulation --exhaustive --crashes 1
+
+goes through every state of a small scenario instead. With `--shortest`, it then searches a shorter
+run that breaks a promise, until there is none.
 """
 
 from __future__ import annotations
@@ -21,10 +26,14 @@ from pathlib import Path
 import attrs
 
 from jrs.testing.chaos.figures import commit, machine
+from jrs.testing.simulation.exhaustive import explore
+from jrs.testing.simulation.exhaustive import shortest as shorten
 from jrs.testing.simulation.failover import Scenario
 from jrs.testing.simulation.random_runs import Ended, simulate
 from jrs.testing.simulation.systematic import SMALL, Faults, all_faults, run_with
 
+_EVERY = 10.0
+"""Seconds between two lines that tell how far an exploration is."""
 _CHUNK = 20
 """Runs that a process does before it reports."""
 _SMALLER = (
@@ -94,6 +103,32 @@ def shortest(check: str, seeds: int = 200) -> Ended | None:
     return None
 
 
+def explored(scenario: Scenario, states: int, *, shortest: bool) -> int:
+    """Go through all states of a scenario, print what was found, and return the exit status."""
+    began = time.monotonic()
+    last = [began]
+
+    def tell(entered: int, steps: int) -> None:
+        if time.monotonic() - last[0] > _EVERY:
+            last[0] = time.monotonic()
+            took = last[0] - began
+            print(f"{took:.0f} s: {entered:,} states, {steps:,} steps", file=sys.stderr)
+
+    found = explore(scenario, most=states, tell=tell)
+    took = time.monotonic() - began
+    if shortest:
+        found = shorten(scenario, found, most=states)
+    if found.violations:
+        print(*found.violations, *found.story, sep="\n")
+    print(
+        f"`python -m jrs.testing.simulation {' '.join(sys.argv[1:])}` | {commit()} | {machine()} | "
+        f"states {found.states:,}{'' if found.is_whole else ' (not all)'}, "
+        f"steps {found.steps:,}, ends {found.ends:,}, longest run {found.longest} steps, "
+        f"violations {len(found.violations)} | {took:.0f} s"
+    )
+    return 1 if found.violations else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m jrs.testing.simulation")
     parser.add_argument("--seeds", type=int, default=1000, help="how many (default: %(default)s)")
@@ -105,13 +140,23 @@ def main() -> int:
                         help="with --systematic: a death and a lost answer together")  # fmt: skip
     parser.add_argument("--stride", type=int, default=1,
                         help="with --systematic: only every so many steps")  # fmt: skip
+    parser.add_argument("--exhaustive", action="store_true",
+                        help="every state of a small scenario")  # fmt: skip
+    parser.add_argument("--states", type=int, default=1 << 24,
+                        help="with --exhaustive: so many for each worker at most")  # fmt: skip
     parser.add_argument("--shortest", action="store_true", help="search a shorter story")
     for field in attrs.fields(Scenario):
-        parser.add_argument(f"--{field.name.replace('_', '-')}", type=int, default=field.default)
+        parser.add_argument(f"--{field.name.replace('_', '-')}", type=int)
     given = vars(parser.parse_args())
-    if min(given["seeds"], given["workers"], given["masters"], given["stride"]) < 1:
-        parser.error("--seeds, --workers, --masters and --stride are at least 1")
-    scenario = Scenario(**{field.name: given[field.name] for field in attrs.fields(Scenario)})
+    if min(given["seeds"], given["workers"], given["stride"], given["states"]) < 1:
+        parser.error("--seeds, --workers, --stride and --states are at least 1")
+    scenario = SMALL if given["systematic"] or given["exhaustive"] else Scenario()
+    named = {field.name: given[field.name] for field in attrs.fields(Scenario)}
+    scenario = attrs.evolve(scenario, **{k: v for k, v in named.items() if v is not None})
+    if scenario.masters < 1:
+        parser.error("--masters is at least 1")
+    if given["exhaustive"]:
+        return explored(scenario, given["states"], shortest=given["shortest"])
     seeds = range(given["first"], given["first"] + given["seeds"])
     runs: list[Simulated] = [partial(simulate, seed, scenario) for seed in seeds]
     began = time.monotonic()

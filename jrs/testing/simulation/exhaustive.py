@@ -14,7 +14,10 @@ import mmap
 import os
 import sys
 import tempfile
+import time
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
@@ -40,7 +43,8 @@ class Explored:
         steps: how many choices were taken.
         ends: how many of the states are ends of a run.
         longest: steps of the longest run.
-        violations, story: of the first run that broke a promise, if one did.
+        violations, choices, story: of the first run that broke a promise, if one did; its choices
+            are all that was chosen, its story is what happened.
     """
 
     is_whole: bool
@@ -49,6 +53,7 @@ class Explored:
     ends: int
     longest: int
     violations: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
     story: tuple[str, ...] = ()
 
 
@@ -98,7 +103,7 @@ class Explorer:
         self._most = most
         self._deepest = deepest
         self._backwards = backwards
-        self._depth = 0
+        self._chosen: list[str] = []
 
     def explore(self) -> int:
         """Go through all that can come behind the state; return how it ended."""
@@ -107,25 +112,38 @@ class Explorer:
             if violations := run.settle():
                 self._tell(violations)
                 return BAD
-            is_new = self._visited.claim(run.state(), self._depth)
-            if self._depth and (not is_new or self._depth > self._deepest):
-                return DONE
-            self._counts.add(STATES)
-            if self._counts[STATES] >= self._most:
-                return FULL
             if run.is_over():
                 self._counts.add(ENDS)
                 return DONE
             choices = list(run.choices())
+            if (len(choices) > 1 or not len(self._chosen) % 4) and not self._enter():
+                return DONE
+            if self._counts[STATES] >= self._most:
+                return FULL
             if self._backwards:
                 choices.reverse()
+            choices = [one for one in choices if one.state is None or self._is_new(one.state())]
+            if not choices:
+                return DONE
             *others, last = choices
-            saved = run.files.save()
+            saved = run.files.save() if others else []
             for choice in others:
                 if status := self._explore_apart(choice):
                     return status
                 run.files.restore(saved)
             self._take(last)
+
+    def _enter(self) -> bool:
+        """Claim the state; return whether to go on from there."""
+        is_new = self._is_new(self._run.state())
+        is_first = not len(self._chosen)  # Both workers begin there.
+        if not is_new and not is_first:
+            return False
+        self._counts.add(STATES)
+        return len(self._chosen) < self._deepest
+
+    def _is_new(self, state: int) -> bool:
+        return self._visited.claim(state, len(self._chosen))
 
     def _explore_apart(self, choice: Choice) -> int:
         pid = fork()
@@ -142,14 +160,20 @@ class Explorer:
             os._exit(status)
 
     def _take(self, choice: Choice) -> None:
-        self._depth += 1
         self._counts.add(STEPS)
-        self._counts.at_least(LONGEST, self._depth)
-        self._run.say(choice.says)
+        self._counts.at_least(LONGEST, len(self._chosen))
+        self._chosen.append(choice.says)
+        self._run.scheduler.steps = len(self._chosen)
+        if not choice.is_read:
+            self._run.say(choice.says)
         choice.take()
 
     def _tell(self, violations: list[Violation]) -> None:
-        told = {"violations": list(map(str, violations)), "story": self._run.setting.story}
+        told = {
+            "violations": list(map(str, violations)),
+            "choices": self._chosen,
+            "story": self._run.setting.story,
+        }
         self._report.write_text(json.dumps(told))
 
 
@@ -161,8 +185,20 @@ def fork() -> int:
 _LIBC = ctypes.PyDLL(None)
 
 
-def explore(scenario: Scenario, *, most: int = 1 << 24, deepest: int = 1 << 15) -> Explored:
-    """Explore a scenario with two workers, which go through the choices in opposite orders."""
+def explore(
+    scenario: Scenario,
+    *,
+    most: int = 1 << 24,
+    deepest: int = 1 << 15,
+    tell: Callable[[int, int], None] = lambda states, steps: None,
+) -> Explored:
+    """Explore a scenario with two workers, which go through the choices in opposite orders.
+
+    Args:
+        most: how many states each of them enters at most.
+        deepest: how many steps a run has at most.
+        tell: called ten times in a second with the states and the steps so far.
+    """
     visited = Visited()
     with tempfile.TemporaryDirectory(prefix="jrs-explored-", dir=scratch()) as folder:
         workers = []
@@ -172,22 +208,42 @@ def explore(scenario: Scenario, *, most: int = 1 << 24, deepest: int = 1 << 15) 
             if not pid:
                 _work(scenario, visited, counts, report, most, deepest, backwards=backwards)
             workers.append((pid, counts, report))
-        statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid, _, _ in workers]
+        statuses = _wait([pid for pid, _, _ in workers], [counts for _, counts, _ in workers], tell)
         if BROKEN in statuses or any(status < 0 for status in statuses):
             raise RuntimeError("an exploration broke; its last words are above")
         told = [json.loads(report.read_text()) for _, _, report in workers if report.exists()]
-    best: dict[str, list[str]] = min(
-        told, key=lambda one: len(one["story"]), default={"violations": [], "story": []}
-    )
+    best: dict[str, list[str]] = min(told, key=lambda one: len(one["choices"]), default={})
     return Explored(
         is_whole=set(statuses) == {DONE},
         states=len(visited),
         steps=sum(counts[STEPS] for _, counts, _ in workers),
         ends=sum(counts[ENDS] for _, counts, _ in workers),
         longest=max(counts[LONGEST] for _, counts, _ in workers),
-        violations=tuple(best["violations"]),
-        story=tuple(best["story"]),
+        **{name: tuple(texts) for name, texts in best.items()},
     )
+
+
+def shortest(scenario: Scenario, found: Explored, *, most: int = 1 << 24) -> Explored:
+    """Return the shortest run that breaks a promise, given one that does."""
+    while found.violations:
+        shorter = explore(scenario, most=most, deepest=len(found.choices) - 1)
+        if not shorter.violations:
+            break
+        found = shorter
+    return found
+
+
+def _wait(pids: list[int], counts: list[_Counts], tell: Callable[[int, int], None]) -> list[int]:
+    statuses: dict[int, int] = {}
+    while len(statuses) < len(pids):
+        for pid in set(pids) - set(statuses):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                statuses[pid] = os.waitstatus_to_exitcode(status)
+        if len(statuses) < len(pids):
+            time.sleep(0.1)
+        tell(sum(one[STATES] for one in counts), sum(one[STEPS] for one in counts))
+    return [statuses[pid] for pid in pids]
 
 
 def _work(
@@ -202,22 +258,42 @@ def _work(
 ) -> None:
     status = BROKEN
     try:
-        folder = report.with_name(f"worker-{backwards}")
-        (folder / _ROOT).mkdir(parents=True)
-        os.chdir(folder)
         sys.setrecursionlimit(100_000)
-        run = Exploration(scenario, Path(_ROOT))
-        explorer = Explorer(run, visited, counts, report, most=most, deepest=deepest,
-                            backwards=backwards)  # fmt: skip
-        with run.entered(run.scheduler.random_bits, run.new_space):
-            run.files.watch()
-            run.begin()
-            gc.collect()
-            gc.freeze()
-            gc.disable()
+        with begun(scenario, report.with_name(f"worker-{backwards}")) as run:
+            explorer = Explorer(run, visited, counts, report, most=most, deepest=deepest,
+                                backwards=backwards)  # fmt: skip
             status = explorer.explore()
     except BaseException:
         traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(status)
+
+
+@contextmanager
+def begun(scenario: Scenario, folder: Path) -> Iterator[Exploration]:
+    """Begin a run in a new folder, which becomes the one that this process works in.
+
+    Only for a process that does nothing else: what it replaces stays replaced.
+    """
+    (folder / _ROOT).mkdir(parents=True)
+    os.chdir(folder)
+    _warm_up(scenario)
+    run = Exploration(scenario, Path(_ROOT))
+    with run.entered(run.scheduler.random_bits, run.new_space):
+        run.files.watch()
+        run.begin()
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        yield run
+
+
+def _warm_up(scenario: Scenario) -> None:
+    """Go one way to the end, so that what Python makes at the first use is made once."""
+    run = Exploration(scenario, Path(_ROOT))
+    with run.entered(run.scheduler.random_bits, run.new_space):
+        run.begin()
+        while not run.settle() and (choice := next(run.choices(), None)) is not None:
+            choice.take()
+    run.files.restore([])

@@ -55,10 +55,16 @@ class Choice:
 
     Attributes:
         says: what it is, for the story.
+        state: a digest of the state to which it leads, if that can be told before.
     """
 
     says: str
     take: Callable[[], None]
+    state: Callable[[], int] | None = None
+
+    @property
+    def is_read(self) -> bool:
+        return bool(re.match(r"[^ ]+: (get|scan) ", self.says))
 
 
 class ExploredSetting(Setting):
@@ -111,10 +117,6 @@ class Exploration(Simulation):
         found = [Violation("no_crash", said) for said in scheduler.failures]
         for commit in self.store.log:
             written = tuple(part[1] for part in commit.parts if part[0] not in ("check", "absent"))
-            kind = self._kind(commit.process)
-            if not all(key.startswith(_WRITES[kind]) for key in written):
-                raise RuntimeError(f"{commit.process} writes {written}: _WRITES has to name that")
-            written = tuple(part[1] for part in commit.parts if part[0] not in ("check", "absent"))
             if not all(key.startswith(_WRITES[self._kind(commit.process)]) for key in written):
                 raise RuntimeError(f"{commit.process} writes {written}: _WRITES has to name that")
             for why in protocol.judge(self.protocol, commit, protocol.RULES):
@@ -130,19 +132,21 @@ class Exploration(Simulation):
         """Return whether every job is clean, and nothing is under way any more."""
         return self.is_done() and not self.scheduler.asking() and not self._paused()
 
-    def state(self) -> int:
-        """Return a digest of the state."""
+    def state(self, without: Process | None = None, *more: object) -> int:
+        """Return a digest of the state; of that behind the death of a process, `without` it."""
         leader = self.store.leader
+        watches = [watch for watch in self.store.watches if watch.process is not without]
         state = digest(
             self.scheduler.now,
             self._space.state(),
             self.files.digest(),
             None if leader is None else (leader.process.name, leader.epoch),
-            sorted(self.scheduler.processes()),
-            sorted(watch.pending() for watch in self.store.watches),
+            sorted(self.scheduler.processes(without)),
+            sorted(watch.pending() for watch in watches),
             (self.crashes, self.pauses, self.unknowns, self.submitted, self._time_has_passed),
+            more,
         )
-        return int.from_bytes(state, "big")
+        return int.from_bytes(state)
 
     # -- choices -----------------------------------------------------------------------------
 
@@ -174,7 +178,9 @@ class Exploration(Simulation):
                                      partial(self._carry_out, actor, fate))  # fmt: skip
         for process in self.living():
             if self.crashes:
-                yield Choice(f"{process.name} is killed", partial(self._crash, process, "is lost"))
+                lost = "is lost"
+                yield Choice(f"{process.name} is killed", partial(self._crash, process, lost),
+                             partial(self.state, process, process.name))  # fmt: skip
                 sent = any(one.request for one in self.scheduler.actors if one.process is process)
                 if sent and self.unknowns:
                     yield Choice(f"{process.name} is killed, and what it has sent is late",

@@ -93,8 +93,8 @@ class ExploredScheduler(Scheduler):
         """Return bits that depend on nothing but what the process has seen."""
         process = self.current.process if self.current is not None else _NOBODY
         self._drawn[process] = drawn = self._drawn.get(process, 0) + 1
-        made = digest(process.name, drawn), digest(drawn, process.name)
-        return int.from_bytes(b"".join(made)) % (1 << bits)
+        made = blake2b(repr((process.name, drawn)).encode()).digest()
+        return int.from_bytes(made) % (1 << bits)
 
     # -- what can come next ------------------------------------------------------------------
 
@@ -139,10 +139,12 @@ class ExploredScheduler(Scheduler):
             self.settle()
         return True
 
-    def processes(self) -> Iterator[tuple[object, ...]]:
-        """Yield what distinguishes the states of each process."""
+    def processes(self, without: Process | None) -> Iterator[tuple[object, ...]]:
+        """Yield what distinguishes the states of each process, but for one of them."""
         living: dict[Process, list[Actor]] = {}
         for actor in self.actors:
+            if actor.process is without:
+                continue
             living.setdefault(actor.process, []).append(actor)
         for process, actors in living.items():
             asking = sorted((a for a in actors if a.asks is not None), key=self._asked.__getitem__)

@@ -167,6 +167,7 @@ def simulated(scheduler: Scheduler, random_bits: Callable[[int], int]) -> Iterat
         (time, "sleep", sleep),
         (secrets, "token_hex", token),
         (os, "getpid", scheduler.pid),
+        (os, "urandom", lambda size: random_bits(8 * size).to_bytes(size)),
         (Deadline.after.__func__, "__defaults__", (scheduler.clock,)),  # type: ignore[attr-defined]
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]

@@ -2,7 +2,8 @@
 
 A mutant replaces a text of one module when it is imported; the text has to be there exactly once,
 so a mutant whose code has changed fails loudly. ``python -m tests.testing.simulation.mutants NAME``
-runs seeds with a mutant until one fails.
+runs seeds with a mutant until one fails; with ``--exhaustive``, it goes through all states of small
+scenarios.
 """
 
 from __future__ import annotations
@@ -303,11 +304,14 @@ def mutant_named(name: str) -> Mutant:
     return next(mutant for mutant in MUTANTS if mutant.name == name)
 
 
-def hunt(mutant: Mutant | None, seeds: range, scenario: dict[str, Any]) -> dict[str, Any]:
+def put_in(mutant: Mutant) -> None:
+    """Let the mutant's module be the changed one, when it is imported."""
+    assert mutant.module not in sys.modules
+    sys.meta_path.insert(0, _Mutating(mutant))
+
+
+def hunt(seeds: range, scenario: dict[str, Any]) -> dict[str, Any]:
     """Run seeds in this process until one fails; return which one, after how long, and why."""
-    if mutant is not None:
-        assert mutant.module not in sys.modules
-        sys.meta_path.insert(0, _Mutating(mutant))
     from jrs.testing.simulation.failover import Scenario
     from jrs.testing.simulation.random_runs import simulate
 
@@ -327,6 +331,25 @@ def hunt(mutant: Mutant | None, seeds: range, scenario: dict[str, Any]) -> dict[
     return {"seed": None, "seconds": round(time.process_time() - began, 2)}
 
 
+def explore_all(states: int) -> dict[str, Any]:
+    """Go through the states of small scenarios until one fails, and search the shortest run that
+    does; return how long it took, and why it fails."""
+    from jrs.testing.simulation.exhaustive import explore, shortest
+    from jrs.testing.simulation.systematic import SMALL
+
+    began = time.monotonic()
+    for faults in ({}, {"unknowns": 1}, {"crashes": 1}, {"pauses": 1}):
+        found = explore(attrs.evolve(SMALL, **faults), most=states)
+        if found.violations:
+            took = round(time.monotonic() - began, 2)
+            best = shortest(attrs.evolve(SMALL, **faults), found, most=states)
+            return {"faults": faults, "seconds": took, "steps": len(best.choices),
+                    "first": len(found.choices), "message": best.violations[0],
+                    "story": best.story}  # fmt: skip
+    return {"faults": None, "seconds": round(time.monotonic() - began, 2)}
+
+
 if __name__ == "__main__":
-    found = hunt(mutant_named(sys.argv[1]), range(SEEDS), SCENARIO)
-    print(json.dumps(found))
+    put_in(mutant_named(sys.argv[1]))
+    explores = sys.argv[2:] == ["--exhaustive"]
+    print(json.dumps(explore_all(2_000) if explores else hunt(range(SEEDS), SCENARIO)))

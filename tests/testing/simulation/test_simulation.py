@@ -51,12 +51,71 @@ def test_every_kind_of_fault_in_turn() -> None:
     assert int(runs[1].replace(",", "")) > 100
 
 
+def explored(*options: str) -> re.Match[str]:
+    """Explore a small scenario; return the numbers of its states and steps."""
+    done = subprocess.run(
+        [sys.executable, "-m", "jrs.testing.simulation", "--exhaustive", *options],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=3600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.search(r"states ([0-9,]+)( \(not all\))?, steps ([0-9,]+), ends", done.stdout)
+    assert found, done.stdout
+    return found
+
+
+def test_every_state_without_faults() -> None:
+    """Two masters, a client and an attempt: each order of what they ask for, to the end."""
+    found = explored()
+
+    assert not found[2]
+    assert int(found[3].replace(",", "")) > 5_000
+
+
+@pytest.mark.parametrize("fault", ["crashes", "pauses", "unknowns"])
+def test_every_state_with_a_fault(fault: str) -> None:
+    """A process dies or is stopped, or an answer is lost, at any moment: the long form goes through
+    all states, the short one through some of them."""
+    states = in_long_form(1 << 24, 150)
+    found = explored(f"--{fault}", "1", "--states", str(states))
+
+    assert bool(found[2]) == (states < 1 << 24)
+
+
+def test_equal_digests_mean_equal_states(tmp_path: Path) -> None:
+    """Wherever two walks reach the same digest, the same can come next; and two reads of different
+    processes lead to the same digest in either order."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.testing.simulation.walks", str(tmp_path / "walks")],
+        cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True,
+        check=False, timeout=200,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["result-without-marker", "fence-stays-open"])
+def test_an_exploration_finds_a_mutant(name: str) -> None:
+    """A broken commit is found in all states, too, and the shortest run that shows it is told."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.testing.simulation.mutants", name, "--exhaustive"], cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True, check=False,
+        timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+
+    assert "the result of job-0 is written" in found["message"]
+    assert found["steps"] <= found["first"]
+    assert any("job-0 is submitted" in line for line in found["story"])
+
+
 def test_equal_seeds_give_equal_runs(tmp_path: Path) -> None:
     """A run is a function of its seed: all that was asked and answered, to the byte."""
     said = []
     for _ in range(2):
         program = (
-            "import sys; from pathlib import Path; from jrs.testing.simulation.failover import Scenario;"
+            "import sys; from pathlib import Path;"
+            "from jrs.testing.simulation.failover import Scenario;"
             "from jrs.testing.simulation.random_runs import simulate;"
             f"ended = simulate(7, Scenario(), Path({str(tmp_path / 'files')!r}));"
             "sys.stdout.buffer.write(b''.join(event.to_line() for event in ended.run.events))"
