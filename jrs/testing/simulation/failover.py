@@ -101,6 +101,8 @@ class Simulation:
         self.payload = list(range(scenario.stages))
         self.wanted = {spec.job_id: statuses for spec, statuses in self._specs()}
         self.submitted = 0
+        self._looked_at = 0
+        self._is_done = False
         self.runtime: Runtime
         self._started = 0
 
@@ -128,12 +130,16 @@ class Simulation:
 
     def is_done(self) -> bool:
         """Return whether every job is clean."""
-        records = self.store.space.map
-        return len(self.wanted) == self.submitted and all(
-            records.get(keys.RESULTS + job_id) is not None
-            and records.get(keys.DIRTY + job_id) is None
-            for job_id in self.wanted
-        )
+        if len(self.wanted) != self.submitted:
+            return False
+        if (version := self.store.space.version) != self._looked_at:
+            self._looked_at, records = version, self.store.space.map
+            self._is_done = all(
+                records.get(keys.RESULTS + job_id) is not None
+                and records.get(keys.DIRTY + job_id) is None
+                for job_id in self.wanted
+            )
+        return self._is_done
 
     def wrong_at_the_end(self) -> Iterator[Violation]:
         """Yield what is wrong when every job is clean."""

@@ -28,7 +28,9 @@ CHECKS = (
     *(fenced, linearizable, serializable, outcomes),
 )
 _BEHIND = 800
-"""Steps for which a run continues behind its end."""
+"""Steps for which a run continues behind its end, at most."""
+_QUIET = 100
+"""Steps for which it continues when nothing is under way any more."""
 _LONG = 1500
 """Steps of a run without faults, about: faults come before that."""
 
@@ -76,8 +78,10 @@ class RandomSimulation(Simulation):
             is_done = self.scheduler.run(self.is_done)
             steps = self.scheduler.steps
             # Those that were stopped continue, and what is late arrives: nothing may come of it.
-            behind = self.scheduler.steps + _BEHIND
-            self.scheduler.run(lambda: self.scheduler.steps >= behind)
+            latest = steps + _BEHIND
+            self.scheduler.run(lambda: self.scheduler.steps >= latest or self._is_quiet())
+            latest = min(latest, self.scheduler.steps + _QUIET)
+            self.scheduler.run(lambda: self.scheduler.steps >= latest)
         run = Run(self.setting.events, {} if is_done else {"unfinished": ["a job"]})
         found = [violation for check in CHECKS for violation in check.violations(run)]
         found += [
@@ -93,6 +97,14 @@ class RandomSimulation(Simulation):
             self.seed, is_done, steps, self.setting.chances.commits, epochs, self.scheduler.now,
             tuple(found), tuple(self.setting.story), run,
         )  # fmt: skip
+
+    def _is_quiet(self) -> bool:
+        """Return whether nothing can come any more of what was stopped, replaced or sent."""
+        outside = {"network", "outside", "watchdog"}
+        return not any(attempt.process.alive for attempt in self.attempts) and not any(
+            actor.process.name in outside or actor.process.paused_since is not None
+            for actor in self.scheduler.actors
+        )
 
     def afterwards(self, backend: Backend) -> None:
         """Look for results."""
