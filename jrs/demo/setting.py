@@ -24,6 +24,7 @@ from jrs.demo.screen import Screen
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark.configuration import require_java
 from jrs.store.opening import open_backend
+from jrs.testing.chaos.recorder import HISTORY, recorded
 from jrs.testing.servers import FINDERS, ServerMissing
 
 
@@ -103,16 +104,20 @@ def perform(
 
 @contextmanager
 def _reachable(backend: str | None, folder: Path) -> Iterator[str]:
-    """Yield the URL of the backend: the given one, a folder, or a server that the demo starts."""
+    """Yield the URL of the backend: the given one, a folder, or a server that the demo starts.
+
+    With ``JRS_CHAOS_HISTORY`` in the environment, all processes of the demo are recorded there.
+    """
+    as_wanted = recorded if HISTORY in os.environ else str
     if backend not in FINDERS:
-        yield backend or (folder / "store").as_uri()
+        yield as_wanted(backend or (folder / "store").as_uri())
         return
     try:
         server = FINDERS[backend]()
     except ServerMissing as error:
         raise InvalidInput(f"the demo can start no {backend} here: {error}") from None
     with server:
-        yield server.url()
+        yield as_wanted(server.url())
 
 
 def _require_everything() -> None:

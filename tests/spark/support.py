@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from jrs.records.snapshots import SnapshotRecord
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.process_attempt import PROGRAM
 from jrs.recovery.processes import marks
+from jrs.testing.chaos.reading import CHECKS, run_of
+from jrs.testing.chaos.recorder import HISTORY
 from jrs.testing.processes import command_lines
 from tests.support import until as wait_until
 
@@ -31,6 +33,23 @@ def until(condition: Callable[[], Any], what: str) -> None:
 def job(name: str) -> str:
     """Return the entry point of a function in jobs.py."""
     return f"{JOBS}:{name}"
+
+
+def recorded(env: Mapping[str, str], history: Path) -> dict[str, str]:
+    """Return an environment in which a demo records what its processes ask of the store."""
+    return {**env, HISTORY: str(history)}
+
+
+def assert_promises_kept(history: Path, clusters: int) -> None:
+    """Assert that no check finds anything in the recorded histories of so many clusters."""
+    folders = list(history.iterdir())
+    assert len(folders) == clusters
+    for folder in folders:
+        run = run_of(folder)
+        checks = [check for check in CHECKS.values() if check.can_judge(run)]
+        assert {"protocol", "linearizable", "fenced"} <= {check.name for check in checks}
+        assert [str(one) for check in checks for one in check.violations(run)] == []
+        print(f"{folder.name}: {len(run.events)} events")
 
 
 def marked(backend: Backend, job_id: str) -> dict[int, str]:

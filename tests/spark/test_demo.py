@@ -14,7 +14,7 @@ from jrs.records.model import JobResult, JobStatus
 from jrs.testing.servers import find_etcd, find_zookeeper
 from jrs.testing.servers.fixtures import had
 
-from .support import BOUND
+from .support import BOUND, assert_promises_kept, recorded
 
 SERVERS = ("etcd", "zookeeper")
 """Only in the long form: the demo of streams runs on etcd."""
@@ -25,8 +25,10 @@ SERVERS = ("etcd", "zookeeper")
 )
 def test_the_demo(tmp_path: Path, backend: str) -> None:
     """`jrs demo` kills two leaders, recovers, cleans up and skips, says that all results are equal,
-    and leaves nothing behind.
+    and leaves nothing behind. All that its processes asked of the store keeps the promises.
     """
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
     if backend != "file":
         with had(find_etcd if backend == "etcd" else find_zookeeper):
             pass  # It can be had, or this test is skipped; the demo starts its own.
@@ -40,7 +42,7 @@ def test_the_demo(tmp_path: Path, backend: str) -> None:
         ],
         capture_output=True,
         text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env=recorded({**os.environ, "TMPDIR": str(temporary)}, tmp_path / "history"),
         timeout=2 * BOUND,
     )
     shown = done.stdout
@@ -56,7 +58,8 @@ def test_the_demo(tmp_path: Path, backend: str) -> None:
     ):
         assert said in shown
     # Which ports are taken is kept for all servers of this user.
-    assert [path for path in tmp_path.iterdir() if not path.name.startswith("jrs-ports-")] == []
+    assert [path for path in temporary.iterdir() if not path.name.startswith("jrs-ports-")] == []
+    assert_promises_kept(tmp_path / "history", 2)
 
 
 def test_the_demo_without_java(tmp_path: Path) -> None:

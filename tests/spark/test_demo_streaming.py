@@ -22,6 +22,8 @@ from jrs.recovery.files.job_folders import JobStorage
 from jrs.testing.servers import find_etcd, find_zookeeper
 from jrs.testing.servers.fixtures import had
 
+from .support import assert_promises_kept, recorded
+
 SEED = "3"
 _PATIENCE = 840.0
 
@@ -36,8 +38,11 @@ _PATIENCE = 840.0
 )
 def test_the_demo_of_streams(tmp_path: Path, backend: str) -> None:
     """`jrs demo --streaming` kills three leaders, suspends, resumes, rescales and drains the job,
-    says that every row is that of one batch, and leaves nothing behind.
+    says that every row is that of one batch, and leaves nothing behind. All that its processes
+    asked of the store keeps the promises.
     """
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
     if backend != "file":
         with had(find_etcd if backend == "etcd" else find_zookeeper):
             pass  # It can be had, or this test is skipped; the demo starts its own.
@@ -46,7 +51,7 @@ def test_the_demo_of_streams(tmp_path: Path, backend: str) -> None:
         [sys.executable, "-m", "jrs", "demo", "--streaming", "--seed", SEED, *where],
         capture_output=True,
         text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env=recorded({**os.environ, "TMPDIR": str(temporary)}, tmp_path / "history"),
         timeout=_PATIENCE,
     )
     shown = done.stdout
@@ -68,7 +73,8 @@ def test_the_demo_of_streams(tmp_path: Path, backend: str) -> None:
     steps = [re.search(f"stage +{name} finished in", shown) for name in ("lga", "jfk", "ewr")]
     assert all(steps)
     # Which ports are taken is kept for all servers of this user.
-    assert [path for path in tmp_path.iterdir() if not path.name.startswith("jrs-ports-")] == []
+    assert [path for path in temporary.iterdir() if not path.name.startswith("jrs-ports-")] == []
+    assert_promises_kept(tmp_path / "history", 1)
 
 
 @pytest.mark.parametrize("stream", STREAMS)

@@ -60,8 +60,8 @@ class ChaosCluster:
             elif server is None:
                 self.server = stack.enter_context(FINDERS[scheme](plan.members))
             self.storage = place / "files"
-            self.recording = recording_in(history)
-            stack.callback(end_recording, history)
+            self.recording = recording_in(history / self.name)
+            stack.callback(end_recording, history / self.name)
             variables = {**plan.environment, MARK: self._mark}
             self.masters = stack.enter_context(
                 Masters(self.url, cluster=self.name, storage=self.storage, ttl=plan.ttl,

@@ -137,8 +137,8 @@ class Hosts:
 
     def _had_opened(self, master: LoggedProcess) -> bool:
         """Return whether a master had opened its store: then it has campaigned."""
-        path = self._folder / "history" / f"{master.name}.{master.process.pid}.jsonl"
-        return path.exists() and f'"{Verb.CAMPAIGN}"'.encode() in path.read_bytes()
+        paths = (self._folder / "history").glob(f"*/{master.name}.{master.process.pid}.jsonl")
+        return any(f'"{Verb.CAMPAIGN}"'.encode() in path.read_bytes() for path in paths)
 
     def unfinished(self) -> list[str]:
         """Return the replicas of drivers that have not ended with status 0."""

@@ -82,8 +82,13 @@ def run_of(folder: Path) -> Run:
         InvalidInput: it holds none, or one that cannot be read.
     """
     history = folder / "history" if (folder / "history").is_dir() else folder
-    if not any(history.glob("*.jsonl")):
+    found = sorted({path.parent for path in history.glob("**/*.jsonl")})
+    if not found:
         raise InvalidInput(f"{folder} has no history: name the folder of a chaos run")
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise InvalidInput(f"{folder} has the histories of several clusters: name one of {names}")
+    history = found[0]
     notes = folder / "run.json"
     try:
         events = events_of(history)

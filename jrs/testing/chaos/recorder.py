@@ -1,8 +1,9 @@
 """The recorder: a backend that passes every call on to another one, and writes a history.
 
 Its URL is the other one's behind ``recorded:``, for example ``recorded:file:///tmp/store``, so that
-masters, attempts and drivers are recorded without any change in them. `JRS_CHAOS_HISTORY` names the
-folder of the history, and `JRS_CHAOS_NAME` the process.
+masters, attempts and drivers are recorded without any change in them. `JRS_CHAOS_HISTORY` names a
+folder, in which the history of each cluster has a folder of its own; `JRS_CHAOS_NAME` names the
+process.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def open_recorded(url: str, cluster: str, create: bool = True) -> Backend:
     if not folder:
         raise InvalidInput(f"{SCHEME}: name the folder of the history in {HISTORY}")
     inner = url.removeprefix(f"{SCHEME}:")
-    return RecordedBackend(opener_of(inner)(inner, cluster, create), recording_in(Path(folder)))
+    return RecordedBackend(
+        opener_of(inner)(inner, cluster, create), recording_in(Path(folder, cluster))
+    )
 
 
 class Recording:

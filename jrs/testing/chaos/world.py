@@ -279,7 +279,7 @@ class World:
         left += self._hosts.stop()
         notes["left"] = left + self.cluster.fsck()
         notes["broken"] = self._hosts.broken + self._hosts.last_words()
-        return self._keep(notes, events_of(self.folder / "history"))
+        return self._keep(notes, events_of(self.folder / "history" / self.cluster.name))
 
     def _keep(self, notes: dict[str, Any], events: list[Event]) -> Run:
         (self.folder / "run.json").write_text(json.dumps(notes, indent=1))
