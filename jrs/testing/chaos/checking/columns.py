@@ -59,7 +59,8 @@ def facts_of_table(operations: pa.Table) -> pa.Table:
     told = np.flatnonzero(what)
     told = told[~_thin(operations, key, what, state, parent, told)]
     rows = np.concatenate([told, refused])
-    what, state = np.concatenate([what[told], np.full(len(refused), What.REFUSED)]), state[rows]
+    refusals = np.full(len(refused), What.REFUSED, np.int8)
+    what, state = np.concatenate([what[told], refusals]), state[rows]
     state[what == What.NOT_WRITTEN] = ANY
     own = parent[rows]
     written = (what == What.WRITE) | (what == What.READ) | (what == What.NOT_WRITTEN)
@@ -81,7 +82,7 @@ def facts_of_table(operations: pa.Table) -> pa.Table:
             "digest": pc.if_else(pa.array(written), digest.take(pa.array(rows)), None),
             "process": operations["process"].take(of),
             "seq": operations["seq"].take(of),
-            "number": number,
+            "number": number.astype(np.int32),
             "sure": certain,
             "epoch": epoch,
         }
@@ -141,12 +142,14 @@ class Columns:
 
     Attributes:
         table: as `facts_of_table` returns it.
-        keys: the name of the history and of the key, by the numbers of keys.
-        key: the number of the key, by rows. The other columns are those of the table; those of
-            `more_absent` are behind them.
+        row: the rows of the table, those of a key together, in the order of the table. All other
+            columns are in this order, and behind them are the absences that pages tell of.
+        keys: the names of the history and of the key, by the numbers of keys.
+        key: the number of the key, by rows.
     """
 
     table: pa.Table
+    row: Ints
     keys: Sequence[tuple[str, str]]
     key: Ints
     begun: Ints
@@ -165,18 +168,21 @@ class Columns:
     def of(cls, table: pa.Table, absences: Mapping[str, Absences] | None = None) -> Columns:
         """Return the facts of a table, with what pages tell by lacking a key."""
         keys, key = _numbered(table)
+        few = len(keys) < 1 << 16
+        row = np.argsort(key.astype(np.uint16) if few else key, kind="stable")  # A faster sort.
         columns = cls(
             table=table,
+            row=row,
             keys=keys,
-            key=key,
-            begun=_ints(table["begun"]),
-            ended=_ints(table["ended"]),
-            what=_ints(table["what"]),
-            state=_ints(table["state"]),
-            digest=_ints(table["digest"]),
-            valued=_flags(pc.is_valid(table["digest"])),
-            sure=_flags(table["sure"]),
-            epoch=_ints(table["epoch"]),
+            key=key[row],
+            begun=_ints(table["begun"])[row],
+            ended=_ints(table["ended"])[row],
+            what=_ints(table["what"])[row],
+            state=_ints(table["state"])[row],
+            digest=_ints(table["digest"])[row],
+            valued=_flags(pc.is_valid(table["digest"]))[row],
+            sure=_flags(table["sure"])[row],
+            epoch=_ints(table["epoch"])[row],
             wanting=np.zeros(len(keys), bool),
         )
         return columns._with(absences) if absences else columns
@@ -190,8 +196,10 @@ class Columns:
                 wanting[number] = True
             elif pages:
                 rooms[number] = [page[:3] for page in pages]
-        begins = np.unique([begun for pages in rooms.values() for begun, _, _ in pages])
-        some = np.flatnonzero((self.what == What.READ) & np.isin(self.begun, begins))
+        begins = np.unique([page[0] for pages in rooms.values() for page in pages])
+        some = np.flatnonzero(self.what == What.READ)
+        place = np.searchsorted(begins, self.begun[some]) % max(len(begins), 1)
+        some = some[begins[place] == self.begun[some]] if len(begins) else some[:0]
         shown = set(zip(self.key[some].tolist(), self._names(some), strict=True))
         lacking = [
             (number, begun, ended)
@@ -226,7 +234,7 @@ class Columns:
         return dict(zip(ordered, np.split(order, ends[:-1]), strict=True))
 
     def _names(self, rows: Ints) -> list[str]:
-        some = self.table.select(["process", "seq", "number"]).take(pa.array(rows))
+        some = self.table.select(["process", "seq", "number"]).take(pa.array(self.row[rows]))
         columns = (column.to_pylist() for column in some.columns)
         return [
             f"{process}#{seq}" if number == NONE else f"{process}#{seq}:{number}"
@@ -242,7 +250,7 @@ class Columns:
     def facts(self, keys: Flags) -> dict[str, Facts]:
         """Return what operations tell of some keys, by history."""
         found: dict[str, Facts] = defaultdict(lambda: defaultdict(list))
-        rows = np.flatnonzero(keys[self.key[: len(self.table)]])
+        rows = np.flatnonzero(keys[self.key[: len(self.row)]])
         columns = (self.begun, self.ended, self.what, self.state, self.digest, self.valued,
                    self.sure, self.epoch, self.key)  # fmt: skip
         lists = (column[rows].tolist() for column in columns)

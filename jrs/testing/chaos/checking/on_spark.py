@@ -165,10 +165,12 @@ class _Judging:
     def _halves(self, context: Context, parcels: DataFrame, rows: list[dict[str, Any]]) -> None:
         """Look at the commits that one key may show, and another one may deny."""
         shown, denied = (_by_history(rows, what, _name) for what in ("_known", "_denied"))
-        names = {history: {*some} & {*denied.get(history, ())} for history, some in shown.items()}
-        if not any(names.values()):
+        doubtful = {
+            history: {*some} & {*denied.get(history, ())} for history, some in shown.items()
+        }
+        if not any(doubtful.values()):
             return
-        shared = self.spark.sparkContext.broadcast((names, context.absences))
+        shared = self.spark.sparkContext.broadcast((doubtful, context.absences))
         rows = _rows(parcels, lambda batches: outcomes_in(*shared.value, batches))
         shared.destroy()
         told = _by_history(

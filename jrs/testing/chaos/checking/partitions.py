@@ -162,9 +162,12 @@ def _parcels(facts: pa.Table, homes: int) -> Iterator[tuple[int, pa.Buffer]]:
         first, last = places[number], places[number + 1]
         if first < last:
             sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, facts.schema) as stream:
+            with pa.ipc.new_stream(sink, facts.schema, options=_SMALL) as stream:
                 stream.write_table(facts.slice(first, last - first))
             yield number, sink.getvalue().to_pybytes()
+
+
+_SMALL = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def _unpacked(batches: Batches) -> pa.Table | None:
