@@ -51,7 +51,7 @@ def facts_of_table(operations: pa.Table) -> pa.Table:
     what[writes & ~failed] = What.WRITE
     what[values & failed] = What.NOT_WRITTEN
     state = _ints(version, ANY)
-    state[reads & (state == ANY)] = ABSENT
+    state[(reads | conditions & ok) & (state == ANY)] = ABSENT
     state[(kinds == Part.CREATE) | (kinds == Part.ABSENT)] = ABSENT
     refused = np.flatnonzero(failed & (state != ANY))
     refused = refused[_named(key, operations["error"], parent, refused)]

@@ -125,9 +125,10 @@ def _batch(operations: list[tuple[Row, Row | None]], history: str = "") -> pa.Re
         kind, end, error = "info", None, ""
         if ended is not None:
             _, _, kind, _, _, answer, answer_version, answer_epoch, end, error = ended
-            value = answer if value is None else value
-            version = answer_version if version is None else version
-            epoch = answer_epoch if epoch is None else epoch
+            if value is None:  # What was asked is in the first event, but for reads.
+                value = answer
+                version = answer_version if version is None else version
+                epoch = answer_epoch if epoch is None else epoch
         if f == "commit":
             parts += map(_of_commit, value)
         elif kind == "ok":
