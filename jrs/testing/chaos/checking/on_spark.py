@@ -15,30 +15,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jrs.testing.chaos.checking import jobs, store
 from jrs.testing.chaos.checking.cycles import Stretch, merged
-from jrs.testing.chaos.checking.facts import Absences, Page
+from jrs.testing.chaos.checking.notes import NOTES, Context, notes_in
 from jrs.testing.chaos.checking.partitions import (
     EDGES,
-    NOTES,
     PARCELS,
     TOLD,
-    Context,
     edges_within,
     judge,
-    notes_in,
     outcomes_in,
     parcels_in,
     tangles_in,
 )
 from jrs.testing.chaos.checking.tables import to_parquet
 from jrs.testing.chaos.checking.verdict import Check, Violation
-from jrs.testing.chaos.recorded import Call, Kind, Verb
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,8 +42,6 @@ CHECKS: tuple[Check, ...] = (
     *(jobs.once_per_job, jobs.once_per_stage, jobs.no_overlap, jobs.nothing_lost),
 )
 """The checks that run on Spark."""
-PAGES = 200_000
-"""Of how many pages the absences are looked for; of more pages, of a sample."""
 _OPERATIONS = 400_000
 """How many operations a task judges, about."""
 _TASKS = 4
@@ -68,8 +60,7 @@ def violations(
     with tempfile.TemporaryDirectory(prefix="jrs-history-") as scratch:
         if any(history.glob("*.jsonl")):
             history = to_parquet(history, Path(scratch, "table"))
-        found = violations_by_history(spark, history, checks)
-    return found.get("", [])
+        return violations_by_history(spark, history, checks).get("", [])
 
 
 def violations_by_history(
@@ -89,7 +80,10 @@ class _Judging:
     _found: dict[str, list[Violation]] = attrs.field(factory=lambda: defaultdict(list))
 
     def found(self) -> dict[str, list[Violation]]:
-        context = self._context()
+        paths, numbers = self._files()
+        attempts = bool(self.checks & {"once_per_job", "no_overlap"})
+        notes = numbers.mapInArrow(lambda batches: notes_in(paths, attempts, batches), NOTES)
+        context = Context.of(self.checks, notes.toArrow())
         shared = self.spark.sparkContext.broadcast(context)
         parcels = self._parcels()
         try:
@@ -109,8 +103,10 @@ class _Judging:
     def _files(self) -> tuple[list[str], DataFrame]:
         """Return the paths of the table's files, and a table of their numbers."""
         paths = sorted(map(str, self.table.glob("*.parquet")))
+        if not paths:
+            raise FileNotFoundError(f"no file of a table is in {self.table}")
         tasks = _TASKS * self.spark.sparkContext.defaultParallelism
-        return paths, self.spark.range(0, len(paths), 1, max(1, min(tasks, len(paths))))
+        return paths, self.spark.range(0, len(paths), 1, min(tasks, len(paths)))
 
     def _parcels(self) -> DataFrame:
         """Return what is known of each key, the keys of a job in one partition."""
@@ -122,28 +118,6 @@ class _Judging:
         ).repartitionById(homes, "home")
         # A second pass would make all of it a second time.
         return parcels.persist() if self.checks & {"serializable", "outcomes"} else parcels
-
-    # -- what every task has to know ---------------------------------------------------------
-
-    def _context(self) -> Context:
-        paths, numbers = self._files()
-        attempts = bool(self.checks & {"once_per_job", "no_overlap"})
-        notes = numbers.mapInArrow(
-            lambda batches: notes_in(paths, attempts, batches), NOTES
-        ).toArrow()  # fmt: skip
-        leads: dict[str, list[Call]] = defaultdict(list)
-        for history, process, seq, begun, ended, key, version, epoch in _noted(
-            notes, Verb.CAMPAIGN, "process", "seq", "begun", "ended", "key", "version", "epoch"
-        ):
-            leads[history].append(
-                Call(process, seq, Verb.CAMPAIGN, begun, ended, Kind.OK, key, None, version, epoch)
-            )
-        return Context(
-            checks=self.checks,
-            leads={history: store.Leads(calls) for history, calls in leads.items()},
-            absences=_absences(notes),
-            attempts=_attempts(notes) if attempts else {},
-        )
 
     # -- what the tasks have told ------------------------------------------------------------
 
@@ -228,45 +202,3 @@ def _rows(
     """Return what a function tells of the partitions of a table."""
     rows: list[dict[str, Any]] = table.mapInArrow(function, TOLD).toArrow().to_pylist()
     return rows
-
-
-# -- what has been noted ---------------------------------------------------------------------
-
-
-def _noted(notes: pa.Table, f: Verb, *columns: str) -> Iterable[tuple[Any, ...]]:
-    """Return the histories and some columns of the notes of a kind."""
-    some = notes.filter(pc.equal(notes["f"], f.value)).select(["history", *columns])
-    return zip(*(column.to_pylist() for column in some.columns), strict=True)
-
-
-def _absences(notes: pa.Table) -> dict[str, Absences]:
-    pages = notes.filter(pc.equal(notes["f"], Verb.SCAN.value))
-    if len(pages) > PAGES:
-        share = len(pages) // PAGES + 1
-        pages = pages.filter(pa.array(np.array(pages["begun"]) % share == 0))
-    found: dict[str, dict[str, list[Page]]] = defaultdict(lambda: defaultdict(list))
-    for history, process, seq, begun, ended, prefix, after, until in _noted(
-        pages, Verb.SCAN, "process", "seq", "begun", "ended", "key", "after", "until"
-    ):
-        page = Page(begun, ended, f"{process}#{seq}", after or "", until)
-        found[history][prefix].append(page)
-    return {history: Absences(some) for history, some in found.items()}
-
-
-def _attempts(notes: pa.Table) -> dict[str, list[jobs.RunningAttempt]]:
-    """Return the attempts that ran in processes of their own, by history."""
-    last: dict[str, dict[str, int]] = defaultdict(dict)
-    for history, process, ended in _noted(notes, Verb.ALIVE, "process", "ended"):
-        last[history][process] = max(ended, last[history].get(process, ended))
-    for history, process, ended in _noted(notes, Verb.NOTICE, "process", "ended"):
-        if process in last[history]:
-            last[history][process] = max(ended, last[history][process])
-    calls: dict[str, list[Call]] = defaultdict(list)
-    for history, process, seq, begun, key, epoch in _noted(
-        notes, Verb.COMMIT, "process", "seq", "begun", "key", "epoch"
-    ):
-        if process in last[history]:
-            commit = process, seq, Verb.COMMIT, begun, begun, Kind.INFO
-            parts = [["check", key, None]]
-            calls[history].append(Call(*commit, value=parts, epoch=epoch))
-    return {history: jobs.attempts_in(some, last[history]) for history, some in calls.items()}

@@ -14,10 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec
 
-import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jrs.records import keys
@@ -34,18 +32,12 @@ from jrs.testing.chaos.checking.cycles import (
     tangled,
 )
 from jrs.testing.chaos.checking.facts import Absences, Facts, Finding, What, complete
+from jrs.testing.chaos.checking.notes import Context, batch_of, files_of
 from jrs.testing.chaos.checking.registers import contradictions
-from jrs.testing.chaos.checking.tables import Part
-from jrs.testing.chaos.recorded import Kind, Verb
 
 P = ParamSpec("P")
 Batches = Iterable[pa.RecordBatch]
 
-NOTES = (
-    "history string, f string, process string, seq long, begun long, ended long, key string, "
-    "after string, until string, version long, epoch long"
-)
-"""Leaderships, pages, and of an attempt its first commit and its last sign of life."""
 PARCELS = "home int, facts binary"
 TOLD = "history string, what string, text string, names array<string>, first long, last long"
 """Findings, and what only the driver can judge: its `what` begins with ``_``."""
@@ -53,16 +45,6 @@ EDGES = (
     "history string, stretch long, source_begun long, source_ended long, source string, "
     "target_begun long, target_ended long, target string, why string"
 )
-
-
-@attrs.frozen
-class Context:
-    """What every task has to know, by history."""
-
-    checks: set[str]
-    leads: Mapping[str, store.Leads]
-    absences: Mapping[str, Absences]
-    attempts: Mapping[str, list[jobs.RunningAttempt]]
 
 
 def _without_collections(
@@ -82,73 +64,15 @@ def _without_collections(
     return run
 
 
-def _batch(rows: list[tuple[Any, ...]], schema: str) -> pa.RecordBatch:
-    types = {"string": pa.string(), "long": pa.int64(), "int": pa.int32(), "binary": pa.binary(),
-             "array<string>": pa.list_(pa.string())}  # fmt: skip
-    fields = [field.split() for field in schema.split(", ")]
-    columns: Iterable[Any] = zip(*rows, strict=True) if rows else [[]] * len(fields)
-    arrays = [pa.array(column, types[of]) for (_, of), column in zip(fields, columns, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, [name for name, _ in fields])
-
-
-# -- reading files ---------------------------------------------------------------------------
-
-
-def _files(paths: Sequence[str], batches: Batches) -> Iterator[str]:
-    """Yield the paths whose numbers a task has got."""
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            yield paths[number]
-
-
-def notes_in(paths: Sequence[str], attempts: bool, batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Yield the leaderships and pages of files, and what they tell of attempts."""
-    names = [field.split()[0] for field in NOTES.split(", ")]
-    some = pc.field("f").isin([Verb.CAMPAIGN.value, Verb.SCAN.value])
-    some &= pc.field("type") == Kind.OK.value
-    for path in _files(paths, batches):
-        yield from pq.read_table(path, columns=names, filters=some).to_batches()
-        if attempts:
-            yield _batch(list(_of_attempts(path)), NOTES)
-
-
-def _of_attempts(path: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the last event of each process of a file, as a sign of life if it has given one; and
-    its first commit that checks a job's fence."""
-    table = pq.read_table(path, columns=["history", "process", "seq", "f", "begun", "ended",
-                                         "epoch", "parts"])  # fmt: skip
-    last = pc.max_element_wise(table["begun"], table["ended"])
-    table = table.append_column("last", last)
-    alive = table.append_column("alive", pc.equal(table["f"], Verb.ALIVE.value))
-    processes = alive.group_by(["history", "process"]).aggregate(
-        [("last", "max"), ("alive", "max")]
-    )
-    for row in processes.to_pylist():
-        f = Verb.ALIVE if row["alive_max"] else Verb.NOTICE
-        yield (row["history"], f.value, row["process"], None, None, row["last_max"], *[None] * 5)
-
-    parts = table["parts"].combine_chunks()
-    kind, key, _, _ = parts.flatten().flatten()
-    checks = np.flatnonzero(
-        np.array(pc.equal(kind, int(Part.CHECK))) & np.array(pc.starts_with(key, keys.FENCES))
-    )[::-1]
-    own = np.array(pc.list_parent_indices(parts))[checks]
-    commits = table.drop_columns(["parts"]).take(pa.array(own))
-    commits = commits.append_column("key", key.take(pa.array(checks)))
-    first: dict[tuple[str, str], tuple[Any, ...]] = {}
-    for row in commits.sort_by([("begun", "ascending"), ("seq", "ascending")]).to_pylist():
-        note = (row["history"], row["f"], row["process"], row["seq"], row["begun"], row["ended"],
-                row["key"], None, None, None, row["epoch"])  # fmt: skip
-        first.setdefault((row["history"], row["process"]), note)
-    yield from first.values()
+# -- telling facts ---------------------------------------------------------------------------
 
 
 @_without_collections
 def parcels_in(paths: Sequence[str], homes: int, batches: Batches) -> Iterator[pa.RecordBatch]:
     """Yield what the operations of files tell of keys, in a parcel for each home."""
-    for path in _files(paths, batches):
+    for path in files_of(paths, batches):
         facts = facts_of_table(pq.read_table(path))
-        yield _batch(list(_parcels(facts, homes)), PARCELS)
+        yield batch_of(list(_parcels(facts, homes)), PARCELS)
 
 
 def _parcels(facts: pa.Table, homes: int) -> Iterator[tuple[int, pa.Buffer]]:
@@ -183,7 +107,7 @@ def _unpacked(batches: Batches) -> pa.Table | None:
 def judge(context: Context, batches: Batches) -> Iterator[pa.RecordBatch]:
     """Yield what is wrong with the keys of a home, and what only the driver can judge."""
     if (table := _unpacked(batches)) is not None:
-        yield _batch(list(told(context, Columns.of(table, context.absences))), TOLD)
+        yield batch_of(list(told(context, Columns.of(table, context.absences))), TOLD)
 
 
 _OF_JOBS = (*jobs.JUDGED, keys.STAGES)
@@ -271,7 +195,7 @@ def outcomes_in(
         for key, exact in some(suspected)
         for name, shown in store.outcomes_of(exact)
     ]
-    yield _batch(rows, TOLD)
+    yield batch_of(rows, TOLD)
 
 
 # -- cycles ----------------------------------------------------------------------------------
@@ -314,7 +238,7 @@ def edges_within(
                     continue
                 if (number := stretch_of(edge, found, begins)) is not None:
                     rows.append((history, number, *edge.source, *edge.target, edge.why))
-        yield _batch(rows, EDGES)
+        yield batch_of(rows, EDGES)
 
 
 @_without_collections
@@ -332,4 +256,4 @@ def tangles_in(batches: Batches) -> Iterator[pa.RecordBatch]:
         for (history, _), edges in sorted(within.items())
         for text, names in tangled(edges)
     ]
-    yield _batch(rows, TOLD)
+    yield batch_of(rows, TOLD)
