@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 import attrs
 import numpy as np
@@ -28,6 +29,8 @@ ABSENT = -2
 """In columns, the state of a key that is not there; `ANY` is a state, too."""
 NONE = -1
 """In columns, that a fact has no epoch, and no number among many reads."""
+_PAGES = 1_000
+"""How many pages are looked at in columns, for each key."""
 
 # -- from operations to facts ----------------------------------------------------------------
 
@@ -162,7 +165,11 @@ class Columns:
     sure: Flags
     epoch: Ints
     wanting: Flags
-    """By keys: more pages had room for the key than are looked at here."""
+    """By keys: more pages had room for the key, in its time, than are looked at here."""
+    paged: Flags
+    """By keys: any page had room for the key. Those that began before all that is known of the key
+    are not here, for the key may well have been absent then; and of those that began when all that
+    had ended, there is one, for they all tell the same."""
 
     @classmethod
     def of(cls, table: pa.Table, absences: Mapping[str, Absences] | None = None) -> Columns:
@@ -184,36 +191,45 @@ class Columns:
             sure=_flags(table["sure"])[row],
             epoch=_ints(table["epoch"])[row],
             wanting=np.zeros(len(keys), bool),
+            paged=np.zeros(len(keys), bool),
         )
         return columns._with(absences) if absences else columns
 
     def _with(self, absences: Mapping[str, Absences]) -> Columns:
-        wanting = np.zeros(len(self.keys), bool)
+        wanting, paged = np.zeros((2, len(self.keys)), bool)
+        starts = np.searchsorted(self.key, np.arange(len(self.keys)))
+        ended = np.where(self.ended == FOREVER, self.begun, self.ended)
+        firsts = np.minimum.reduceat(self.begun, starts).tolist()
+        lasts = np.maximum.reduceat(ended, starts).tolist()
         rooms: dict[int, list[tuple[int, int, str]]] = {}
         for number, (history, name) in enumerate(self.keys):
-            pages = absences[history].room(name) if history in absences else []
-            if pages is None:
+            if history not in absences:
+                continue
+            some = absences[history].room(name, firsts[number], lasts[number])
+            pages = [page[:3] for page in islice(some, _PAGES + 1)]
+            if len(pages) > _PAGES:
                 wanting[number] = True
             elif pages:
-                rooms[number] = [page[:3] for page in pages]
+                rooms[number] = pages
+            paged[number] = absences[history].any_room(name)
         begins = np.unique([page[0] for pages in rooms.values() for page in pages])
-        some = np.flatnonzero(self.what == What.READ)
-        place = np.searchsorted(begins, self.begun[some]) % max(len(begins), 1)
-        some = some[begins[place] == self.begun[some]] if len(begins) else some[:0]
-        shown = set(zip(self.key[some].tolist(), self._names(some), strict=True))
+        reads = np.flatnonzero(self.what == What.READ)
+        place = np.searchsorted(begins, self.begun[reads]) % max(len(begins), 1)
+        reads = reads[begins[place] == self.begun[reads]] if len(begins) else reads[:0]
+        shown = set(zip(self.key[reads].tolist(), self._names(reads), strict=True))
         lacking = [
             (number, begun, ended)
             for number, pages in rooms.items()
             for begun, ended, name in pages
             if (number, name) not in shown
         ]
-        key, begun, ended = np.array(lacking, np.int64).reshape(-1, 3).T
+        key, begun, until = np.array(lacking, np.int64).reshape(-1, 3).T
         more = len(lacking)
         return attrs.evolve(
             self,
             key=np.append(self.key, key),
             begun=np.append(self.begun, begun),
-            ended=np.append(self.ended, ended),
+            ended=np.append(self.ended, until),
             what=np.append(self.what, np.full(more, What.READ)),
             state=np.append(self.state, np.full(more, ABSENT)),
             digest=np.append(self.digest, np.zeros(more, np.int64)),
@@ -221,6 +237,7 @@ class Columns:
             sure=np.append(self.sure, np.ones(more, bool)),
             epoch=np.append(self.epoch, np.full(more, NONE)),
             wanting=wanting,
+            paged=paged,
         )
 
     @functools.cached_property

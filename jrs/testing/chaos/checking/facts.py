@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
@@ -200,16 +200,15 @@ class Absences:
         names = {key[:length] for length in self._lengths}
         return [self._pages[name] for name in sorted(names) if name in self._pages]
 
-    def room(self, key: str, most: int = 1_000) -> list[Page] | None:
-        """Return the pages that had room for a key, whether they show it or not; None if there are
-        more than `most`."""
-        found: list[Page] = []
+    def room(self, key: str, first: int, last: int) -> Iterator[Page]:
+        """Yield pages that had room for a key, whether they show it or not: those that began
+        between two moments, and of those that began later one for each prefix at least."""
         for pages in self._with_room(key):
-            for page in pages.room(key):
-                if len(found) == most:
-                    return None
-                found.append(page)
-        return found
+            yield from pages.room(key, first, last)
+
+    def any_room(self, key: str) -> bool:
+        """Return whether a page may have had room for a key."""
+        return bool(self._with_room(key))
 
     def of(self, key: str, facts: list[Fact]) -> list[Fact]:
         """Return where a key was absent, given what else is known of it."""
@@ -258,12 +257,13 @@ class _Pages:
             if until >= key:
                 yield page
 
-    def room(self, key: str) -> Iterator[Page]:
-        """Yield all pages that had room for a key."""
+    def room(self, key: str, first: int, last: int) -> Iterator[Page]:
+        """Yield the pages that had room for a key between two moments, and one that is later."""
         yield from self._full_with_room(key)
         for after, pages in self._open.items():
             if after < key:
-                yield from pages
+                begun = self._begun[after]
+                yield from pages[bisect_left(begun, first) : bisect_right(begun, last) + 1]
 
     def lacking(self, key: str, deletes: list[int], shown: set[str]) -> Iterator[Page]:
         """Yield pages that lack a key: all that are full, and what is needed of the others."""

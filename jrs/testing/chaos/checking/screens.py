@@ -349,9 +349,11 @@ def backwards(facts: Columns, known: Seen) -> Flags:
 
 
 def within(facts: Columns, stretches: Mapping[str, Sequence[Stretch]]) -> Flags:
-    """Return the keys of which an edge may lie in a stretch: two operations begin in it."""
+    """Return the keys of which an edge may lie in a stretch: two operations begin in it. The
+    creation is enough for a key that pages had room for: one that is not here may be before it."""
     suspected = facts.wanting.copy()
     ordered = _ordered(facts)
+    created = (facts.what == What.WRITE) & (facts.state == ABSENT) & facts.paged[facts.key]
     for history, rows in facts.by_history.items():
         if not stretches.get(history):
             continue
@@ -362,6 +364,7 @@ def within(facts: Columns, stretches: Mapping[str, Sequence[Stretch]]) -> Flags:
         rows, number = rows[inside], number[inside]
         groups = Groups.of(facts.key[rows], number)
         suspected |= _keys(facts, rows[groups.rows(groups.sizes() > 1)])
+        suspected |= _keys(facts, rows[created[rows]])
     return suspected
 
 
