@@ -2,11 +2,12 @@
 
 A screen looks at the facts of many keys at once, in columns, and returns a flag for each key. It
 never misses a key in which the exact check finds something, and may suspect one in which it finds
-nothing. So it decides how fast a history is judged, and not what is said of it. Each docstring says
-why the screen cannot miss; where it says that it does the same as the exact check, it means: with
-at least the facts that this one has, of which more can only add to what is suspected.
+nothing. So it decides how fast a history is judged, and not what is said of it.
 
-What is said of an order holds, for a version and an operation both have exactly one number.
+Each docstring says why the screen cannot miss. All of them count on this: versions and epochs are
+not negative, and no operation ends before it begins. The facts are at least those that the exact
+checks have, and another fact can only add to what is suspected. Where these go by the name of an
+operation, a screen goes by rows; so a key that one operation writes twice is always suspected.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ T = TypeVar("T", bound=np.generic)
 NEVER = -(1 << 63)
 """For a number that there is none of."""
 _LATEST = (1 << 63) - 1
+_HIGHEST = _LATEST >> 2
+"""The highest version that can be doubled."""
 _ROOM = 62
 """How many bits a key has together with a number."""
 
@@ -200,11 +203,19 @@ def contradicted(facts: Columns, known: Seen) -> Flags:
     its value is read, in whichever version; and a refusal has a cause only if a write of the same
     version had begun. A place is twice the version instead of twice its rank, in the same order.
     """
-    suspected = facts.wanting | _keys(facts, facts.state > _LATEST >> 2)  # Twice it is too large.
+    suspected = facts.wanting | _named_twice(facts)
+    suspected |= _keys(facts, facts.state > _HIGHEST)
     suspected |= _two_values(facts) | _written_twice(facts, known)
     epoch = np.array([key == EPOCH_KEY for _, key in facts.keys], bool)
     suspected |= (known.strange | _refused(facts)) & ~epoch
     return suspected | _out_of_order(facts, known)
+
+
+def _named_twice(facts: Columns) -> Flags:
+    """A key that one operation writes twice, or that two write which begin in the same moment."""
+    rows = np.flatnonzero(facts.what == What.WRITE)
+    groups = Groups.of(facts.key[rows], facts.begun[rows])
+    return _keys(facts, rows[groups.rows(groups.sizes() > 1)])
 
 
 def _two_values(facts: Columns) -> Flags:
@@ -277,7 +288,7 @@ def _out_of_order(facts: Columns, known: Seen) -> Flags:
 
     reached = reached[len(shown) :]
     deletes = np.flatnonzero(write & ~facts.valued & (state != ABSENT))
-    far = np.where(state[deletes] == ANY, 2 * state.max() + 2, 2 * state[deletes] + 1)
+    far = np.where(state[deletes] == ANY, 2 * _HIGHEST + 2, 2 * state[deletes] + 1)
     until = ended[absent]
     deleted = highest(key[deletes], begun[deletes], far, key[absent], until)
     values = np.flatnonzero(sure & facts.valued)
@@ -289,7 +300,7 @@ def _out_of_order(facts: Columns, known: Seen) -> Flags:
 
 def late(facts: Columns, known: Seen, leads: Mapping[str, Leads]) -> Flags:
     """Return the keys in which `store.Leads.late` finds something: it is the same comparison."""
-    suspected = np.zeros(len(facts.keys), bool)
+    suspected = _named_twice(facts)
     fenced = (facts.what == What.WRITE) & facts.sure & (facts.epoch != NONE)
     for history, rows in facts.by_history.items():
         if history not in leads:
