@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jrs.contract.operations import EPOCH_KEY
-from jrs.testing.chaos.checking.facts import ANY, Absences, Fact, Facts, What
+from jrs.testing.chaos.checking.facts import ANY, Absences, Fact, Facts, Page, What
 from jrs.testing.chaos.checking.tables import Part
 from jrs.testing.chaos.recorded import FOREVER, Kind, Verb
 
@@ -157,7 +157,7 @@ class Columns:
     key: Ints
     begun: Ints
     ended: Ints
-    what: Ints
+    what: npt.NDArray[np.int8]
     state: Ints
     digest: Ints
     valued: Flags
@@ -167,9 +167,9 @@ class Columns:
     wanting: Flags
     """By keys: more pages had room for the key, in its time, than are looked at here."""
     paged: Flags
-    """By keys: any page had room for the key. Those that began before all that is known of the key
-    are not here, for the key may well have been absent then; and of those that began when all that
-    had ended, there is one, for they all tell the same."""
+    """By keys: a page may have had room for the key. Those that began before all that is known of
+    the key are not here, for the key may well have been absent then; and of those that began when
+    all that had ended, there is one, for they all tell the same."""
 
     @classmethod
     def of(cls, table: pa.Table, absences: Mapping[str, Absences] | None = None) -> Columns:
@@ -184,7 +184,7 @@ class Columns:
             key=key[row],
             begun=_ints(table["begun"])[row],
             ended=_ints(table["ended"])[row],
-            what=_ints(table["what"])[row],
+            what=_ints(table["what"]).astype(np.int8)[row],
             state=_ints(table["state"])[row],
             digest=_ints(table["digest"])[row],
             valued=_flags(pc.is_valid(table["digest"]))[row],
@@ -196,41 +196,26 @@ class Columns:
         return columns._with(absences) if absences else columns
 
     def _with(self, absences: Mapping[str, Absences]) -> Columns:
-        wanting, paged = np.zeros((2, len(self.keys)), bool)
-        starts = np.searchsorted(self.key, np.arange(len(self.keys)))
-        ended = np.where(self.ended == FOREVER, self.begun, self.ended)
-        firsts = np.minimum.reduceat(self.begun, starts).tolist()
-        lasts = np.maximum.reduceat(ended, starts).tolist()
-        rooms: dict[int, list[tuple[int, int, str]]] = {}
-        for number, (history, name) in enumerate(self.keys):
-            if history not in absences:
-                continue
-            some = absences[history].room(name, firsts[number], lasts[number])
-            pages = [page[:3] for page in islice(some, _PAGES + 1)]
-            if len(pages) > _PAGES:
-                wanting[number] = True
-            elif pages:
-                rooms[number] = pages
-            paged[number] = absences[history].any_room(name)
-        begins = np.unique([page[0] for pages in rooms.values() for page in pages])
-        reads = np.flatnonzero(self.what == What.READ)
-        place = np.searchsorted(begins, self.begun[reads]) % max(len(begins), 1)
-        reads = reads[begins[place] == self.begun[reads]] if len(begins) else reads[:0]
-        shown = set(zip(self.key[reads].tolist(), self._names(reads), strict=True))
+        """Return the same, with the pages that lack a key as reads that found it absent."""
+        rooms = self._rooms(absences)
+        paged, wanting = np.zeros((2, len(self.keys)), bool)
+        paged[list(rooms)] = True
+        wanting[[number for number, pages in rooms.items() if len(pages) > _PAGES]] = True
+        shown = self._shown(np.unique([page.begun for pages in rooms.values() for page in pages]))
         lacking = [
-            (number, begun, ended)
+            (number, page.begun, page.ended)
             for number, pages in rooms.items()
-            for begun, ended, name in pages
-            if (number, name) not in shown
+            for page in pages
+            if (number, page.name) not in shown
         ]
-        key, begun, until = np.array(lacking, np.int64).reshape(-1, 3).T
+        key, begun, ended = np.array(lacking, np.int64).reshape(-1, 3).T
         more = len(lacking)
         return attrs.evolve(
             self,
             key=np.append(self.key, key),
             begun=np.append(self.begun, begun),
-            ended=np.append(self.ended, until),
-            what=np.append(self.what, np.full(more, What.READ)),
+            ended=np.append(self.ended, ended),
+            what=np.append(self.what, np.full(more, What.READ, np.int8)),
             state=np.append(self.state, np.full(more, ABSENT)),
             digest=np.append(self.digest, np.zeros(more, np.int64)),
             valued=np.append(self.valued, np.zeros(more, bool)),
@@ -239,6 +224,30 @@ class Columns:
             wanting=wanting,
             paged=paged,
         )
+
+    def _rooms(self, absences: Mapping[str, Absences]) -> dict[int, list[Page]]:
+        """Return the pages that had room for a key in its time, of those keys that any may have
+        had room for; of too many, one too many."""
+        starts = np.searchsorted(self.key, np.arange(len(self.keys)))
+        firsts = np.minimum.reduceat(self.begun, starts).tolist()
+        ended = np.where(self.ended == FOREVER, self.begun, self.ended)
+        lasts = np.maximum.reduceat(ended, starts).tolist()
+        found = {}
+        for number, (history, name) in enumerate(self.keys):
+            of_history = absences.get(history)
+            if of_history is not None and of_history.any_room(name):
+                some = of_history.room(name, firsts[number], lasts[number])
+                found[number] = list(islice(some, _PAGES + 1))
+        return found
+
+    def _shown(self, begins: Ints) -> set[tuple[int, str]]:
+        """Return the key and the operation of reads that began at some moments, as pages did."""
+        if not len(begins):
+            return set()
+        reads = np.flatnonzero(self.what == What.READ)
+        place = np.searchsorted(begins, self.begun[reads]) % len(begins)
+        reads = reads[begins[place] == self.begun[reads]]
+        return set(zip(self.key[reads].tolist(), self._names(reads), strict=True))
 
     @functools.cached_property
     def by_history(self) -> dict[str, Ints]:
