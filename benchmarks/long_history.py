@@ -1,7 +1,7 @@
 """A long history from a shorter one: its copies, one behind the other, each as new as the first.
 
 Copies begin when those before them have ended. They have processes, keys, jobs and values of their
-own, and go on in the versions and epochs of one store. So the whole is a history without a fault,
+own, and continue the versions and epochs of one store. So the whole is a history without a fault,
 made faster than one that is simulated from its beginning to its end.
 """
 
