@@ -1,11 +1,13 @@
 """Judging a large history on Spark: ``python benchmarks/chaos_checks.py --operations 1000000``.
 
-A history without a fault is generated first, which is not measured. Then the checks run on this
-machine, in a JVM of their own; the peak of the memory is that of this process and all below it.
+A history without a fault is generated first, which is not measured. With ``--copies`` it is judged
+together with copies of itself, one behind the other. Then the checks run on this machine, in a JVM
+of their own; the peak of the memory is that of this process and all below it.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -14,16 +16,19 @@ import time
 from pathlib import Path
 
 import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+from long_history import copies
 from measure import Figure, measuring, print_report
 from pyspark.sql import SparkSession
 
 from jrs.testing.chaos.checking import store
-from jrs.testing.chaos.checking.facts import facts_of
-from jrs.testing.chaos.checking.generate import Shape, events, rows
+from jrs.testing.chaos.checking.columns import Columns, facts_of_table
+from jrs.testing.chaos.checking.generate import Shape, rows
+from jrs.testing.chaos.checking.notes import Context, notes_in
 from jrs.testing.chaos.checking.on_spark import CHECKS, violations
-from jrs.testing.chaos.checking.registers import contradictions
+from jrs.testing.chaos.checking.partitions import told
 from jrs.testing.chaos.checking.tables import write_rows
-from jrs.testing.chaos.recorded import calls_of
 
 
 class Peak:
@@ -86,35 +91,47 @@ def local_session(cores: int = 2) -> SparkSession:
     )
 
 
-def generate(operations: int, table: Path) -> Figure:
+def generate(operations: int, count: int, table: Path) -> Figure:
     shape = Shape(
         operations, processes=20, keys=max(8, operations // 100), jobs=operations // 1_000
     )
     began = time.perf_counter()
-    write_rows(rows(1, shape), table)
+    gc.disable()  # It makes millions of tuples, and no cycles of references.
+    with tempfile.TemporaryDirectory() as name:
+        once = Path(name) if count > 1 else table
+        write_rows(rows(1, shape), once)
+        if count > 1:
+            copies(once, count, table)
+    gc.enable()
     took = time.perf_counter() - began
     size = sum(path.stat().st_size for path in table.iterdir())
     return Figure(
-        "generated", f"{operations:,} operations in {took:.0f} s", f"{size / 1e6:,.0f} MB"
+        "generated", f"{operations * count:,} operations in {took:.0f} s", f"{size / 1e6:,.0f} MB"
     )
 
 
-def plainly(operations: int) -> Figure:
-    """Measure the linearizability of a history in plain Python, without reading it."""
-    shape = Shape(operations, processes=20, keys=max(8, operations // 100))
-    calls = list(calls_of(events(rows(1, shape))))
+def plainly(table: Path, operations: int) -> Figure:
+    """Measure the linearizability of a history in this process, without reading it."""
+    paths = sorted(map(str, table.iterdir()))
+    numbers = pa.RecordBatch.from_arrays([pa.array(range(len(paths)))], ["id"])
+    notes = pa.Table.from_batches(notes_in(paths, False, [numbers]))
+    context = Context.of({"linearizable"}, notes)
+    tables = [pq.read_table(path) for path in paths]
     began = time.process_time()
-    found = [one for key, some in facts_of(calls).items() for one in contradictions(key, some)]
+    facts = pa.concat_tables([facts_of_table(one) for one in tables])
+    found = list(told(context, Columns.of(facts, context.absences)))
     took = time.process_time() - began
-    assert not found
-    rate = f"{len(calls) / took:,.0f} operations per CPU-second"
-    return Figure("linearizable in plain Python", rate, f"{took:.1f} s", "200,000")
+    assert not found, found[:3]
+    rate = f"{operations / took:,.0f} operations per CPU-second"
+    return Figure("linearizable in one process", rate, f"{took:.1f} s", "200,000",
+                  operations / took > 200_000)  # fmt: skip
 
 
 @click.command()
 @click.option("--operations", default=1_000_000, show_default=True)
 @click.option("--all", "all_checks", is_flag=True, help="Run all checks, not only two of them.")
-@click.option("--plain", is_flag=True, help="Measure plain Python, too.")
+@click.option("--copies", "count", default=1, help="How often the history is repeated.")
+@click.option("--plain", is_flag=True, help="Judge it in one process, too, all in memory.")
 @click.option("--cores", default=2, show_default=True)
 @click.option("--json", "as_json", is_flag=True)
 @click.option(
@@ -124,7 +141,13 @@ def plainly(operations: int) -> Figure:
     help="Where the history is made, if it is not there, and kept.",
 )
 def main(
-    operations: int, all_checks: bool, plain: bool, cores: int, as_json: bool, table: Path | None
+    operations: int,
+    all_checks: bool,
+    count: int,
+    plain: bool,
+    cores: int,
+    as_json: bool,
+    table: Path | None,
 ) -> None:
     """Measure the checks on Spark."""
     checks = CHECKS if all_checks else (store.linearizable, store.fenced)
@@ -132,8 +155,8 @@ def main(
     with tempfile.TemporaryDirectory() as name, measuring() as tick:
         table = table or Path(name) / "table"
         if not table.exists():
-            tick(f"generating {operations:,} operations")
-            figures.append(generate(operations, table))
+            tick(f"generating {operations * count:,} operations")
+            figures.append(generate(operations, count, table))
         tick("judging them")
         with Peak() as peak:
             spark = local_session(cores)
@@ -143,13 +166,13 @@ def main(
             spark.stop()
         assert not found, found[:3]
         names = "all checks" if all_checks else "linearizable and fenced"
-        rate = f"{operations / took:,.0f} operations/s"
+        rate = f"{operations * count / took:,.0f} operations/s"
         figures.append(Figure(names, f"{took / 60:.2f} minutes", rate))
         figures.append(Figure("peak memory", f"{peak.bytes / 1e9:.2f} GB", "JVM and Python",
                               "4 GB", peak.bytes < 4e9))  # fmt: skip
         if plain:
-            tick("judging in plain Python")
-            figures.append(plainly(min(operations, 200_000)))
+            tick("judging in one process")
+            figures.append(plainly(table, operations * count))
     print_report("The checks of a history", figures, as_json)
 
 

@@ -66,8 +66,8 @@ spark = (
     .config("spark.ui.enabled", "false")
     .getOrCreate()
 )
-table = spark.read.parquet(str(folder / "table"))
-actual = {name: sorted(map(str, found)) for name, found in violations_by_history(table).items()}
+judged = violations_by_history(spark, folder / "table")
+actual = {name: sorted(map(str, found)) for name, found in judged.items()}
 # A folder as a run leaves it: files of lines, the last of them cut off.
 files = folder / "history"
 files.mkdir()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from jrs.contract.operations import EPOCH_KEY
-from jrs.testing.chaos.recorded import FOREVER, Call, Kind, Verb
+from jrs.testing.chaos.recorded import Call, Kind, Verb
 
 
 class What(enum.IntEnum):
@@ -88,13 +88,9 @@ def complete(key: str, facts: list[Fact], absences: Absences) -> None:
     facts += absences.of(key, facts)
     if key == EPOCH_KEY:
         facts[:] = thinned(facts)
-    facts.sort(key=_END)
-    # Most facts come sorted, and have ends of their own; but those without an answer have none.
-    first = bisect_left(facts, FOREVER, key=_END)
-    facts[first:] = sorted(facts[first:], key=_BY_END)
+    facts.sort(key=_BY_END)
 
 
-_END = itemgetter(1)
 _BY_END = itemgetter(1, 0, 5)
 
 
@@ -200,10 +196,23 @@ class Absences:
         self._pages = {prefix: _Pages(some) for prefix, some in pages.items()}
         self._lengths = sorted(set(map(len, pages)))
 
+    def _with_room(self, key: str) -> list[_Pages]:
+        names = {key[:length] for length in self._lengths}
+        return [self._pages[name] for name in sorted(names) if name in self._pages]
+
+    def room(self, key: str, first: int, last: int) -> Iterator[Page]:
+        """Yield pages that had room for a key, whether they show it or not: those that began
+        between two moments, and of those that began later one for each prefix at least."""
+        for pages in self._with_room(key):
+            yield from pages.room(key, first, last)
+
+    def any_room(self, key: str) -> bool:
+        """Return whether a page may have had room for a key."""
+        return bool(self._with_room(key))
+
     def of(self, key: str, facts: list[Fact]) -> list[Fact]:
         """Return where a key was absent, given what else is known of it."""
-        names = [key[:length] for length in self._lengths]
-        prefixes = {name: self._pages[name] for name in names if name in self._pages}
+        prefixes = self._with_room(key)
         if not prefixes:
             return []
         deletes = sorted(
@@ -211,7 +220,7 @@ class Absences:
         )
         shown = {fact.name for fact in facts if fact.what is What.READ}
         found: dict[int, Page] = {}
-        for pages in prefixes.values():
+        for pages in prefixes:
             for page in pages.lacking(key, deletes, shown):
                 bucket = bisect_left(deletes, page.ended)
                 found[bucket] = max(page, found.get(bucket, page))
@@ -240,14 +249,25 @@ class _Pages:
         self._full.sort()
         self._reach = list(accumulate((until for _, until, _ in self._full), max))
 
-    def lacking(self, key: str, deletes: list[int], shown: set[str]) -> Iterator[Page]:
-        """Yield pages that lack a key: all that are full, and what is needed of the others."""
+    def _full_with_room(self, key: str) -> Iterator[Page]:
         place = bisect_left(self._full, (key,))
         while place and self._reach[place - 1] >= key:
             place -= 1
             _, until, page = self._full[place]
-            if until >= key and page.name not in shown:
+            if until >= key:
                 yield page
+
+    def room(self, key: str, first: int, last: int) -> Iterator[Page]:
+        """Yield the pages that had room for a key between two moments, and one that is later."""
+        yield from self._full_with_room(key)
+        for after, pages in self._open.items():
+            if after < key:
+                begun = self._begun[after]
+                yield from pages[bisect_left(begun, first) : bisect_right(begun, last) + 1]
+
+    def lacking(self, key: str, deletes: list[int], shown: set[str]) -> Iterator[Page]:
+        """Yield pages that lack a key: all that are full, and what is needed of the others."""
+        yield from (page for page in self._full_with_room(key) if page.name not in shown)
         for after, pages in self._open.items():
             if after < key:
                 yield from self._newest(pages, self._begun[after], deletes, shown)

@@ -69,6 +69,9 @@ _PAGE = 5
 _UNKNOWN = 0.02
 """The share of the commits whose outcome is unknown. Half of them take effect."""
 
+_ODD = 0x9E3779B97F4A7C15
+"""Times an odd number, different numbers stay different when only 64 bits are kept."""
+
 
 @attrs.define
 class _Process:
@@ -257,8 +260,9 @@ class _World:
             self.records[key] = self.version, part[2]
 
     def _value(self) -> str:
+        """Return a digest that there was not before; digests are spread over all numbers."""
         self.values += 1
-        return f"{self.values:016x}"
+        return f"{self.values * _ODD % (1 << 64):016x}"
 
     def _job(self, process: _Process, job_id: str) -> Iterator[Row]:
         """Submit a job, attempt it in a process of its own, and record its result."""

@@ -1,18 +1,26 @@
-"""What a task does with its part of a history, for the checks on Spark."""
+"""What a task does with its part of a history, for the checks on Spark.
+
+A task that reads files tells facts in columns, and sends them in parcels, one for each home: so
+Spark moves few large rows and looks into none. A task that has a home screens its keys, and gives
+those that are suspected to the same functions as in plain Python.
+"""
 
 from __future__ import annotations
 
 import functools
 import gc
-import json
+from binascii import crc32
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ParamSpec
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ParamSpec
 
-import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from jrs.contract.operations import EPOCH_KEY
-from jrs.testing.chaos.checking import jobs, store
+from jrs.records import keys
+from jrs.testing.chaos.checking import jobs, screens, store
+from jrs.testing.chaos.checking.columns import NONE, Columns, Flags, facts_of_table
 from jrs.testing.chaos.checking.cycles import (
     Edge,
     Node,
@@ -23,45 +31,20 @@ from jrs.testing.chaos.checking.cycles import (
     stretch_of,
     tangled,
 )
-from jrs.testing.chaos.checking.facts import (
-    Absences,
-    Fact,
-    Facts,
-    Finding,
-    What,
-    complete,
-    facts_of_call,
-    thinned,
-)
-from jrs.testing.chaos.checking.registers import contradictions, happened
-from jrs.testing.chaos.recorded import FOREVER, OPERATIONS, Call, Kind
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from jrs.testing.chaos.checking.facts import Absences, Facts, Finding, What, complete
+from jrs.testing.chaos.checking.notes import Context, batch_of, files_of
+from jrs.testing.chaos.checking.registers import contradictions
 
 P = ParamSpec("P")
-Batches = Iterable["pa.RecordBatch"]
+Batches = Iterable[pa.RecordBatch]
 
-FACTS = (
-    "history string, key string, begun long, ended long, what int, state long, digest string, "
-    "name string, sure boolean, epoch long"
-)
+PARCELS = "home int, facts binary"
 TOLD = "history string, what string, text string, names array<string>, first long, last long"
 """Findings, and what only the driver can judge: its `what` begins with ``_``."""
 EDGES = (
     "history string, stretch long, source_begun long, source_ended long, source string, "
     "target_begun long, target_ended long, target string, why string"
 )
-
-
-@attrs.frozen
-class Context:
-    """What every task has to know, by history."""
-
-    checks: set[str]
-    leads: Mapping[str, store.Leads]
-    absences: Mapping[str, Absences]
-    attempts: Mapping[str, list[jobs.RunningAttempt]]
 
 
 def _without_collections(
@@ -81,89 +64,40 @@ def _without_collections(
     return run
 
 
-# -- what is known of each key ---------------------------------------------------------------
+# -- telling facts ---------------------------------------------------------------------------
 
 
 @_without_collections
-def facts_in(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Yield what operations tell of keys; checks of the epoch are thinned out."""
-    epochs: dict[str, list[Fact]] = defaultdict(list)
-    open_calls: dict[tuple[str, str, int], list[Any]] = {}
-    for batch in batches:
-        rows: list[tuple[Any, ...]] = []
-        for history, call in _calls(batch, open_calls):
-            for key, fact in facts_of_call(call):
-                if key == EPOCH_KEY:
-                    epochs[history].append(fact)
-                else:
-                    rows.append((history, key, *fact))
-        for history, some in epochs.items():
-            epochs[history] = thinned(some)
-        yield _batch(rows, FACTS)
-    rest = [
-        (history, key, *fact)
-        for (history, _, _), begun in open_calls.items()
-        for key, fact in facts_of_call(_call(begun, None))
-    ]
-    rest += [(history, EPOCH_KEY, *fact) for history, some in epochs.items() for fact in some]
-    yield _batch(rest, FACTS)
+def parcels_in(paths: Sequence[str], homes: int, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Yield what the operations of files tell of keys, in a parcel for each home."""
+    for path in files_of(paths, batches):
+        facts = facts_of_table(pq.read_table(path))
+        yield batch_of(list(_parcels(facts, homes)), PARCELS)
 
 
-_KINDS = {kind.value: kind for kind in Kind}
-_VERBS = {verb.value: verb for verb in OPERATIONS}
-_EVENT = ("history", "process", "seq", "type", "f", "key", "value", "version", "epoch", "t",
-          "error")  # fmt: skip
+def _parcels(facts: pa.Table, homes: int) -> Iterator[tuple[int, pa.Buffer]]:
+    names = facts["key"].combine_chunks().dictionary_encode()
+    own = [crc32(jobs.job_of(name).encode()) % homes for name in names.dictionary.to_pylist()]
+    home = np.array(own, np.int64)[np.array(names.indices)]
+    order = np.argsort(home, kind="stable")
+    facts = facts.take(pa.array(order)).combine_chunks()
+    places = np.searchsorted(home[order], np.arange(homes + 1)).tolist()
+    for number in range(homes):
+        first, last = places[number], places[number + 1]
+        if first < last:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, facts.schema, options=_SMALL) as stream:
+                stream.write_table(facts.slice(first, last - first))
+            yield number, sink.getvalue().to_pybytes()
 
 
-def _calls(
-    batch: pa.RecordBatch, open_calls: dict[tuple[str, str, int], list[Any]]
-) -> Iterator[tuple[str, Call]]:
-    columns = [batch.column(name).to_pylist() for name in _EVENT]
-    for history, process, seq, kind, *rest in zip(*columns, strict=True):
-        if rest[0] not in _VERBS:
-            continue
-        operation = history, process, seq
-        if kind == "invoke":
-            open_calls[operation] = [process, seq, *rest]
-        elif (begun := open_calls.pop(operation, None)) is not None:
-            yield history, _call(begun, [kind, *rest])
-        else:
-            raise ValueError(
-                f"the answer of {process}#{seq} is in another row group than its question: "
-                "make the table with to_parquet"
-            )
+_SMALL = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-def _call(begun: list[Any], ended: list[Any] | None) -> Call:
-    """Return an operation, like `recorded.calls_of`."""
-    process, seq, f, key, value, version, epoch, t, _ = begun
-    if ended is None:
-        kind, end, error = Kind.INFO, FOREVER, ""
-    else:
-        kind, _, _, read, read_version, read_epoch, end, error = (
-            _KINDS[ended[0]], *ended[1:],
-        )  # fmt: skip
-        end = FOREVER if kind is Kind.INFO else end
-        value = read if value is None else value
-        version = read_version if version is None else version
-        epoch = read_epoch if epoch is None else epoch
-    if value is not None:
-        plain = value[0] == '"' and "\\" not in value  # As a digest is.
-        value = value[1:-1] if plain else json.loads(value)
-    return Call(
-        process, seq, _VERBS[f], t, end, kind, key or "", value, version, epoch, error or ""
-    )
-
-
-def _batch(rows: list[tuple[Any, ...]], schema: str) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    types = {"string": pa.string(), "long": pa.int64(), "int": pa.int32(), "boolean": pa.bool_(),
-             "array<string>": pa.list_(pa.string())}  # fmt: skip
-    fields = [field.split() for field in schema.split(", ")]
-    columns: Iterable[Any] = zip(*rows, strict=True) if rows else [[]] * len(fields)
-    arrays = [pa.array(column, types[of]) for (_, of), column in zip(fields, columns, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, [name for name, _ in fields])
+def _unpacked(batches: Batches) -> pa.Table | None:
+    parcels = (parcel.as_buffer() for batch in batches for parcel in batch.column("facts"))
+    tables = [pa.ipc.open_stream(parcel).read_all() for parcel in parcels]
+    return pa.concat_tables(tables) if tables else None
 
 
 # -- judging each key ------------------------------------------------------------------------
@@ -171,70 +105,106 @@ def _batch(rows: list[tuple[Any, ...]], schema: str) -> pa.RecordBatch:
 
 @_without_collections
 def judge(context: Context, batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Yield what is wrong with the keys of a partition, and what only the driver can judge."""
-    for history, facts in _completed(batches, context.absences):
-        yield _batch(list(_told(context, history, facts)), TOLD)
+    """Yield what is wrong with the keys of a home, and what only the driver can judge."""
+    if (table := _unpacked(batches)) is not None:
+        yield batch_of(list(told(context, Columns.of(table, context.absences))), TOLD)
 
 
-_NO_PAGES = Absences({})
+_OF_JOBS = (*jobs.JUDGED, keys.STAGES)
 
 
-def _completed(batches: Batches, absences: Mapping[str, Absences]) -> Iterator[tuple[str, Facts]]:
-    """Yield the facts of each history, with what pages tell by lacking a key."""
-    for history, facts in _facts_by_history(batches).items():
-        for key, some in facts.items():
-            complete(key, some, absences.get(history, _NO_PAGES))
-        yield history, facts
+def told(context: Context, facts: Columns) -> Iterator[tuple[Any, ...]]:
+    """Yield what is wrong with keys, in the form of `TOLD`."""
 
-
-def _facts_by_history(batches: Batches) -> dict[str, Facts]:
-    found: dict[str, Facts] = defaultdict(lambda: defaultdict(list))
-    kinds = {what.value: what for what in What}
-    for batch in batches:
-        columns = [column.to_pylist() for column in batch.columns]
-        columns[4] = [kinds[what] for what in columns[4]]
-        for history, key, fact in zip(columns[0], columns[1], map(Fact, *columns[2:]), strict=True):
-            found[history][key].append(fact)
-    return found
-
-
-def _told(context: Context, history: str, facts: Facts) -> Iterator[tuple[Any, ...]]:
     def said(check: str, found: Iterable[Finding]) -> Iterator[tuple[Any, ...]]:
         for text, names in found:
             yield history, check, text, list(names), None, None
 
-    checks, leads = context.checks, context.leads.get(history)
-    for key, some in facts.items():
-        if "linearizable" in checks:
-            yield from said("linearizable", contradictions(key, some))
-        if "fenced" in checks and leads is not None:
-            for name, number, own in leads.late(some):
+    checks, known = context.checks, screens.seen(facts)
+    nothing = np.zeros(len(facts.keys), bool)
+    contradicted = screens.contradicted(facts, known) if "linearizable" in checks else nothing
+    late = screens.late(facts, known, context.leads) if "fenced" in checks else nothing
+    backwards = screens.backwards(facts, known) if "serializable" in checks else nothing
+    of_jobs = nothing
+    if checks & {"once_per_job", "once_per_stage", "nothing_lost"}:
+        of_jobs = np.array([name.startswith(_OF_JOBS) for _, name in facts.keys], bool)
+    suspected = contradicted | late | backwards | of_jobs
+    for history, some in _exactly(facts, suspected, context.absences):
+        for key, exact in some(contradicted):
+            yield from said("linearizable", contradictions(key, exact))
+        for _, exact in some(late):
+            for name, number, own in context.leads[history].late(exact):
                 yield history, "_late", "", [name], number, own
-        if "outcomes" in checks:
-            for name, shown in store.outcomes_of(some):
-                yield history, "_outcome", key, [name], int(shown), None
-    if "serializable" in checks:
-        yield from _backwards(history, facts)
-    if "once_per_job" in checks:
-        attempts = context.attempts.get(history, ())
-        yield from said("once_per_job", jobs.results_of(facts, attempts))
-    if "once_per_stage" in checks:
-        yield from said("once_per_stage", jobs.stages_of(facts))
-    if "nothing_lost" in checks:
-        yield from said("nothing_lost", jobs.losses_of(facts))
+        yield from _backwards(history, dict(some(backwards)))
+        judged = dict(some(of_jobs))
+        if "once_per_job" in checks:
+            attempts = context.attempts.get(history, ())
+            yield from said("once_per_job", jobs.results_of(judged, attempts))
+        if "once_per_stage" in checks:
+            yield from said("once_per_stage", jobs.stages_of(judged))
+        if "nothing_lost" in checks:
+            yield from said("nothing_lost", jobs.losses_of(judged))
+    unknown = (facts.what == What.WRITE) & ~facts.sure
+    if checks & {"serializable", "outcomes"}:
+        yield from _named(facts, "_known", unknown & (known.made != NONE))
+    if "outcomes" in checks:
+        yield from _named(facts, "_denied", screens.denied(facts, known))
+
+
+def _named(facts: Columns, what: str, rows: Flags) -> Iterator[tuple[Any, ...]]:
+    for history, name in facts.named(rows):
+        yield history, what, "", [name], None, None
+
+
+_NO_PAGES = Absences({})
+_Some = Callable[[Flags], Iterator[tuple[str, list[Any]]]]
+
+
+def _exactly(
+    facts: Columns, suspected: Flags, absences: Mapping[str, Absences]
+) -> Iterator[tuple[str, _Some]]:
+    """Yield for each history a function that returns the facts of some of the suspected keys."""
+    numbers = {facts.keys[number]: number for number in np.flatnonzero(suspected).tolist()}
+    for history, found in facts.facts(suspected).items():
+        for key, some in found.items():
+            complete(key, some, absences.get(history, _NO_PAGES))
+
+        def of(
+            keys: Flags, history: str = history, found: Facts = found
+        ) -> Iterator[tuple[str, list[Any]]]:
+            return ((key, some) for key, some in found.items() if keys[numbers[history, key]])
+
+        yield history, of
+
+
+@_without_collections
+def outcomes_in(
+    names: Mapping[str, set[str]], absences: Mapping[str, Absences], batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    """Yield what the keys of a home tell of some commits of unknown outcome."""
+    if (table := _unpacked(batches)) is None:
+        return
+    facts = Columns.of(table)
+    unknown = (facts.what == What.WRITE) & ~facts.sure
+    own = zip(facts.key[unknown].tolist(), facts.named(unknown), strict=True)
+    suspected = np.zeros(len(facts.keys), bool)
+    suspected[[key for key, (history, name) in own if name in names.get(history, ())]] = True
+    rows = [
+        (history, "_outcome", key, [name], int(shown), None)
+        for history, some in _exactly(facts, suspected, absences)
+        for key, exact in some(suspected)
+        for name, shown in store.outcomes_of(exact)
+    ]
+    yield batch_of(rows, TOLD)
 
 
 # -- cycles ----------------------------------------------------------------------------------
 
 
 def _backwards(history: str, facts: Facts) -> Iterator[tuple[Any, ...]]:
-    """Yield over which stretches edges lead back in time, and which operations of unknown outcome
-    have happened."""
+    """Yield over which stretches edges lead back in time."""
     certain: list[Stretch] = []
     for some in facts.values():
-        for write, _ in happened(some):
-            if not write.sure:
-                yield history, "_known", "", [write.name], None, None
         for edge in edges_of(some):
             if (stretch := back(edge)) is None:
                 continue
@@ -253,18 +223,22 @@ def edges_within(
     absences: Mapping[str, Absences],
     batches: Batches,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the edges of the keys of a partition that lie in a stretch."""
-    for history, facts in _completed(batches, absences):
+    """Yield the edges of the keys of a home that lie in a stretch."""
+    if (table := _unpacked(batches)) is None:
+        return
+    facts = Columns.of(table, absences)
+    suspected = screens.within(facts, stretches)
+    for history, of_keys in _exactly(facts, suspected, absences):
         found, some_known = stretches.get(history, []), known.get(history, set())
         begins = [first for first, _ in found]
         rows: list[tuple[Any, ...]] = []
-        for some in facts.values() if found else ():
+        for _, some in of_keys(suspected) if found else ():
             for edge in edges_of(some):
                 if edge.given and edge.given not in some_known:
                     continue
                 if (number := stretch_of(edge, found, begins)) is not None:
                     rows.append((history, number, *edge.source, *edge.target, edge.why))
-        yield _batch(rows, EDGES)
+        yield batch_of(rows, EDGES)
 
 
 @_without_collections
@@ -282,4 +256,4 @@ def tangles_in(batches: Batches) -> Iterator[pa.RecordBatch]:
         for (history, _), edges in sorted(within.items())
         for text, names in tangled(edges)
     ]
-    yield _batch(rows, TOLD)
+    yield batch_of(rows, TOLD)

@@ -50,6 +50,10 @@ class Leads:
         self._versions = list(accumulate((one[1] for one in reversed(self._led)), min))[::-1]
         self._ends = list(accumulate((one[2] for one in reversed(self._led)), min))[::-1]
 
+    def columns(self) -> tuple[list[int], list[int], list[int]]:
+        """Return the epochs; and of each and those behind it, the least version and first end."""
+        return self._epochs, self._versions, self._ends
+
     def late(self, facts: list[Fact]) -> Iterator[tuple[str, int, int]]:
         """Yield the writes of a key that came behind a later leadership: the name of each, the
         number of that leadership, and the epoch of its own."""

@@ -1,36 +1,79 @@
-"""Histories as tables: Parquet files, whose operations are each in one row group."""
+"""Histories as tables: Parquet files whose rows are operations, with typed, nested columns.
+
+What an operation asked of each key, or was told of it, is a list of parts. So a file is read and
+judged in columns, and nothing in it has to be parsed. Events that are no operations are rows, too.
+"""
 
 from __future__ import annotations
 
+import enum
 import json
+import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jrs.contract.operations import EPOCH_KEY
 from jrs.testing.chaos.checking.generate import Row
-from jrs.testing.chaos.recorded import COLUMNS, OPERATIONS
+from jrs.testing.chaos.recorded import OPERATIONS, digest
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+ROWS = 250_000
+"""How many operations a file has, about."""
 
-ROWS = 200_000
-"""How many rows a row group has, about."""
+
+class Part(enum.IntEnum):
+    """What a part of an operation is: one of a commit's, or a record that was read."""
+
+    READ = enum.auto()
+    CREATE = enum.auto()
+    UPDATE = enum.auto()
+    DELETE = enum.auto()
+    CHECK = enum.auto()
+    ABSENT = enum.auto()
+
+
+_PART = {
+    "kind": pa.int8(),
+    "key": pa.string(),
+    "digest": pa.int64(),
+    "version": pa.int64(),
+}
+_COLUMNS = {
+    "process": pa.string(),
+    "seq": pa.int64(),
+    "f": pa.string(),
+    "type": pa.string(),
+    "begun": pa.int64(),
+    "ended": pa.int64(),
+    "key": pa.string(),
+    "after": pa.string(),
+    "until": pa.string(),
+    "version": pa.int64(),
+    "epoch": pa.int64(),
+    "error": pa.string(),
+}
+"""As of `recorded.Call`; but `ended` is the time of the answer, whatever it was, and null without
+one. `key` is that of what has no parts, or the prefix of a page, which is between `after` and
+`until`."""
 
 
 def to_parquet(folder: Path, target: Path) -> Path:
     """Write the history in a folder, which may be larger than memory, to a table; return its
     folder."""
-    write_rows(_whole(folder), target)
+    write_rows(_lines(folder), target)
     return target
 
 
 def write_rows(rows: Iterable[Row], target: Path) -> None:
-    """Write rows to files of a table; the events of an operation stand together."""
+    """Write the events of a history to files of a table."""
     target.mkdir(parents=True, exist_ok=True)
-    waiting = iter(rows)
-    for number, some in enumerate(iter(lambda: list(_operations(waiting)), [])):
-        _write([batch_of(some)], target, number)
+    waiting = _operations(rows)
+    for number, some in enumerate(iter(lambda: list(islice(waiting, ROWS)), [])):
+        _write([_batch(some)], target, number)
 
 
 def write_histories(histories: Iterable[tuple[str, list[Row]]], target: Path) -> None:
@@ -47,65 +90,109 @@ def write_histories(histories: Iterable[tuple[str, list[Row]]], target: Path) ->
         _write(waiting, target, number)
 
 
+def batch_of(rows: Iterable[Row], history: str = "") -> pa.RecordBatch:
+    """Return the events of a history as rows of a table."""
+    return _batch(list(_operations(rows)), history)
+
+
 def _write(batches: list[pa.RecordBatch], target: Path, number: int) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     table = pa.Table.from_batches(batches)
-    # One row group: so no task gets one event of an operation, and another task the other one.
-    path = target / f"part-{number:06}.parquet"
-    pq.write_table(table, path, row_group_size=len(table), compression="lz4")
+    pq.write_table(table, target / f"part-{number:06}.parquet", compression="lz4")
 
 
-def _operations(rows: Iterator[Row]) -> Iterator[Row]:
-    """Yield some rows, and end between two operations."""
-    row = None
-    for row in islice(rows, ROWS):
-        yield row
-    while row is not None and row[2] == "invoke" and (row := next(rows, None)) is not None:
-        yield row
+def _operations(rows: Iterable[Row]) -> Iterator[tuple[Row, Row | None]]:
+    """Yield the two events of each operation, or the one of another event; operations without an
+    answer come last."""
+    begun: dict[tuple[str, int], Row] = {}
+    for row in rows:
+        if row[3] not in OPERATIONS:
+            yield row, row
+        elif row[2] == "invoke":
+            begun[row[0], row[1]] = row
+        elif (first := begun.pop((row[0], row[1]), None)) is not None:
+            yield first, row
+    for first in begun.values():
+        yield first, None
 
 
-def batch_of(rows: list[Row], history: str | None = None) -> pa.RecordBatch:
-    """Return rows as a batch of a table; the values as JSON."""
-    import pyarrow as pa
+def _batch(operations: list[tuple[Row, Row | None]], history: str = "") -> pa.RecordBatch:
+    rows: list[tuple[Any, ...]] = []
+    parts: list[tuple[Any, ...]] = []
+    ends = [0]
+    for begun, ended in operations:
+        process, seq, _, f, key, value, version, epoch, t, _ = begun
+        after = until = None
+        kind, end, error = "info", None, ""
+        if ended is not None:
+            _, _, kind, _, _, answer, answer_version, answer_epoch, end, error = ended
+            if value is None:  # What was asked is in the first event, but for reads.
+                value = answer
+                version = answer_version if version is None else version
+                epoch = answer_epoch if epoch is None else epoch
+        if f == "commit":
+            parts += map(_of_commit, value)
+        elif kind == "ok":
+            if f == "get":
+                parts.append((_READ, key, _number(value), version))
+            elif f == "get_many":
+                parts += [(_READ, name, _number(seen), at) for name, at, seen in value]
+            elif f == "scan":
+                after, until, read = value
+                parts += [(_READ, name, _number(seen), at) for name, at, seen in read]
+            elif f == "campaign":
+                parts.append((_CHECK, EPOCH_KEY, None, version))
+        ends.append(len(parts))
+        key = None if f == "get" else key
+        rows.append((process, seq, f, kind, t, end, key, after, until, version, epoch, error))
+    fields = _arrays(parts, _PART)
+    columns = _arrays(rows, _COLUMNS)
+    columns["parts"] = pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32()), pa.StructArray.from_arrays(list(fields.values()), list(fields))
+    )
+    columns["history"] = pa.array([history] * len(rows), pa.string())
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
-    columns: list[Any] = [list(column) for column in zip(*rows, strict=True)]
-    place = COLUMNS.index("value")
-    columns[place] = [None if value is None else json.dumps(value) for value in columns[place]]
-    arrays = [
-        pa.array(column, pa.int64() if name in _NUMBERS else pa.string())
-        for name, column in zip(COLUMNS, columns, strict=True)
-    ]
-    names = list(COLUMNS)
-    if history is not None:
-        names.append("history")
-        arrays.append(pa.array([history] * len(rows), pa.string()))
-    return pa.RecordBatch.from_arrays(arrays, names)
+
+def _arrays(rows: list[tuple[Any, ...]], types: dict[str, Any]) -> dict[str, pa.Array]:
+    columns: Iterable[Any] = zip(*rows, strict=True) if rows else [()] * len(types)
+    return {
+        name: pa.array(column, of)
+        for (name, of), column in zip(types.items(), columns, strict=True)
+    }
 
 
-_NUMBERS = ("seq", "version", "epoch", "t")
+_READ, _CHECK = int(Part.READ), int(Part.CHECK)
+_KINDS = {part.name.lower(): int(part) for part in Part}
 
 
-def _whole(folder: Path) -> Iterator[Row]:
-    """Yield the events in the files of a folder, those of an operation together.
+def _of_commit(part: list[Any]) -> tuple[int, str, int | None, int | None]:
+    name, key, *more = part
+    kind = _KINDS[name]
+    if name == "create" or name == "absent":
+        return kind, key, _number(more[0]) if more else None, None
+    if name == "update":
+        return kind, key, _number(more[0]), more[1]
+    return kind, key, None, more[0]
+
+
+_DIGEST = re.compile("[0-9a-f]{16}")
+
+
+def _number(text: str | None) -> int | None:
+    """Return a digest as a number of 64 bits with a sign; what is none is digested first."""
+    if text is None:
+        return None
+    number = int(text if _DIGEST.fullmatch(text) else digest(text.encode()), 16)
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _lines(folder: Path) -> Iterator[Row]:
+    """Yield the events in the files of a folder.
 
     The last line of a process that was killed may be cut off; it is left out.
     """
     for path in sorted(folder.glob("*.jsonl")):
-        begun: dict[tuple[str, int], Row] = {}
         with path.open("rb") as lines:
             for line in lines:
-                if not line.endswith(b"\n"):
-                    break
-                row: Row = tuple(json.loads(line))
-                operation = row[0], row[1]
-                if row[2] == "invoke":
-                    begun[operation] = row
-                    continue
-                if (first := begun.pop(operation, None)) is not None:
-                    yield first
-                elif row[3] in OPERATIONS:
-                    continue
-                yield row
-        yield from begun.values()
+                if line.endswith(b"\n"):
+                    yield tuple(json.loads(line))
