@@ -75,11 +75,11 @@ def checks_of(names: Sequence[str]) -> list[Check]:
     return [CHECKS[name] for name in dict.fromkeys(names)] or list(CHECKS.values())
 
 
-def run_of(folder: Path) -> Run:
-    """Return the run that is kept in a folder.
+def history_in(folder: Path) -> Path:
+    """Return the folder with the history of a run that is kept in a folder.
 
     Raises:
-        InvalidInput: it holds none, or one that cannot be read.
+        InvalidInput: it holds none, or those of several clusters.
     """
     history = folder / "history" if (folder / "history").is_dir() else folder
     found = sorted({path.parent for path in history.glob("**/*.jsonl")})
@@ -88,7 +88,16 @@ def run_of(folder: Path) -> Run:
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
         raise InvalidInput(f"{folder} has the histories of several clusters: name one of {names}")
-    history = found[0]
+    return found[0]
+
+
+def run_of(folder: Path) -> Run:
+    """Return the run that is kept in a folder.
+
+    Raises:
+        InvalidInput: it holds none, or one that cannot be read.
+    """
+    history = history_in(folder)
     notes = folder / "run.json"
     try:
         events = events_of(history)

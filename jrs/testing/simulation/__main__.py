@@ -147,7 +147,7 @@ def main() -> int:
     parser.add_argument("--exhaustive", action="store_true",
                         help="every state of a small scenario")  # fmt: skip
     parser.add_argument("--states", type=int, default=1 << 24,
-                        help="with --exhaustive: so many for each worker at most")  # fmt: skip
+                        help="with --exhaustive: so many at most")  # fmt: skip
     parser.add_argument("--shortest", action="store_true", help="search a shorter story")
     for field in attrs.fields(Scenario):
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=int)

@@ -1,8 +1,9 @@
 """Goes through every state that a small scenario can get into, each of them once.
 
 At each state the exploration forks: a child takes one choice and goes through all that can come
-behind it, while its parent waits. The states that any of them has been in are in a table that all
-share. So nothing has to be put back by hand but files.
+behind it, while its parent waits. So nothing has to be put back by hand but files. Since a process
+of many generations of forks is slow to fork, it leaves its choices to others, who go there from
+the beginning. The states that any of them has been in are in a table that all share.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
-import mmap
 import os
 import sys
 import tempfile
@@ -26,10 +26,12 @@ from jrs.testing.chaos.checking.verdict import Violation
 from jrs.testing.chaos.figures import scratch
 from jrs.testing.simulation.exploration import Choice, Exploration
 from jrs.testing.simulation.failover import Scenario
-from jrs.testing.simulation.visited import Visited
+from jrs.testing.simulation.shared_work import Visited, Work
 
-DONE, BAD, FULL, BROKEN = 0, 3, 4, 5
-"""How a process ends: it is through, found a violation, had enough, or broke."""
+_DONE, _BROKEN = 0, 1
+"""How a process ends."""
+_GENERATIONS = 5
+"""Generations of forks, at most."""
 _ROOT = "files"
 
 
@@ -39,12 +41,12 @@ class Explored:
 
     Attributes:
         is_whole: no state was left out.
-        states: how many different ones.
+        states: how many different ones were entered.
         steps: how many choices were taken.
-        ends: how many of the states are ends of a run.
+        ends: how many runs were gone to their end.
         longest: steps of the longest run.
-        violations, choices, story: of the first run that broke a promise, if one did; its choices
-            are all that was chosen, its story is what happened.
+        violations, choices, story: of the shortest run found that broke a promise, if one did; its
+            choices are all that was chosen, its story is what happened.
     """
 
     is_whole: bool
@@ -57,30 +59,11 @@ class Explored:
     story: tuple[str, ...] = ()
 
 
-class _Counts:
-    """Numbers that the processes of one worker share; only one of them runs at a time."""
-
-    def __init__(self) -> None:
-        self._numbers = memoryview(mmap.mmap(-1, 8 * 4)).cast("Q")
-
-    def add(self, place: int) -> None:
-        self._numbers[place] += 1
-
-    def at_least(self, place: int, number: int) -> None:
-        self._numbers[place] = max(number, self._numbers[place])
-
-    def __getitem__(self, place: int) -> int:
-        return self._numbers[place]
-
-
-STATES, STEPS, ENDS, LONGEST = range(4)
-
-
 class Explorer:
     """Explores, in this process and its children.
 
     Args:
-        report: where a violation is written.
+        reports: a folder for what broke a promise.
         most: how many states are enough.
         deepest: how many steps a run has at most.
     """
@@ -89,81 +72,110 @@ class Explorer:
         self,
         run: Exploration,
         visited: Visited,
-        counts: _Counts,
-        report: Path,
+        work: Work,
+        reports: Path,
         *,
         most: int,
-        deepest: int = 1 << 15,
-        backwards: bool = False,
+        deepest: int,
     ) -> None:
         self._run = run
         self._visited = visited
-        self._counts = counts
-        self._report = report
+        self._work = work
+        self._reports = reports
         self._most = most
         self._deepest = deepest
-        self._backwards = backwards
+        self._generation = 0
+        self._way: list[int] = []
         self._chosen: list[str] = []
 
-    def explore(self) -> int:
-        """Go through all that can come behind the state; return how it ended."""
-        run = self._run
-        while True:
+    def explore_all(self) -> int:
+        """Go the ways that are left, until there is none; return how it ended."""
+        saved = self._run.files.save()
+        while not self._work["stop"] and not self._work.is_over():
+            if (way := self._work.take()) is None:
+                time.sleep(0.01)  # Another worker may add one.
+                continue
+            if status := self._apart(lambda way=way: self._explore_behind(way)):  # type: ignore[misc]
+                return status
+            self._work.give_back()
+            self._run.files.restore(saved)
+        return _DONE
+
+    def _explore_behind(self, way: list[int]) -> None:
+        for number in way:
+            self._run.settle()
+            self._take(list(self._run.choices())[number], number)
+        self._explore()
+
+    def _explore(self) -> None:
+        """Go through all that can come behind the state."""
+        run, work = self._run, self._work
+        while not work["stop"]:
             if violations := run.settle():
                 self._tell(violations)
-                return BAD
+                return
             if run.is_over():
-                self._counts.add(ENDS)
-                return DONE
-            choices = list(run.choices())
-            if (len(choices) > 1 or not len(self._chosen) % 4) and not self._enter():
-                return DONE
-            if self._counts[STATES] >= self._most:
-                return FULL
-            if self._backwards:
-                choices.reverse()
-            choices = [one for one in choices if one.state is None or self._is_new(one.state())]
-            if not choices:
-                return DONE
-            *others, last = choices
-            saved = run.files.save() if others else []
-            for choice in others:
-                if status := self._explore_apart(choice):
-                    return status
-                run.files.restore(saved)
-            self._take(last)
+                work.add("ends", 1)
+                return
+            choices = list(enumerate(run.choices()))
+            if not self._is_new(run.state()) or len(self._way) >= self._deepest:
+                return
+            work.add("states", 1)
+            if work["states"] >= self._most:
+                work.add("stop", 1)
+            new = [
+                (number, choice)
+                for number, choice in choices
+                if choice.state is None or self._is_new(choice.state())
+            ]
+            if not new:
+                return
+            (number, first), *others = new
+            self._explore_apart(others)
+            self._take(first, number)
 
-    def _enter(self) -> bool:
-        """Claim the state; return whether to go on from there."""
-        is_new = self._is_new(self._run.state())
-        is_first = not len(self._chosen)  # Both workers begin there.
-        if not is_new and not is_first:
-            return False
-        self._counts.add(STATES)
-        return len(self._chosen) < self._deepest
+    def _explore_apart(self, others: list[tuple[int, Choice]]) -> None:
+        if not others:
+            return
+        if self._generation >= _GENERATIONS:
+            for number, _ in others:
+                self._work.put([*self._way, number])
+            return
+        saved = self._run.files.save()
+        for number, choice in others:
 
-    def _is_new(self, state: int) -> bool:
-        return self._visited.claim(state, len(self._chosen))
+            def explore(number: int = number, choice: Choice = choice) -> None:
+                self._take(choice, number)
+                self._explore()
 
-    def _explore_apart(self, choice: Choice) -> int:
-        pid = fork()
-        if pid:
+            if self._apart(explore):
+                raise RuntimeError("a child broke; its last words are above")
+            self._run.files.restore(saved)
+
+    def _apart(self, explore: Callable[[], None]) -> int:
+        """Do it in a child; return how that ended."""
+        if pid := fork():
             return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        status = BROKEN
+        status = _BROKEN
         try:
-            self._take(choice)
-            status = self.explore()
+            self._generation += 1
+            explore()
+            status = _DONE
         except BaseException:
             traceback.print_exc()
-        finally:
             sys.stderr.flush()
+        finally:
             os._exit(status)
 
-    def _take(self, choice: Choice) -> None:
-        self._counts.add(STEPS)
-        self._counts.at_least(LONGEST, len(self._chosen))
+    def _is_new(self, state: int) -> bool:
+        return self._visited.claim(state, len(self._way)) or not self._way
+
+    def _take(self, choice: Choice, number: int) -> None:
+        self._way.append(number)
         self._chosen.append(choice.says)
-        self._run.scheduler.steps = len(self._chosen)
+        self._work.add("steps", 1)
+        self._work.at_least("longest", len(self._way))
+        self._run.scheduler.steps = len(self._way)
         if not choice.is_read:
             self._run.say(choice.says)
         choice.take()
@@ -174,7 +186,8 @@ class Explorer:
             "choices": self._chosen,
             "story": self._run.setting.story,
         }
-        self._report.write_text(json.dumps(told))
+        (self._reports / f"{os.getpid()}-{len(self._way)}.json").write_text(json.dumps(told))
+        self._work.add("stop", 1)
 
 
 def fork() -> int:
@@ -188,39 +201,50 @@ _LIBC = ctypes.PyDLL(None)
 def explore(
     scenario: Scenario,
     *,
+    workers: int = os.cpu_count() or 1,
     most: int = 1 << 24,
     deepest: int = 1 << 15,
     tell: Callable[[int, int], None] = lambda states, steps: None,
 ) -> Explored:
-    """Explore a scenario with two workers, which go through the choices in opposite orders.
+    """Explore a scenario.
 
     Args:
-        most: how many states each of them enters at most.
+        most: how many states are entered at most.
         deepest: how many steps a run has at most.
         tell: called ten times in a second with the states and the steps so far.
     """
     visited = Visited()
     with tempfile.TemporaryDirectory(prefix="jrs-explored-", dir=scratch()) as folder:
-        workers = []
-        for backwards in (False, True):
-            counts, report = _Counts(), Path(folder) / f"report-{backwards}"
+        work = Work(Path(folder) / "work")
+        work.put([])
+        reports = Path(folder) / "reports"
+        reports.mkdir()
+        pids = set()
+        for number in range(workers):
             pid = fork()
             if not pid:
-                _work(scenario, visited, counts, report, most, deepest, backwards=backwards)
-            workers.append((pid, counts, report))
-        statuses = _wait([pid for pid, _, _ in workers], [counts for _, counts, _ in workers], tell)
-        if BROKEN in statuses or any(status < 0 for status in statuses):
-            raise RuntimeError("an exploration broke; its last words are above")
-        told = [json.loads(report.read_text()) for _, _, report in workers if report.exists()]
+                explorer = lambda run: Explorer(  # noqa: E731 - used once
+                    run, visited, work, reports, most=most, deepest=deepest
+                )
+                _explore_as_worker(scenario, Path(folder) / f"worker-{number}", explorer)
+            pids.add(pid)
+        while pids:
+            for pid in list(pids):
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if not ended:
+                    continue
+                pids.remove(pid)
+                if status:
+                    work.add("stop", 1)
+                    raise RuntimeError("an exploration broke; its last words are above")
+            time.sleep(0.1)
+            tell(work["states"], work["steps"])
+        told = [json.loads(report.read_text()) for report in reports.iterdir()]
     best: dict[str, list[str]] = min(told, key=lambda one: len(one["choices"]), default={})
     return Explored(
-        is_whole=set(statuses) == {DONE},
-        states=len(visited),
-        steps=sum(counts[STEPS] for _, counts, _ in workers),
-        ends=sum(counts[ENDS] for _, counts, _ in workers),
-        longest=max(counts[LONGEST] for _, counts, _ in workers),
+        not work["stop"], work["states"], work["steps"], work["ends"], work["longest"],
         **{name: tuple(texts) for name, texts in best.items()},
-    )
+    )  # fmt: skip
 
 
 def shortest(scenario: Scenario, found: Explored, *, most: int = 1 << 24) -> Explored:
@@ -233,40 +257,17 @@ def shortest(scenario: Scenario, found: Explored, *, most: int = 1 << 24) -> Exp
     return found
 
 
-def _wait(pids: list[int], counts: list[_Counts], tell: Callable[[int, int], None]) -> list[int]:
-    statuses: dict[int, int] = {}
-    while len(statuses) < len(pids):
-        for pid in set(pids) - set(statuses):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                statuses[pid] = os.waitstatus_to_exitcode(status)
-        if len(statuses) < len(pids):
-            time.sleep(0.1)
-        tell(sum(one[STATES] for one in counts), sum(one[STEPS] for one in counts))
-    return [statuses[pid] for pid in pids]
-
-
-def _work(
-    scenario: Scenario,
-    visited: Visited,
-    counts: _Counts,
-    report: Path,
-    most: int,
-    deepest: int,
-    *,
-    backwards: bool,
+def _explore_as_worker(
+    scenario: Scenario, folder: Path, explorer: Callable[[Exploration], Explorer]
 ) -> None:
-    status = BROKEN
+    status = _BROKEN
     try:
-        sys.setrecursionlimit(100_000)
-        with begun(scenario, report.with_name(f"worker-{backwards}")) as run:
-            explorer = Explorer(run, visited, counts, report, most=most, deepest=deepest,
-                                backwards=backwards)  # fmt: skip
-            status = explorer.explore()
+        with begun(scenario, folder) as run:
+            status = explorer(run).explore_all()
     except BaseException:
         traceback.print_exc()
-    finally:
         sys.stderr.flush()
+    finally:
         os._exit(status)
 
 

@@ -93,6 +93,20 @@ def test_what_was_not_noted_is_not_judged(tmp_path: Path) -> None:
     assert output_equals({"j": 1}).needs == "ended"
 
 
+def test_histories_of_several_clusters(tmp_path: Path) -> None:
+    """Each is judged alone: the folder of all of them is refused, and so is one without any."""
+    for cluster in ("calm", "demo"):
+        recording = Recording(tmp_path / "history" / cluster, "p")
+        recording.note(Verb.ALIVE)
+        recording.close()
+
+    with pytest.raises(InvalidInput, match="several clusters: name one of calm, demo"):
+        run_of(tmp_path)
+    assert len(run_of(tmp_path / "history" / "demo").events) == 1
+    with pytest.raises(InvalidInput, match="has no history"):
+        run_of(tmp_path / "other")
+
+
 @pytest.mark.parametrize(
     "text",
     [

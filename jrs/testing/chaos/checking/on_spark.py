@@ -18,6 +18,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jrs.contract.errors import InvalidInput
 from jrs.testing.chaos.checking import jobs, store
 from jrs.testing.chaos.checking.cycles import Stretch, merged
 from jrs.testing.chaos.checking.notes import NOTES, Context, notes_in
@@ -33,6 +34,7 @@ from jrs.testing.chaos.checking.partitions import (
 )
 from jrs.testing.chaos.checking.tables import to_parquet
 from jrs.testing.chaos.checking.verdict import Check, Violation
+from jrs.testing.chaos.reading import history_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,12 +56,15 @@ def violations(
     """Return what is wrong in a history.
 
     Args:
-        history: a folder of JSON lines, or of a table that `to_parquet` has made. The workers have
-            to see it at the same path.
+        history: the folder of a run or of its history, or of a table that `to_parquet` has made.
+            The workers have to see it at the same path.
+
+    Raises:
+        InvalidInput: there is no history, or those of several clusters.
     """
     with tempfile.TemporaryDirectory(prefix="jrs-history-") as scratch:
-        if any(history.glob("*.jsonl")):
-            history = to_parquet(history, Path(scratch, "table"))
+        if not any(history.glob("*.parquet")):
+            history = to_parquet(history_in(history), Path(scratch, "table"))
         return violations_by_history(spark, history, checks).get("", [])
 
 
@@ -67,7 +72,11 @@ def violations_by_history(
     spark: SparkSession, table: Path, checks: Iterable[Check] = CHECKS
 ) -> dict[str, list[Violation]]:
     """Return what is wrong in each history of a table, by the names in its column ``history``; the
-    name of the only history is empty. Histories without a violation are left out."""
+    name of the only history is empty. Histories without a violation are left out.
+
+    Raises:
+        InvalidInput: there is no table.
+    """
     found = _Judging(spark, table, {check.name for check in checks}).found()
     return {history: found[history] for history in sorted(found)}
 
@@ -104,7 +113,7 @@ class _Judging:
         """Return the paths of the table's files, and a table of their numbers."""
         paths = sorted(map(str, self.table.glob("*.parquet")))
         if not paths:
-            raise FileNotFoundError(f"no file of a table is in {self.table}")
+            raise InvalidInput(f"{self.table} has no table: make one with to_parquet")
         tasks = _TASKS * self.spark.sparkContext.defaultParallelism
         return paths, self.spark.range(0, len(paths), 1, min(tasks, len(paths)))
 
