@@ -30,7 +30,7 @@ from jrs.testing.simulation.shared_work import Visited, Work
 
 _DONE, _BROKEN = 0, 1
 """How a process ends."""
-_GENERATIONS = 5
+_GENERATIONS = 16
 """Generations of forks, at most."""
 _ROOT = "files"
 

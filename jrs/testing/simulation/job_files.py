@@ -31,7 +31,7 @@ class JobFiles:
     Args:
         root: a relative path, so that records are the same wherever it is.
         changes: called before a change, with its name and its path.
-        looks: called before somebody looks at files.
+        looks: called before a look at files.
     """
 
     def __init__(

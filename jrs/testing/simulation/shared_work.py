@@ -55,7 +55,7 @@ class Work:
         self._numbers = memoryview(mmap.mmap(-1, 8 * len(_NAMES))).cast("Q")
 
     def put(self, way: list[int]) -> None:
-        """Leave a way to whoever is free."""
+        """Leave a way to a worker that is free."""
         with self._locked():
             os.write(self._file, json.dumps(way).encode() + b"\n")
 
