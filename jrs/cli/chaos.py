@@ -15,6 +15,7 @@ from jrs.cli.jobs import arguments_of
 from jrs.client.connection import entry_point_of
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import counted
+from jrs.recovery.attempt.entry_point import check_entry
 from jrs.testing.chaos.checking.jobs import counts
 from jrs.testing.chaos.checking.verdict import Check, Run, Violation
 from jrs.testing.chaos.failure import ChaosFailure
@@ -71,6 +72,8 @@ def run_command(
     exit code is 1 if a check finds a violation.
     """
     wanted = checks_of(names)
+    entry, arguments = entry_point_of(entry_point), arguments_of(pairs, None)
+    check_entry(entry, arguments)  # Before anything is started.
     plan = Plan(masters=masters, backend=scheme, seconds=seconds, seed=seed,
                 nemesis=nemesis_of(nemesis))  # fmt: skip
     if folder is not None and folder.exists():
@@ -82,8 +85,7 @@ def run_command(
     words += [word for pair in pairs for word in ("--arg", pair)]
     again = shlex.join(["jrs", "chaos", "run", entry_point, *words])
     with World(plan, scheme, folder, again=again, say=lambda text: echo(text, err=True)) as world:
-        world.submit("job", entry_point_of(entry_point), copies=copies,
-                     **arguments_of(pairs, None))  # fmt: skip
+        world.submit("job", entry, copies=copies, **arguments)
         found: Sequence[Violation] = ()
         try:
             world.check(*wanted)

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from jrs.cli import cli
+from jrs.contract.errors import InvalidInput
 from jrs.contract.operations import Update
 from jrs.records import keys
 from jrs.testing.chaos import (
@@ -153,6 +154,24 @@ def test_what_a_failure_says(tmp_path: Path) -> None:
                                        "--check", "once_per_job"])  # fmt: skip
     assert checked.exit_code == 1
     assert json.loads(checked.output)["violations"][0]["check"] == "once_per_job"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["tests.chaos.test_kit:other"], "there is no 'other'"),
+        (["tests.chaos.test_kit:work", "--arg", "targets=x"], "there is no argument 'targets'"),
+        (["tests.chaos.test_kit:work"], "target"),
+    ],
+)
+def test_a_job_that_cannot_run_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
+    """`jrs chaos run` says so before it starts or makes anything."""
+    folder = tmp_path / "run"
+    done = CliRunner().invoke(cli, ["chaos", "run", *words, "--folder", str(folder)])
+
+    assert isinstance(done.exception, InvalidInput)
+    assert said in str(done.exception)
+    assert not folder.exists()
 
 
 def test_a_world_leaves_nothing(tmp_path: Path) -> None:

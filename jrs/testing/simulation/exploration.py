@@ -97,7 +97,7 @@ class Exploration(Simulation):
     # -- the run -----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Go to the first state: the first master leads. Masters are alike, so it does not matter which."""
+        """Go to the first state: the first master leads. All masters are alike."""
         self.start_master()
         self.scheduler.settle()
         for actor in self.scheduler.asking():
