@@ -40,7 +40,7 @@ class Explored:
     """What came of an exploration.
 
     Attributes:
-        is_whole: no state was left out.
+        is_whole: no state was left out, but for those behind the deepest step.
         states: how many different ones were entered.
         steps: how many choices were taken.
         ends: how many runs were gone to their end.
@@ -228,17 +228,20 @@ def explore(
                 )
                 _explore_as_worker(scenario, Path(folder) / f"worker-{number}", explorer)
             pids.add(pid)
+        is_broken = False
         while pids:
             for pid in list(pids):
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 if not ended:
                     continue
                 pids.remove(pid)
-                if status:
+                if status:  # The others end before their folder does.
                     work.add("stop", 1)
-                    raise RuntimeError("an exploration broke; its last words are above")
+                    is_broken = True
             time.sleep(0.1)
             tell(work["states"], work["steps"])
+        if is_broken:
+            raise RuntimeError("an exploration broke; its last words are above")
         told = [json.loads(report.read_text()) for report in reports.iterdir()]
     best: dict[str, list[str]] = min(told, key=lambda one: len(one["choices"]), default={})
     return Explored(

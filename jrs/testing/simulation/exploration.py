@@ -169,7 +169,7 @@ class Exploration(Simulation):
             yield Choice("time passes", self._wait)
         if paused and self._time_has_passed:
             for process in paused:
-                yield Choice(f"{process.name} continues", partial(self.resume, process))
+                yield Choice(f"{process.name} continues", partial(self._continue, process))
         if self.unknowns:
             for actor in asking:
                 if actor.request is not None:
@@ -237,24 +237,18 @@ class Exploration(Simulation):
     def pause(self, victim: Process) -> None:
         """Stop a process; it continues some time, at the latest when another leads for long."""
         self.pauses -= 1
-        self.say(f"{victim.name} is stopped")
-        victim.paused_since = self.scheduler.now
+        self.stop(victim)
 
         def thaw() -> None:
             self.scheduler.wait(lambda: victim.paused_since is None, 1.5 * TTL)
             if victim.paused_since is not None:
-                self.resume(victim)
+                self._continue(victim)
 
         self.scheduler.spawn(Process(f"clock of {victim.name}"), thaw, "thaw")
 
-    def resume(self, victim: Process) -> None:
-        """Let a process that was stopped continue."""
-        victim.paused_since = None
-        if victim.alive:
-            self.say(f"{victim.name} continues")
-            self.scheduler.tell(victim, "continues")
-            learn = partial(self.learn, victim)
-            self.scheduler.spawn(Process(f"heartbeat of {victim.name}"), learn, "heartbeat")
+    def _continue(self, victim: Process) -> None:
+        self.scheduler.tell(victim, "continues")
+        self.resume(victim, Process(f"heartbeat of {victim.name}"))
 
     def _wait(self) -> None:
         self._time_has_passed = True

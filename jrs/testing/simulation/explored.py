@@ -40,7 +40,7 @@ class ExploredScheduler(Scheduler):
         """What each actor has seen, and the actor that last released a lock: a digest."""
         self._ended: dict[Process, int] = {}
         """What the actors of each process had seen that have ended: a sum of digests."""
-        self._drawn: dict[Process, int] = {}
+        self._drawn: dict[str, int] = {}
         self._asked: dict[Actor, int] = {}
         self._turns: dict[Actor, int] = {}
         self._count = 0
@@ -86,15 +86,18 @@ class ExploredScheduler(Scheduler):
             self._seen[lock] = self._seen[actor]
 
     def pid(self) -> int:
-        process = None if self.current is None else self.current.process
-        return 1000 + zlib.crc32(b"" if process is None else process.name.encode()) % 30_000
+        return 1000 + zlib.crc32(self._name().encode()) % 30_000
 
     def random_bits(self, bits: int) -> int:
-        """Return bits that depend on nothing but what the process has seen."""
-        process = self.current.process if self.current is not None else _NOBODY
-        self._drawn[process] = drawn = self._drawn.get(process, 0) + 1
-        made = blake2b(repr((process.name, drawn)).encode()).digest()
+        """Return bits that depend on the process and on how many it has drawn."""
+        name = self._name()
+        self._drawn[name] = drawn = self._drawn.get(name, 0) + 1
+        made = blake2b(repr((name, drawn)).encode()).digest()
         return int.from_bytes(made) % (1 << bits)
+
+    def _name(self) -> str:
+        """Return the name of the process that runs."""
+        return "" if self.current is None else self.current.process.name
 
     # -- what can come next ------------------------------------------------------------------
 
@@ -119,16 +122,12 @@ class ExploredScheduler(Scheduler):
             self.resume(actor)
 
     def _next(self) -> Actor | None:
-        process, found = None, None
-        for actor in self.actors:
-            if process is not None and actor.process is not process:
-                continue
-            if actor.asks is None and self.is_able(actor):
-                process = actor.process
-                if found is None or self._turns.get(actor, 0) < self._turns.get(found, 0):
-                    found = actor
-        if found is not None:
-            self._turns[found] = self._count = self._count + 1
+        able = [actor for actor in self.able() if actor.asks is None]
+        if not able:
+            return None
+        of_first = (actor for actor in able if actor.process is able[0].process)
+        found = min(of_first, key=lambda actor: self._turns.get(actor, 0))
+        self._turns[found] = self._count = self._count + 1
         return found
 
     def let_time_pass_until(self, latest: float) -> bool:
@@ -155,9 +154,6 @@ class ExploredScheduler(Scheduler):
                 sorted(self._seen[actor] for actor in actors),
                 [self._seen[actor] for actor in asking],
             )
-
-
-_NOBODY = Process("nobody")
 
 
 class ExploredChances(Chances):

@@ -268,6 +268,18 @@ class Simulation:
         """Start another master in the place of one that was killed."""
         self.start_master()
 
+    def stop(self, victim: Process) -> None:
+        """Stop a process (SIGSTOP)."""
+        self.say(f"{victim.name} is stopped")
+        victim.paused_since = self.scheduler.now
+
+    def resume(self, victim: Process, heart: Process) -> None:
+        """Let a process that was stopped continue; `heart` tells it whether it was replaced."""
+        victim.paused_since = None
+        if victim.alive:
+            self.say(f"{victim.name} continues")
+            self.scheduler.spawn(heart, lambda: self.learn(victim), "heartbeat")
+
     def learn(self, process: Process) -> None:
         """Let a process that was stopped learn, some time later, that another master leads."""
         self.setting.rest(200, "heartbeat", process.name)

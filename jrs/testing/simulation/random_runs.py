@@ -139,15 +139,11 @@ class RandomSimulation(Simulation):
 
     def pause(self, victim: Process) -> None:
         """Stop a process, perhaps for longer than the ttl; it learns late that it was replaced."""
-        self.say(f"{victim.name} is stopped")
-        victim.paused_since = self.scheduler.now
+        self.stop(victim)
 
         def thaw() -> None:
             self.scheduler.wait(lambda: False, TTL * self.rng.uniform(0.5, 3.0))
-            victim.paused_since = None
-            if victim.alive:
-                self.say(f"{victim.name} continues")
-                self.scheduler.spawn(victim, lambda: self.learn(victim), "heartbeat")
+            self.resume(victim, victim)
 
         self.scheduler.spawn(Process("outside"), thaw, "thaw")
 

@@ -170,7 +170,7 @@ class Scheduler:
     def run(self, is_done: Callable[[], bool]) -> bool:
         """Run until it is done, or nothing can run any more; return whether it is done."""
         while not is_done():
-            able = self._able()
+            able = self.able()
             if not able:
                 if not self.let_time_pass():
                     return False
@@ -190,9 +190,10 @@ class Scheduler:
         if actor.is_over:
             self.actors = [one for one in self.actors if one is not actor]
 
-    def _able(self) -> list[Actor]:
+    def able(self) -> list[Actor]:
+        """Return the actors that can run."""
         now = self.now
-        return [  # As in `is_able`, which this would call most of the time.
+        return [
             actor
             for actor in self.actors
             if actor.process.paused_since is None
@@ -202,14 +203,6 @@ class Scheduler:
                 or ((until := actor.until) is not None and now >= until)
             )
         ]
-
-    def is_able(self, actor: Actor) -> bool:
-        """Return whether an actor can run."""
-        return actor.process.paused_since is None and (
-            actor.waits_for is None
-            or (actor.until is not None and self.now >= actor.until)
-            or actor.waits_for()
-        )
 
     def let_time_pass(self) -> bool:
         """Move the clock to the first moment that an actor waits for; return whether one does."""

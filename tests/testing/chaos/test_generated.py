@@ -23,13 +23,7 @@ HISTORIES = 2_000
 
 
 def shape(seed: int) -> Shape:
-    return Shape(
-        operations=20 + seed % 80,
-        processes=1 + seed % 9,
-        keys=1 + seed % 13,
-        jobs=seed % 3,
-        overlap=0.2 + seed % 5,
-    )
+    return Shape.small(seed, 80)
 
 
 def found(events: list[Event], *names: str) -> list[str]:

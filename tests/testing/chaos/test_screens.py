@@ -37,13 +37,7 @@ HISTORIES = 500
 
 
 def shape(seed: int) -> Shape:
-    return Shape(
-        operations=20 + seed % 60,
-        processes=1 + seed % 9,
-        keys=1 + seed % 13,
-        jobs=seed % 3,
-        overlap=0.2 + seed % 5,
-    )
+    return Shape.small(seed, 60)
 
 
 # -- histories that are broken in every way --------------------------------------------------

@@ -41,6 +41,17 @@ class Shape:
     jobs: int = 2
     overlap: float = 1.5
 
+    @classmethod
+    def small(cls, seed: int, operations: int) -> Shape:
+        """Return a small one, of many kinds: of 20 operations, and up to so many more."""
+        return cls(
+            operations=20 + seed % operations,
+            processes=1 + seed % 9,
+            keys=1 + seed % 13,
+            jobs=seed % 3,
+            overlap=0.2 + seed % 5,
+        )
+
 
 def rows(seed: int, shape: Shape) -> Iterator[Row]:
     """Yield the events of a history; the two of an operation stand together."""
