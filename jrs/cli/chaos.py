@@ -73,7 +73,9 @@ def run_command(
     """
     wanted = checks_of(names)
     entry, arguments = entry_point_of(entry_point), arguments_of(pairs, None)
-    check_entry(entry, arguments)  # Before anything is started.
+    # Before anything is started; modules are found where the masters find them, too.
+    sys.path.insert(0, "")
+    check_entry(entry, arguments)
     plan = Plan(masters=masters, backend=scheme, seconds=seconds, seed=seed,
                 nemesis=nemesis_of(nemesis))  # fmt: skip
     if folder is not None and folder.exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -172,6 +173,19 @@ def test_a_job_that_cannot_run_is_refused(tmp_path: Path, words: list[str], said
     assert isinstance(done.exception, InvalidInput)
     assert said in str(done.exception)
     assert not folder.exists()
+
+
+def test_a_job_in_the_working_folder_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`jrs chaos run` looks for modules where its masters do: in the working folder."""
+    (tmp_path / "etl_here.py").write_text("def nightly(job, day):\n    return day\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    done = CliRunner().invoke(cli, ["chaos", "run", "etl_here:nightly"])
+
+    assert isinstance(done.exception, InvalidInput)
+    assert "the argument 'day' is missing" in str(done.exception)
 
 
 def test_a_world_leaves_nothing(tmp_path: Path) -> None:
