@@ -132,9 +132,9 @@ class StorageIdentity:
             raise InvalidInput(
                 "the cluster records no storage before format 5: jrs cluster-format --raise"
             )
-        newest = newest_epoch(self._backend)
-        epoch = 0 if newest is None else newest.epoch
-        self._refuse_older_store(epoch)
+        used, epoch = self.epoch(), self._newest_epoch()
+        if (problem := self._older_store(used, epoch)) is not None:
+            raise WrongState(problem)
         marker = self._marker()
         if marker is None:
             record = StorageRecord(uuid.uuid4().hex, self._path)
@@ -201,17 +201,15 @@ class StorageIdentity:
             )
 
     def _out_of_step(self, epoch: int | None) -> Iterator[str]:
-        if epoch is None:
-            newest = newest_epoch(self._backend)
-            epoch = 0 if newest is None else newest.epoch
-        else:
-            epoch -= 1  # The backend has just issued it: the one before was the newest.
-        try:
-            self._refuse_older_store(epoch)
-        except WrongState as error:
-            yield str(error)
+        # A leader that takes over meanwhile must not look like a restored backup. It counts in the
+        # store, then in the marker, then in the record; so they are read the other way round.
         record = self.recorded()
         used = self.epoch()
+        newest = self._newest_epoch()
+        if newest == epoch:
+            newest -= 1  # The backend has just issued it to the caller.
+        if (problem := self._older_store(used, newest)) is not None:
+            yield problem
         if record is not None and record.marked and 0 < used < record.epoch:
             yield (
                 f"{self._path} is an older copy of the storage of {self._here()}: it was used up "
@@ -220,16 +218,21 @@ class StorageIdentity:
                 "all masters, then: jrs storage --adopt"
             )
 
-    def _refuse_older_store(self, epoch: int) -> None:
-        used = self.epoch()
-        if used > epoch:
-            raise WrongState(
-                f"{self._here()} is at epoch {epoch}, but its storage {self._path} was used up to "
-                f"epoch {used}: the store is older than the files. It may have been restored from "
-                "a backup, so that jobs that have ended since would run again: restore the newer "
-                "backup of the store; or, to accept that loss: stop all masters, then: "
-                "jrs fsck --repair"
-            )
+    def _older_store(self, used: int, newest: int) -> str | None:
+        if used <= newest:
+            return None
+        return (
+            f"{self._here()} is at epoch {newest}, but its storage {self._path} was used up to "
+            f"epoch {used}: the store is older than the files. It may have been restored from "
+            "a backup, so that jobs that have ended since would run again: restore the newer "
+            "backup of the store; or, to accept that loss: stop all masters, then: "
+            "jrs fsck --repair"
+        )
+
+    def _newest_epoch(self) -> int:
+        """Return the newest epoch of the store; 0 if it has none that can be read."""
+        newest = newest_epoch(self._backend)
+        return 0 if newest is None else newest.epoch
 
     def _here(self) -> str:
         return f"cluster {self._backend.cluster!r} at {self._backend.url}"

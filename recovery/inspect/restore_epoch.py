@@ -31,13 +31,12 @@ def restore_epoch(backend: Backend, storage: JobStorage | None) -> int | None:
         UnsupportedVersion: a newer jrs wrote it: it is not damaged.
         Unavailable, OutcomeUnknown: as `Backend.commit`.
     """
-    found = None
+    # Before the store's: a leader that takes over meanwhile counts there first.
+    used = 0 if storage is None else StorageIdentity(backend, storage).epoch()
     try:
         found = backend.get(keys.EPOCH)
-        if found is not None:
-            newest = decode(EpochRecord, found.value, keys.EPOCH)
-            if storage is None or StorageIdentity(backend, storage).epoch() <= newest.epoch:
-                return None
+        if found is not None and used <= decode(EpochRecord, found.value, keys.EPOCH).epoch:
+            return None
         damaged = False
     except UnsupportedVersion:
         raise
