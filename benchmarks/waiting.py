@@ -9,3 +9,7 @@ from jrs import Job
 
 def wait(job: Job) -> None:
     threading.Event().wait()
+
+
+def nothing(job: Job) -> None:
+    pass

@@ -33,6 +33,7 @@ from jrs.store.masters import Registration, Registry, newest_epoch
 
 from . import process_attempt, run_hook
 from .attempt.runners import Runner
+from .attempt.runners.fork_server_process import ForkServer
 from .attempt.runners.process import ProcessRunner
 from .attempt.runners.thread import ThreadRunner
 from .attempt.runners.warm_pool import WarmPool
@@ -182,11 +183,12 @@ class Master:
             self._warm = WarmPool(
                 warm, program, wanted, lambda text: self._emit("warm", 0, text), runtime
             )
+        self._fork_server = ForkServer(program, url)
         self._health = health or MasterHealth(runtime.clock)
         backend.commit_failed = self._health.commit_failed
         self._runners: dict[RunnerKind, Runner] = {
             RunnerKind.PROCESS: ProcessRunner(
-                url, program, retention.limits, self._warm, shared=shared
+                url, program, retention.limits, self._warm, self._fork_server, shared=shared
             ),
             RunnerKind.THREAD: ThreadRunner(hold=ttl / 2, engine=ENGINE),
         }
@@ -210,7 +212,7 @@ class Master:
         )
         switchovers = Switchovers(self.backend, self.name, registration, stop, self._runtime)
         try:
-            with switchovers, self._preparing(), self._warm or nullcontext():
+            with switchovers, self._preparing(), self._warm or nullcontext(), self._fork_server:
                 self._campaign(registration, switchovers, stop, lead)
         finally:
             registration.close()

@@ -52,9 +52,13 @@ def _launched(watchdog: LaunchSocket, engine: PySparkEngine) -> tuple[Launch, in
     return launch, reports
 
 
-def main(engine: PySparkEngine = ENGINE) -> None:
-    """Run the attempt of the launch; the exit status reports how it ended."""
-    timer = StageTimer(int(sys.argv.pop()), time.monotonic)
+def main(limits: int, engine: PySparkEngine = ENGINE) -> None:
+    """Run the attempt of the launch; the exit status reports how it ended.
+
+    Args:
+        limits: the descriptor by which the watchdog is told the time limits of stages.
+    """
+    timer = StageTimer(limits, time.monotonic)
     launch, reports = _launched(LaunchSocket.inherited(), engine)
     masks.hide(launch.job_secrets.values())
     os.environ.update(launch.job_secrets)
@@ -83,4 +87,4 @@ def main(engine: PySparkEngine = ENGINE) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv.pop()))

@@ -1,4 +1,5 @@
-"""The socket over which a launch travels: from a master to a watchdog, and on to the attempt.
+"""The socket over which a launch travels: from a master to a watchdog, and on to the attempt. A
+fork server is asked for watchdogs over one, too.
 
 A message is one byte that says what it is, and descriptors. What may be long or secret is in a file
 in memory, whose descriptor travels: so a writer never waits for its reader, and no argument or file
@@ -28,6 +29,11 @@ class Kind(enum.Enum):
     """The attempt has prepared itself, and waits for its launch."""
     LAUNCH = b"L"
     """The launch, the pipe for reports, and the lifeline's two descriptors if there is one."""
+    FORK = b"F"
+    """The marks of a watchdog that is asked for, its end of a socket, and the pipe for its last
+    word."""
+    STARTED = b"S"
+    """The descriptor of its process; none if it could not be forked."""
 
 
 @attrs.frozen

@@ -1,7 +1,7 @@
 """The watchdog: a tiny program that ties the lifetime of one attempt to its master's.
 
 Its standard input is a socket whose other end only the master holds. From there it takes the launch
-and starts the attempt as ``python -m PROGRAM``. If a plan comes before the launch, the attempt's
+and starts the attempt (see `attempt_process`). If a plan comes before the launch, the attempt's
 process is started at once, and prepares itself by the plan until the launch comes.
 
 Then it waits for four things: the attempt's end, the end of the socket, the end of the leadership,
@@ -17,6 +17,8 @@ logs, with the job's secrets masked. Its last word, on its standard output, repo
 ended.
 
     python -m jrs.recovery.attempt.watchdog PROGRAM [OLD_MARK] < socket > word
+
+A fork server forks it instead.
 """
 
 from __future__ import annotations
@@ -26,25 +28,23 @@ import os
 import select
 import signal
 import struct
-import subprocess
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import attrs
 
-from jrs.contract import masks
 from jrs.contract.clock import NAP, Deadline, lease_time
 from jrs.contract.errors import Unavailable
 
-from ..files.log_writer import Pump
 from ..processes import marks, prctl
+from ..processes.shown import Shown
 from . import scratch
+from .attempt_process import AttemptProcess, Child
 from .launch_socket import Kind, LaunchSocket, Message, read
-from .stage_timer import StageLimits
 from .warm_wait import wait_for_launch
+
+MODULE = "jrs.recovery.attempt.watchdog"
 
 _LEFT = 60.0
 """Seconds to wait for the processes that the attempt has left; they are killed repeatedly."""
@@ -84,49 +84,20 @@ class Word:
         return cls(**json.loads(line))
 
 
-class _Attempt:
-    """The attempt's process.
+def main() -> None:
+    """Watch over an attempt that is started by exec."""
+    program, *old_mark = sys.argv[1:]
+    watch(program, "".join(old_mark))
+
+
+def watch(program: str, old_mark: str = "", shown: Shown | None = None) -> None:
+    """Start an attempt, and watch over it until it and all that it has started have ended.
 
     Args:
-        python: the interpreter; empty for this one.
-        env: environment variables of the job's own settings.
-        old_mark: the mark by which masters of earlier versions find it.
+        program: the module that takes a `Launch` and runs the attempt.
+        old_mark: the mark by which masters of earlier versions find the attempt.
+        shown: what /proc shows of this process, if the attempt may be forked.
     """
-
-    def __init__(self, program: str, python: str, env: dict[str, str], old_mark: str = "") -> None:
-        told, teller = os.pipe2(os.O_CLOEXEC)
-        self.limits = StageLimits(told)
-        self.pump = Pump(streams=2)
-        stdout, stderr = self.pump.ends
-        self.socket, inherited = LaunchSocket.pair()
-        watchdog = os.getpid()
-        self.process = subprocess.Popen(
-            [python or sys.executable, "-m", program, str(teller)],
-            stdin=inherited.fileno(),
-            stdout=stdout,
-            stderr=stderr,
-            env=_environment(env, old_mark),
-            pass_fds=(teller,),
-            # Called in this process's only thread, which lives as long as the process.
-            preexec_fn=lambda: prctl.die_with(watchdog),
-        )
-        os.close(teller)
-        inherited.close()
-        self.pump.start()  # After the fork: until then, this process has one thread.
-
-    def launch(self, launch: Message, given: dict[str, Any]) -> int | None:
-        """Pass the launch on; return the descriptor of the end of the leadership, if it has one."""
-        masks.hide(given["job_secrets"].values())
-        self.pump.write_to(given["log_limit"], Path(given["stdout"]), Path(given["stderr"]))
-        line, reports, *lifeline = launch.descriptors
-        self.socket.send(Kind.LAUNCH, line, reports, *lifeline[1:])
-        os.close(line)
-        os.close(reports)  # Only the attempt keeps it.
-        return lifeline[0] if lifeline else None
-
-
-def main() -> None:
-    program, *old_mark = sys.argv[1:]
     prctl.adopt_orphans()
     master = LaunchSocket.inherited()
     message = master.receive()
@@ -136,7 +107,7 @@ def main() -> None:
     signal.set_wakeup_fd(ended_writer)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     given = json.loads(read(message.descriptors[0]))
-    attempt = _Attempt(program, given["python"], given["env"], *old_mark)
+    attempt = AttemptProcess(program, given["python"], given["env"], old_mark, shown)
     launch: Message | None = message
     if message.kind is Kind.PLAN:
         attempt.socket.send(Kind.PLAN, *message.descriptors)
@@ -159,20 +130,12 @@ def main() -> None:
         os.write(sys.stdout.fileno(), word.to_line())
 
 
-def _lives(attempt: _Attempt) -> bool:
+def _lives(attempt: AttemptProcess) -> bool:
     return attempt.process.returncode is None
 
 
-def _environment(given: dict[str, str], old_mark: str) -> dict[str, str]:
-    """Return the attempt's environment: the job's own variables, and what makes it find jrs."""
-    paths = (given.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", ""))
-    path = os.pathsep.join(filter(None, paths))
-    old = {marks.OLD_MARK: old_mark} if old_mark else {}
-    return {**os.environ, **given, "PYTHONPATH": path, **old}
-
-
 def _watch(
-    attempt: _Attempt, master: LaunchSocket, until: int | None, ended: int
+    attempt: AttemptProcess, master: LaunchSocket, until: int | None, ended: int
 ) -> tuple[bool, str]:
     """Wait until the attempt has ended, or has to; return whether its leadership is over, and which
     stage has run for too long."""
@@ -195,7 +158,7 @@ def _watch(
     return False, ""
 
 
-def _end(attempt: subprocess.Popen[bytes], ended: int, deadline: Deadline) -> bool:
+def _end(attempt: Child, ended: int, deadline: Deadline) -> bool:
     """Kill the attempt, then the processes that it left; return whether none is left."""
     while _reap(attempt):
         if attempt.returncode is None:
@@ -215,7 +178,7 @@ def _kill_descendants() -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _reap(attempt: subprocess.Popen[bytes]) -> bool:
+def _reap(attempt: Child) -> bool:
     """Reap every child that has ended; return whether any is left."""
     while True:
         try:

@@ -262,8 +262,9 @@ def _environment(pid: int, fields: list[bytes]) -> bytes:
     return b""
 
 
-_EXEC = 1.0
-"""Seconds after which a process in the middle of exec is taken to hang there."""
+_EXEC = 5.0
+"""Seconds after which a process in the middle of exec is taken to hang there: a busy host may not
+let it run for a second."""
 
 _VSIZE, _ENV_END = 20, 48
 """Places in what `_stat` returns: proc(5) counts from 1, and the pid and the name precede it."""

@@ -26,9 +26,10 @@ from ..launch_socket import Kind
 from ..warm_plan import plan_of
 from ..watchdog import Word
 from . import AttemptExit, OnEnd, Runner, RunningAttempt
+from .fork_server_process import ForkServer
 from .reports import Reports
 from .warm_pool import WarmPool
-from .watchdog_process import WatchdogProcess, environment
+from .watchdog_process import WatchdogProcess, by_exec, environment
 
 _STDERR_TAIL = 4096
 """Bytes."""
@@ -42,13 +43,14 @@ _KILL = 30.0
 
 
 class ProcessRunner(Runner):
-    """Runs attempts as ``python -m PROGRAM`` under a watchdog.
+    """Runs attempts as processes of the program under a watchdog.
 
     Args:
         url: the backend's URL as the attempt opens it, secrets included.
         program: the module that takes a `Launch` and runs the attempt.
         limits: the bytes of logs that are kept.
         warm: processes that are prepared for attempts; None if there are none.
+        fork_server: starts watchdogs sooner; None if there is none.
         shared: whether the group of the storage may change what attempts make.
     """
 
@@ -58,6 +60,7 @@ class ProcessRunner(Runner):
         program: str,
         limits: LogLimits = LogLimits(),  # noqa: B008 - it cannot be changed
         warm: WarmPool | None = None,
+        fork_server: ForkServer | None = None,
         *,
         shared: bool = False,
     ) -> None:
@@ -65,6 +68,7 @@ class ProcessRunner(Runner):
         self._url = url
         self._program = program
         self._warm = warm
+        self._fork_server = fork_server
         self._shared = shared
         self._secrets = credentials.secrets_of(os.environ)
         self._reports = Reports()
@@ -124,7 +128,11 @@ class ProcessRunner(Runner):
         old_mark = marks.old_mark(
             backend.url, backend.cluster, context.job_id, epoch, context.attempt
         )
-        return WatchdogProcess(self._program, context.mark, old_mark)
+        if self._fork_server is not None:
+            forked = self._fork_server.start(context.mark, old_mark)
+            if forked is not None:
+                return forked
+        return WatchdogProcess(context.mark, by_exec(self._program, context.mark, old_mark))
 
 
 class ProcessAttempt(RunningAttempt):

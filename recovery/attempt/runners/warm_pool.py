@@ -24,7 +24,7 @@ from jrs.contract.runtime import RUNTIME, Runtime
 from ..launch_socket import Kind
 from ..warm_plan import WarmPlan
 from ..watchdog import Word
-from .watchdog_process import WatchdogProcess
+from .watchdog_process import WatchdogProcess, by_exec
 
 _LOOK = 30.0
 """Seconds between two looks at what is wanted; also from a claim to the next preparation."""
@@ -182,7 +182,7 @@ class WarmPool:
         plan = next(iter(missing))
         mark = self._runtime.token()
         try:
-            watchdog = WatchdogProcess(self._program, mark)
+            watchdog = WatchdogProcess(mark, by_exec(self._program, mark))
         except OSError as error:
             self._break(f"no process can be prepared: {error.strerror}")
             return

@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import IO, Protocol
 
 from jrs.contract import credentials
 from jrs.contract.clock import Deadline
@@ -17,37 +18,47 @@ from jrs.contract.fork import forget_in_children
 from ...processes import marks
 from .. import scratch
 from ..launch_socket import Kind, LaunchSocket, in_memory
-from ..watchdog import Word
+from ..watchdog import MODULE, Word
 
 _ENDS = 60.0
 """Seconds to end the processes that a killed watchdog has left."""
+
+
+class Process(Protocol):
+    """The process of a watchdog: a child of this one, or of a fork server."""
+
+    stdout: IO[bytes] | None
+    """The pipe that has its last word."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; return its exit code, or minus the signal's number.
+
+        Raises:
+            subprocess.TimeoutExpired: it lives.
+        """
+
+    def poll(self) -> int | None:
+        """Return its exit code as `wait` does; None while it lives."""
+
+
+Start = Callable[[LaunchSocket], Process]
+"""Starts a watchdog with its end of the socket; raises OSError if the system has no room for it."""
 
 
 class WatchdogProcess:
     """A watchdog that was started, and has no attempt yet.
 
     Args:
-        program: the module that takes a `Launch` and runs the attempt.
         mark: the mark of the watchdog and of everything that it starts.
-        old_mark: the mark by which masters of earlier versions find the attempt; empty if there
-            is no attempt yet. Then temporary files cannot be in a job's staging, either.
+        start: starts it with that mark.
     """
 
-    def __init__(self, program: str, mark: str, old_mark: str = "") -> None:
+    def __init__(self, mark: str, start: Start) -> None:
         self.mark = mark
-        arguments = [old_mark] if old_mark else []
-        scratch_place = {} if old_mark else scratch.place_without_job()
         self._closing = threading.Lock()
         self._socket, inherited = LaunchSocket.pair()
         try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "jrs.recovery.attempt.watchdog", program, *arguments],
-                stdin=inherited.fileno(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                env={**environment(), **scratch_place, marks.MARK: mark},
-            )
+            self.process = start(inherited)
         except BaseException:
             self._socket.close()
             raise
@@ -114,6 +125,31 @@ class WatchdogProcess:
     def forget(self) -> Iterable[int]:
         """Have a forked child close the socket: it must not hold it open for its parent."""
         return () if self.fileno() < 0 else (self.fileno(),)
+
+
+def by_exec(program: str, mark: str, old_mark: str = "") -> Start:
+    """Return what starts the watchdog as a program.
+
+    Args:
+        program: the module that takes a `Launch` and runs the attempt.
+        mark: the mark of the watchdog.
+        old_mark: the mark by which masters of earlier versions find the attempt; empty if there
+            is no attempt yet. Then temporary files cannot be in a job's staging, either.
+    """
+    arguments = [old_mark] if old_mark else []
+    scratch_place = {} if old_mark else scratch.place_without_job()
+
+    def start(inherited: LaunchSocket) -> Process:
+        return subprocess.Popen(
+            [sys.executable, "-m", MODULE, program, *arguments],
+            stdin=inherited.fileno(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**environment(), **scratch_place, marks.MARK: mark},
+        )
+
+    return start
 
 
 def environment() -> dict[str, str]:

@@ -35,4 +35,4 @@ class Engine(PySparkEngine):
 
 
 if __name__ == "__main__":
-    process_attempt.main(Engine())
+    process_attempt.main(int(sys.argv.pop()), Engine())

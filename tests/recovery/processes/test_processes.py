@@ -145,6 +145,7 @@ def test_a_process_in_the_middle_of_exec_is_found(tmp_path: Path) -> None:
     with subprocess.Popen([program], env={**os.environ, "JRS_MARK": "m"}) as process:
         try:
             for _ in range(200):
+                assert process.poll() is None
                 assert marks.marked(marks.marks_of("m")) == [process.pid]
         finally:
             process.kill()
