@@ -7,7 +7,7 @@ is a child of this process, and forks its attempt. It ends with its master.
 A forked process is like one that was started: the same environment, folder and paths, its own mark
 in /proc from its first moment on, and no module of the user. What cannot be changed after
 the start is not forked: an attempt with an interpreter or variables of its own (see
-`attempt_process`).
+`attempt_process`). The random seed of ``hash()`` is that of the fork server, for all its attempts.
 
     python -m jrs.recovery.attempt.fork_server PROGRAM SCHEMES < socket
 """

@@ -77,14 +77,16 @@ class Snapshots(Resource):
         create.remove_left_overs(storage, job_id)
         if not self._deletes(job_id):
             return
-        # A job that is held by its own restore has ended here and needs nothing more.
+        ours = self._systems(job_id)
+        # A job that is held by its own restore has ended here and needs nothing more. The search
+        # reads all jobs: most have no snapshot, and go without it.
         begun = {
             restore.source: restore.job_id
-            for restore in restores.begun_from(self._backend, job_id)
+            for restore in (restores.begun_from(self._backend, job_id) if ours else ())
             if restore.job_id != job_id
         }
         kept = []
-        for record in self._systems(job_id):
+        for record in ours:
             if (other := begun.get(str(record.number))) is None:
                 delete.remove(catalog.backend, storage, record, fence)
             else:

@@ -122,6 +122,14 @@ def test_everything_of_the_job_goes_but_its_result_and_its_output(world: World) 
     assert_only_the_job_is_gone(world)
 
 
+def test_a_cleanup_reads_nothing_of_other_jobs(world: World) -> None:
+    """What it costs does not grow with the queue."""
+    world.backend.reads.clear()
+    world.cleanup().run("job", None)
+
+    assert [key for key in world.backend.reads if "other" in key] == []
+
+
 def test_a_second_run_changes_nothing(world: World) -> None:
     """Cleaning up twice ends in the state of cleaning up once."""
     world.cleanup().run("job", None)
