@@ -242,7 +242,8 @@ class Master:
                 with leadership, switchovers.leading(leadership):
                     # An operator may have raised the format while this master waited for its turn.
                     cluster_format.ensure_supported(self.backend, convert=False)
-                    self._claim_storage(leadership)
+                    if not self._claim_storage(leadership):
+                        continue
                     if self._lead(leadership, registration, switchovers, stop, lead):
                         return
                 if self._handed_over.is_set():
@@ -259,7 +260,8 @@ class Master:
         except (InvalidInput, WrongState) as error:
             raise _Held(str(error)) from error
 
-    def _claim_storage(self, leadership: Leadership) -> None:
+    def _claim_storage(self, leadership: Leadership) -> bool:
+        """Record the storage as the cluster's; return whether this master may lead with it."""
         try:
             self._identity.claim(leadership.fence, self.name, self._runtime.now())
         except (InvalidInput, WrongState) as error:
@@ -270,6 +272,10 @@ class Master:
             why = error.strerror if isinstance(error, OSError) else str(error)
             said = f"the storage's marker cannot be written: {why}"
             self._emit("error", leadership.epoch, said)
+        except Fenced as error:  # It hung since its election, and another master leads.
+            self._emit("lost", leadership.epoch, str(error))
+            return False
+        return True
 
     def _won(self, stop: threading.Event) -> Leadership | None:
         try:

@@ -15,9 +15,10 @@ import pytest
 
 from jrs.backends.memory import Space
 from jrs.contract import mounts
+from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput
 from jrs.contract.leadership import Leadership
-from jrs.contract.operations import Record
+from jrs.contract.operations import Fence, Op, Record
 from jrs.contract.runtime import Runtime
 from jrs.records import keys
 from jrs.records.model import RunnerKind
@@ -194,6 +195,42 @@ def test_a_leader_that_was_replaced_steps_down_and_campaigns_again(start: Start)
 
     assert first.runner.of("job", 2).context.attempt == 3
     assert "died" not in first.kinds() + second.kinds()
+
+
+def test_a_leader_that_is_replaced_before_it_leads_campaigns_again(
+    start: Start, space: Space
+) -> None:
+    """Between its election and its first commit another master is elected, as when a host hangs
+    just then. It is no error of the process."""
+    other = FaultyMemory(space, url="memory://masters", cluster=CLUSTER)
+    taken: list[int] = []
+
+    def take_over() -> None:
+        if not taken:
+            with space.changed:
+                space.leader = None
+            leadership = other.campaign("other", ttl=3600.0, stop=threading.Event())
+            assert leadership is not None
+            taken.append(leadership.epoch)
+            leadership.resign()
+
+    first = start("m0")
+    first.until("leading")
+    running = start("m1")
+    commit = running.backend._commit
+
+    def late(ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        if any(op.key == keys.STORAGE for op in ops):
+            take_over()
+        commit(ops, fence, deadline)
+
+    running.backend._commit = late
+    first.stop()
+    running.until("lost")
+    running.until("leading")
+
+    assert taken
+    assert running.errors == []
 
 
 def test_after_a_while_without_the_backend_a_master_continues(start: Start) -> None:
