@@ -250,66 +250,87 @@ class AttemptRun:
         publication: Publication | None = None,
         timeout: float | None = None,
     ) -> FinishedStage[T]:
-        context = self.context
+        reporter = self.context.reporter
         record = self._stored(name, before)
+        ran = record is None
         if record is None:
             for other in before:
                 self._handles[other].result()
-            context.check()
-            context.reporter.begun(name)
-            staging = context.storage.staging(context.job_id, context.epoch, name, context.attempt)
-            began = context.runtime.clock()
-            with self._limited(name, timeout):
-                returned = function(Stage(self.job, name, staging))
-            result = check_json(returned, f"the result of stage {name!r}")
-            self._engine.check_output(self, staging)
-            wrote = context.storage.make_durable(staging)
-            if publication is not None:
-                manifest = publication.keep(name)
-            else:
-                manifest = self._outputs.keep(name, staging) if wrote else None
-            in_folder = wrote or (publication is not None and manifest is None)
-            record = StageRecord(
-                job_id=context.job_id,
-                name=name,
-                result=result,
-                attempt=context.attempt,
-                epoch=context.epoch,
-                seconds=round(context.runtime.clock() - began, 3),
-                finished_at=context.runtime.now(),
-                published=staging.name if in_folder else None,
-                temporary=temporary,
-                order=len(self._seen),
-                after=before,
-                target=None if publication is None else publication.target,
-                manifest=manifest,
-            )
+            self.context.check()
+            reporter.begun(name)
+            limited = self._limited(name, timeout)
+            record = self._finish(name, function, before, publication, limited, temporary=temporary)
             self.commit_stages([record])
-            context.reporter.finished(name, record.seconds)
-            ran = True
+            reporter.finished(name, record.seconds)
         else:
-            context.reporter.skipped(name, record.attempt)
-            ran = False
-        if record.target is None:
-            self._outputs.publish(record)
-            output = partial(self._outputs.folder, record)
-        else:
-            if publication is None:
-                publication = publication_at(context, record.target)
-            if publication.target != record.target:
-                raise JobHeld(
-                    f"job {context.job_id!r} has published stage {name!r} at {record.target}, and "
-                    f"now names {publication.target}: use another stage name for that"
-                )
-            publication.complete(record)
-            output = partial(publication.folder)
+            reporter.skipped(name, record.attempt)
+        output = self._appear(record, publication)
         if ran and record.published is not None:
-            context.reporter.published(name, output())
+            reporter.published(name, output())
         self._records.append(record)
-        skipped = record.attempt < context.attempt
+        skipped = record.attempt < self.context.attempt
         handle: FinishedStage[T] = FinishedStage(record, output, skipped=skipped)
         self._handles[name] = handle
         return handle
+
+    def _finish(
+        self,
+        name: str,
+        function: Callable[[Stage], T],
+        before: tuple[str, ...],
+        publication: Publication | None,
+        limited: AbstractContextManager[None],
+        *,
+        temporary: bool,
+    ) -> StageRecord:
+        """Call the stage's function, and make its output durable; return the record to commit."""
+        context = self.context
+        staging = context.storage.staging(context.job_id, context.epoch, name, context.attempt)
+        began = context.runtime.clock()
+        with limited:
+            returned = function(Stage(self.job, name, staging))
+        result = check_json(returned, f"the result of stage {name!r}")
+        self._engine.check_output(self, staging)
+        wrote = context.storage.make_durable(staging)
+        if publication is not None:
+            manifest = publication.keep(name)
+        else:
+            manifest = self._outputs.keep(name, staging) if wrote else None
+        in_folder = wrote or (publication is not None and manifest is None)
+        return StageRecord(
+            job_id=context.job_id,
+            name=name,
+            result=result,
+            attempt=context.attempt,
+            epoch=context.epoch,
+            seconds=round(context.runtime.clock() - began, 3),
+            finished_at=context.runtime.now(),
+            published=staging.name if in_folder else None,
+            temporary=temporary,
+            order=len(self._seen),
+            after=before,
+            target=None if publication is None else publication.target,
+            manifest=manifest,
+        )
+
+    def _appear(self, record: StageRecord, publication: Publication | None) -> Callable[[], Path]:
+        """Have the output of a finished stage appear in its place; return what returns that.
+
+        Raises:
+            JobHeld: it was published elsewhere.
+        """
+        if record.target is None:
+            self._outputs.publish(record)
+            return partial(self._outputs.folder, record)
+        if publication is None:
+            publication = publication_at(self.context, record.target)
+        if publication.target != record.target:
+            raise JobHeld(
+                f"job {record.job_id!r} has published stage {record.name!r} at {record.target}, "
+                f"and now names {publication.target}: use another stage name for that"
+            )
+        publication.complete(record)
+        return partial(publication.folder)
 
     def _limited(self, name: str, timeout: float | None) -> AbstractContextManager[None]:
         timer = self.context.timer

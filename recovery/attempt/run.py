@@ -69,35 +69,53 @@ def run_attempt(
         with StopWatcher(run):
             payload = check_json(_call(function, run.job, context), "the job's result")
             run.wait()
-    except BaseException as raised:
-        error = run.failure or raised
-        said = str(error) if isinstance(error, StateLost) else f"{type(error).__name__}: {error}"
-        retried = context.spec.restart.on_exception
-        match triage(error, jvm_died=lambda: engine.jvm_died(error), retried=retried):
-            case Verdict.PASS_ON:
-                raise error from None
-            case Verdict.HOLD:
-                run.close()  # Close first: nothing of a held job may run.
-                context.stops.hold(context.spec.job_id, str(error), context.fence)
-                raise error from None
-            case Verdict.CANNOT_START:
-                run.close()
-                now, job_id = context.runtime.now(), context.spec.job_id
-                obstacles.record(context.backend, job_id, str(error), context.fence, now=now)
-                raise error from None
-            case Verdict.JVM_DIED:
-                why = f"the JVM of its SparkSession died: {_one_line(str(error))}"
-                raise JvmDied(why) from error
-            case Verdict.DIED:
-                raise AttemptDied(_one_line(said)) from error
-            case Verdict.FAILED:
-                detail = "".join(traceback.format_exception(error))
-                failure = Failure(kind="exception", message=_one_line(said), detail=detail)
+    except BaseException as error:
+        failure = _failure(run, engine, error)
     finally:
         run.close()
+    result = _result(run, payload, failure, code)
+    said = with_reason(result.status.value, failure.message if failure else "")
+    with context.historian.recorded(
+        context.job_id, HistoryKind.ENDED, said, repeatable=True
+    ) as event:
+        record_result(context.backend, result, context.fence, context.lost, also=event)
+    return result
+
+
+def _failure(run: AttemptRun, engine: SparkEngine, raised: BaseException) -> Failure:
+    """Return the job's failure; raise as `run_attempt` if what was raised is none."""
+    context = run.context
+    error = run.failure or raised
+    said = str(error) if isinstance(error, StateLost) else f"{type(error).__name__}: {error}"
+    retried = context.spec.restart.on_exception
+    match triage(error, jvm_died=lambda: engine.jvm_died(error), retried=retried):
+        case Verdict.PASS_ON:
+            raise error from None
+        case Verdict.HOLD:
+            run.close()  # Close first: nothing of a held job may run.
+            context.stops.hold(context.spec.job_id, str(error), context.fence)
+            raise error from None
+        case Verdict.CANNOT_START:
+            run.close()
+            now, job_id = context.runtime.now(), context.spec.job_id
+            obstacles.record(context.backend, job_id, str(error), context.fence, now=now)
+            raise error from None
+        case Verdict.JVM_DIED:
+            why = f"the JVM of its SparkSession died: {_one_line(str(error))}"
+            raise JvmDied(why) from error
+        case Verdict.DIED:
+            raise AttemptDied(_one_line(said)) from error
+        case Verdict.FAILED:
+            detail = "".join(traceback.format_exception(error))
+            return Failure(kind="exception", message=_one_line(said), detail=detail)
+
+
+def _result(run: AttemptRun, payload: Any, failure: Failure | None, code: str) -> JobResult:
+    """Return the job's result, as of now."""
+    context = run.context
     ended = "finished" if failure is None else f"failed: {failure.message}"
     attempts, left_out = context.own.ended(context.runtime.now(), ended)
-    result = JobResult(
+    return JobResult(
         job_id=context.spec.job_id,
         status=JobStatus.FINISHED if failure is None else JobStatus.FAILED,
         payload=payload,
@@ -114,12 +132,6 @@ def run_attempt(
         attempts=attempts,
         attempts_left_out=left_out,
     )
-    said = with_reason(result.status.value, failure.message if failure else "")
-    with context.historian.recorded(
-        context.job_id, HistoryKind.ENDED, said, repeatable=True
-    ) as event:
-        record_result(context.backend, result, context.fence, context.lost, also=event)
-    return result
 
 
 def _call(function: Callable[..., Any], job: Job, context: AttemptContext) -> Any:
