@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ import click
 from jrs.cli.common import (
     ClusterRef,
     echo,
+    import_from_here,
     json_option,
     spec_key_option,
     storage_option,
@@ -90,7 +90,7 @@ def upgrade_command(
     with connect(place, spec_key=spec_key) as client:
         job = client.job(job_id)
         if not no_check:
-            sys.path.insert(0, "")
+            import_from_here()
             spec = job.view().spec
             check_entry(entry_point, spec.arguments if spec else {})
         job.upgrade(entry_point)

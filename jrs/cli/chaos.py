@@ -10,7 +10,13 @@ from pathlib import Path
 
 import click
 
-from jrs.cli.common import Suggesting, echo, echo_json, json_option
+from jrs.cli.common import (
+    Suggesting,
+    echo,
+    echo_json,
+    import_from_here,
+    json_option,
+)
 from jrs.cli.jobs import arguments_of
 from jrs.client.connection import entry_point_of
 from jrs.contract.errors import InvalidInput
@@ -74,7 +80,7 @@ def run_command(
     wanted = checks_of(names)
     entry, arguments = entry_point_of(entry_point), arguments_of(pairs, None)
     # Before anything is started; modules are found where the masters find them, too.
-    sys.path.insert(0, "")
+    import_from_here()
     check_entry(entry, arguments)
     plan = Plan(masters=masters, backend=scheme, seconds=seconds, seed=seed,
                 nemesis=nemesis_of(nemesis))  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,6 +76,12 @@ def with_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(place, *args, **options)
 
     return wrapper
+
+
+def import_from_here() -> None:
+    """Have modules found in the working folder, as with ``python -m``: a console script does not
+    look there."""
+    sys.path.insert(0, "")
 
 
 def _read_key(ctx: click.Context, option: click.Parameter, path: Path | None) -> SpecKey | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import click
@@ -14,6 +13,7 @@ from jrs.cli.common import (
     ClusterRef,
     echo,
     echo_json,
+    import_from_here,
     json_option,
     shortened,
     spec_key_option,
@@ -130,7 +130,7 @@ def submit_command(
         **given,
     )
     if not no_check:
-        sys.path.insert(0, "")
+        import_from_here()
         check_entry(entry_point, spec.arguments)
     with connect(place, create=True, spec_key=spec_key) as client:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,6 +16,7 @@ from jrs.cli.common import (
     StorageType,
     echo,
     echo_json,
+    import_from_here,
     spec_key_option,
     when,
     with_cluster,
@@ -115,7 +115,7 @@ def master_command(
     Example:  jrs --backend file:///var/lib/jrs master --name m1
     """
     pid1.stay_behind()
-    sys.path.insert(0, "")
+    import_from_here()
     stop = threading.Event()
     found = [_resource(text) for text in resources]
     trust = Trust(allowed, spec_key)

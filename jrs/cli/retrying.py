@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ from jrs.cli.common import (
     ClusterRef,
     echo,
     echo_json,
+    import_from_here,
     json_option,
     spec_key_option,
     storage_option,
@@ -71,7 +71,7 @@ def retry_command(
     """
     everything = None if arguments is None else arguments_of((), arguments)
     changed = arguments_of(pairs, None)
-    sys.path.insert(0, "")
+    import_from_here()
     with (
         connect(place, storage=storage, spec_key=spec_key) as client,
         progress_of("taking over") as progress,
