@@ -6,12 +6,12 @@ from .checking.jobs import once_per_job as once_per_job
 from .checking.jobs import once_per_stage as once_per_stage
 from .checking.jobs import output_equals as output_equals
 from .checking.jobs import undisturbed as undisturbed
-from .checking.protocol import protocol as protocol
 from .checking.store import fenced as fenced
 from .checking.store import linearizable as linearizable
 from .checking.store import outcomes as outcomes
 from .checking.store import serializable as serializable
 from .checking.store import watched as watched
+from .checking.traces import protocol as protocol
 from .checking.verdict import Check as Check
 from .checking.verdict import Run as Run
 from .checking.verdict import Violation as Violation

@@ -19,8 +19,8 @@ from jrs.testing.chaos.checking.jobs import (
     output_equals,
     undisturbed,
 )
-from jrs.testing.chaos.checking.protocol import protocol
 from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, serializable, watched
+from jrs.testing.chaos.checking.traces import protocol
 from jrs.testing.chaos.checking.verdict import Check, Run
 from jrs.testing.chaos.faults import ALL, Nemesis
 from jrs.testing.chaos.recorded import events_of

@@ -11,12 +11,13 @@ import pytest
 
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import redacted
+from jrs.store.attempt_fence import NOBODY
 from jrs.testing.chaos import Nemesis, Plan, chaos, kill, linearizable, output_equals, protocol
 from jrs.testing.chaos.checking.verdict import Run
 from jrs.testing.chaos.faults import ALL, Fault
 from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.reading import checks_of, nemesis_of, run_of
-from jrs.testing.chaos.recorded import Event, Kind, Verb, events_of
+from jrs.testing.chaos.recorded import Event, Kind, Verb, digest, events_of
 from jrs.testing.chaos.recorder import Recording, recorded
 from jrs.testing.chaos.report import strikes_by_nemesis
 from jrs.testing.chaos.strikes import Striker, schedule
@@ -41,6 +42,9 @@ class Writer:
     def commit(self, *parts: list[Any], answer: Kind = Kind.OK) -> None:
         self.add(Verb.COMMIT, answer, value=list(parts), epoch=1, version=1)
 
+    def let_in(self, *parts: list[Any]) -> None:
+        self.commit(*parts, ["check", "jobs/j", 1])
+
 
 def test_a_delete_of_unknown_outcome_may_have_happened() -> None:
     """A leader that was killed has removed a spec; the next one finds nothing to remove."""
@@ -52,6 +56,32 @@ def test_a_delete_of_unknown_outcome_may_have_happened() -> None:
     history.commit(["delete", "dirty/j", None])
 
     assert protocol.violations(Run(history.events)) == []
+
+
+def test_a_second_fence_that_is_closed_with_an_unknown_outcome() -> None:
+    """All closed fences have one value, so that no read shows which commit has closed this one."""
+    closed = digest(NOBODY)
+    history = Writer()
+    history.commit(["create", "jobs/j", "a"])
+    history.let_in(["create", "fence/j", "first"], ["create", "attempts/j", "1"])
+    history.commit(["update", "fence/j", closed, 2])
+    history.let_in(["update", "fence/j", "second", 3], ["update", "attempts/j", "2", 2])
+    history.commit(["update", "fence/j", closed, 4], answer=Kind.INFO)
+    history.add(Verb.GET, Kind.OK, "fence/j", closed, version=5)
+    history.let_in(["update", "fence/j", "third", 5], ["update", "attempts/j", "3", 4])
+
+    assert protocol.violations(Run(history.events)) == []
+
+
+def test_an_attempt_that_is_let_in_next_to_another_one_is_found() -> None:
+    """Without that read the fence may be open."""
+    history = Writer()
+    history.commit(["create", "jobs/j", "a"])
+    history.let_in(["create", "fence/j", "first"], ["create", "attempts/j", "1"])
+    history.let_in(["update", "fence/j", "second", 2], ["update", "attempts/j", "2", 2])
+
+    (found,) = protocol.violations(Run(history.events))
+    assert "not shut out" in found.message
 
 
 def test_a_spec_that_is_left_is_found() -> None:

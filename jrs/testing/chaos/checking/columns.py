@@ -44,6 +44,7 @@ def facts_of_table(operations: pa.Table) -> pa.Table:
     answer = operations["type"]
     ok, failed = (_flags(pc.equal(answer, one.value))[parent] for one in (Kind.OK, Kind.FAIL))
     reads = kinds == Part.READ
+    unknown = _flags(pc.equal(answer, Kind.INFO.value))[parent]
     conditions = (kinds == Part.CHECK) | (kinds == Part.ABSENT)
     values = (kinds == Part.CREATE) | (kinds == Part.UPDATE)
     writes = values | (kinds == Part.DELETE)
@@ -51,6 +52,7 @@ def facts_of_table(operations: pa.Table) -> pa.Table:
     what = np.zeros(len(kinds), np.int8)
     what[reads] = What.READ
     what[conditions & ok] = What.CHECK
+    what[conditions & unknown] = What.ASKED
     what[writes & ~failed] = What.WRITE
     what[values & failed] = What.NOT_WRITTEN
     state = _ints(version, ANY)

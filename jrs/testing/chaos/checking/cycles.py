@@ -12,7 +12,6 @@ by itself. Most operations lie in none.
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
@@ -45,6 +44,8 @@ class Edge(NamedTuple):
     """The operation of unknown outcome that must have happened, if the edge depends on it."""
 
 
+UNORDERED = (What.REFUSED, What.NOT_WRITTEN, What.ASKED)
+"""The facts that give their operation no place in an order."""
 Stretch = tuple[int, int]
 """The first and the last moment of a stretch of time."""
 
@@ -64,43 +65,6 @@ def cycles(facts: Facts) -> Iterator[Finding]:
         yield from tangled(within[number])
 
 
-def serial_order(facts: Facts) -> list[str]:
-    """Return the operations that happened, in an order that fits all that is known of them; none if
-    there is no such order."""
-    known = {write.name for some in facts.values() for write, _ in happened(some)}
-    nodes: dict[str, Node] = {}
-    for some in facts.values():
-        for fact in some:
-            lost = fact.what is What.WRITE and not fact.sure and fact.name not in known
-            if not lost and fact.what not in (What.REFUSED, What.NOT_WRITTEN):
-                nodes[fact.name] = _node(fact)
-    ordered = sorted(nodes.values())
-    number = {node.name: index for index, node in enumerate(ordered)}
-    graph: Graph = defaultdict(dict)
-    for some in facts.values():
-        for edge in edges_of(some):
-            if edge.source.name in number and edge.target.name in number:
-                graph[number[edge.source.name]][number[edge.target.name]] = edge.why
-    _order_in_time(ordered, graph)
-    waits: dict[int, int] = defaultdict(int)
-    for targets in list(graph.values()):
-        for target in targets:
-            waits[target] += 1
-    ready = [index for index in range(len(ordered)) if not waits[index]]
-    found, left = [], set(graph) | waits.keys() | set(ready)
-    heapq.heapify(ready)
-    while ready:
-        index = heapq.heappop(ready)
-        left.discard(index)
-        if index < len(ordered):
-            found.append(ordered[index].name)
-        for target in graph.get(index, ()):
-            waits[target] -= 1
-            if not waits[target]:
-                heapq.heappush(ready, target)
-    return [] if left else found
-
-
 def edges_of(facts: list[Fact]) -> Iterator[Edge]:
     """Yield what the facts of one key tell of the order of operations."""
     made = happened(facts)
@@ -114,7 +78,7 @@ def edges_of(facts: list[Fact]) -> Iterator[Edge]:
     following: dict[int | None, int | None] = dict(pairwise(versions))
     for fact in facts:
         what, state = fact.what, fact.state
-        if state is None or state == ANY or what is What.REFUSED or what is What.NOT_WRITTEN:
+        if state is None or state == ANY or what in UNORDERED:
             continue
         writes = what is What.WRITE
         given = "" if fact.sure or fact.name in done else fact.name
@@ -147,10 +111,10 @@ def _absences(facts: list[Fact], done: set[str]) -> Iterator[Edge]:
 
 def _edge(source: Fact, target: Fact, why: str, given: str = "") -> Iterator[Edge]:
     if source.name != target.name:
-        yield Edge(_node(source), _node(target), why, given)
+        yield Edge(node_of(source), node_of(target), why, given)
 
 
-def _node(fact: Fact) -> Node:
+def node_of(fact: Fact) -> Node:
     return Node(fact.begun, fact.ended, fact.name)
 
 
@@ -193,7 +157,7 @@ def tangled(edges: Iterable[Edge]) -> Iterator[Finding]:
         graph[source].setdefault(target, edge.why)
         if back(edge) is not None:
             starts.add(source)
-    _order_in_time(nodes, graph)
+    order_in_time(nodes, graph)
     for tangle in _tangles(graph, range(len(nodes))):
         cycle = _shortest(graph, tangle, sorted(starts & tangle)[:_STARTS])
         names = tuple(nodes[node].name for node, _ in cycle if node < len(nodes))
@@ -204,7 +168,7 @@ _STARTS = 50
 """From how many operations of a tangle a shortest cycle is looked for."""
 
 
-def _order_in_time(nodes: list[Node], graph: Graph) -> None:
+def order_in_time(nodes: list[Node], graph: Graph) -> None:
     """Add that what ended comes before what began later, by way of one node for each end."""
     ends = sorted((node.ended, index) for index, node in enumerate(nodes) if node.ended != FOREVER)
     first = len(nodes)

@@ -27,6 +27,8 @@ class What(enum.IntEnum):
     """It required a state, and was refused because of another one."""
     NOT_WRITTEN = enum.auto()
     """It was refused: its value must never be seen."""
+    ASKED = enum.auto()
+    """It required a state, and it is unknown whether it found it."""
 
 
 ANY = -1
@@ -99,7 +101,7 @@ def page_of(call: Call) -> Page:
     return Page(call.begun, call.ended, call.name, after or "", until)
 
 
-_READ, _WRITE, _CHECK = What.READ, What.WRITE, What.CHECK
+_READ, _WRITE, _CHECK, _ASKED = What.READ, What.WRITE, What.CHECK, What.ASKED
 _OK, _FAIL, _COMMIT, _GET = Kind.OK, Kind.FAIL, Verb.COMMIT, Verb.GET
 # Constants, for a member of an enumeration is slow to look up.
 
@@ -133,9 +135,9 @@ def _committed(call: Call) -> list[tuple[str, Fact]]:
     for part in call.value:
         kind, key = part[0], part[1]
         if kind == "check" or kind == "absent":
-            if sure:
-                state = part[2] if kind == "check" else None
-                found.append((key, Fact(begun, ended, _CHECK, state, None, name)))
+            state = part[2] if kind == "check" else None
+            what = _CHECK if sure else _ASKED
+            found.append((key, Fact(begun, ended, what, state, None, name, sure)))
             continue
         state, value = _required(part), None if kind == "delete" else part[2]
         found.append((key, Fact(begun, ended, _WRITE, state, value, name, sure, epoch)))

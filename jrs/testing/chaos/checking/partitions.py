@@ -8,7 +8,6 @@ those that are suspected to the same functions as in plain Python.
 from __future__ import annotations
 
 import functools
-import gc
 from binascii import crc32
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,6 +31,7 @@ from jrs.testing.chaos.checking.cycles import (
     tangled,
 )
 from jrs.testing.chaos.checking.facts import Absences, Facts, Finding, What, complete
+from jrs.testing.chaos.checking.garbage import without_collections
 from jrs.testing.chaos.checking.notes import Context, batch_of, files_of
 from jrs.testing.chaos.checking.registers import contradictions
 
@@ -50,16 +50,12 @@ EDGES = (
 def _without_collections(
     function: Callable[P, Iterator[pa.RecordBatch]],
 ) -> Callable[P, Iterator[pa.RecordBatch]]:
-    """Let no garbage be looked for while a task runs: it makes millions of tuples, and no cycles of
-    references."""
+    """Let no garbage be looked for while a task runs."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> Iterator[pa.RecordBatch]:
-        gc.disable()
-        try:
+        with without_collections():
             yield from function(*args, **kwargs)
-        finally:
-            gc.enable()
 
     return run
 

@@ -6,8 +6,7 @@ in by the commit that records it, while its job has a spec and no result. Only t
 let in finishes stages. A result is written once, dirty, and with it the attempt's fence is closed.
 It becomes clean once nothing is left of the job, and its spec is removed only then or before that.
 
-The simulation folds the function over its commits. The check `protocol` folds it over those of a
-recorded history, in an order that fits the history: in each such order they have to keep the rules.
+The simulation folds the function over its commits; `traces` folds it over a recorded history.
 """
 
 from __future__ import annotations
@@ -20,13 +19,10 @@ import attrs
 from jrs.contract.operations import EPOCH_KEY
 from jrs.records import keys
 from jrs.store.attempt_fence import NOBODY
-from jrs.testing.chaos.checking.cycles import serial_order
-from jrs.testing.chaos.checking.facts import Finding
-from jrs.testing.chaos.checking.verdict import Run, check
-from jrs.testing.chaos.recorded import Kind, Verb, digest
+from jrs.testing.chaos.recorded import digest
 
 _NOBODY = digest(NOBODY)
-_BY_ANYONE = (
+BY_ANYONE = (
     *(keys.JOBS, keys.CANCEL, keys.STOPS, keys.SNAPSHOTS, keys.RESTORES, keys.CLUSTER),
     *(keys.HISTORY, keys.MASTERS, keys.APPLICATIONS, keys.DOCTOR, keys.LINEAGE, keys.TAGGED),
 )
@@ -88,6 +84,17 @@ def judge(state: State, commit: Commit, rules: Sequence[Rule]) -> list[str]:
     return found
 
 
+def observe(state: State, key: str, version: int | None, value: str | None) -> None:
+    """Bring the state up to what a read shows of a key."""
+    if version is None:
+        state.versions.pop(key, None)
+        state.values.pop(key, None)
+        return
+    state.versions[key] = version
+    if value is not None:
+        state.values[key] = value
+
+
 def _apply(state: State, commit: Commit) -> None:
     for kind, key, *more in commit.parts:
         if kind in ("create", "update"):
@@ -129,7 +136,7 @@ def writes_are_fenced(state: State, commit: Commit) -> Iterator[str]:
     if commit.epoch is not None:
         return
     for key in _written(commit):
-        if key != EPOCH_KEY and not key.startswith(_BY_ANYONE):
+        if key != EPOCH_KEY and not key.startswith(BY_ANYONE):
             yield f"it writes {key} without a fence"
 
 
@@ -221,43 +228,13 @@ def _written(commit: Commit) -> list[str]:
     return [part[1] for part in commit.parts if part[0] in ("create", "update", "delete")]
 
 
-RULES: tuple[Rule, ...] = (
-    conditions_hold,
-    epochs_are_current,
-    writes_are_fenced,
+OF_A_JOB: tuple[Rule, ...] = (
     attempts_are_let_in,
     attempts_write_by_their_fence,
     one_result,
     clean_means_clean,
     specs_stay_until_the_end,
 )
+"""The rules that look at the records of one job alone."""
+RULES: tuple[Rule, ...] = (conditions_hold, epochs_are_current, writes_are_fenced, *OF_A_JOB)
 """All rules; docstrings say what each one demands."""
-
-ELSEWHERE = (conditions_hold, epochs_are_current)
-"""The rules that other checks have for a recorded history, where not every version is known."""
-
-
-def commits_of(run: Run) -> list[Commit]:
-    """Return the commits of a recorded history in an order that fits it; none if no order does."""
-    calls = {call.name: call for call in run.calls if call.f is Verb.COMMIT}
-    return [
-        Commit(number, call.process, call.epoch, call.value)
-        for number, name in enumerate(serial_order(run.facts), 1)
-        if (call := calls.get(name)) is not None
-    ]
-
-
-@check
-def protocol(run: Run) -> Iterator[Finding]:
-    """Every commit keeps the rules of the protocol, given all commits before it."""
-    names = {(call.process, str(call.value)): call.name for call in run.calls}
-    rules = [rule for rule in RULES if rule not in ELSEWHERE]
-    commits = commits_of(run)
-    done = [call for call in run.calls if call.f is Verb.COMMIT and call.type is Kind.OK]
-    if done and not commits:
-        yield "no order of its commits fits the history, so no rule could be checked", ()
-    unknown = [call for call in run.calls if call.f is Verb.COMMIT and call.type is Kind.INFO]
-    perhaps = frozenset(part[1] for call in unknown for part in call.value if part[0] == "delete")
-    for commit, why in violations(commits, rules, perhaps):
-        name = names.get((commit.process, str(commit.parts)), "")
-        yield f"a commit of {commit.process}: {why}", (name,) if name else ()

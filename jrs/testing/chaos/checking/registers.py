@@ -44,6 +44,7 @@ def happened(facts: list[Fact]) -> list[tuple[Fact, int]]:
 
 
 _READ, _WRITE, _CHECK, _REFUSED = What.READ, What.WRITE, What.CHECK, What.REFUSED
+_NOT_WRITTEN = What.NOT_WRITTEN
 """Constants, for a member of an enumeration is slow to look up."""
 
 
@@ -109,7 +110,8 @@ class _Register:
                     continue
                 begun = -1
             else:
-                self.aborted[fact.digest] = fact
+                if what is _NOT_WRITTEN:
+                    self.aborted[fact.digest] = fact
                 continue
             if not sure:
                 begun = -1
@@ -212,7 +214,7 @@ class _Register:
 
     def _stale(self, replaced: dict[int | None, tuple[int, str]]) -> Iterator[Finding]:
         for fact in self.facts:
-            if fact.what in (_REFUSED, What.NOT_WRITTEN) or not fact.sure:
+            if fact.what in (_REFUSED, _NOT_WRITTEN) or not fact.sure:
                 continue
             if fact.state in replaced and fact.begun > replaced[fact.state][0]:
                 yield (

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from jrs.contract.operations import EPOCH_KEY
 from jrs.testing.chaos.checking.columns import ABSENT, NONE, Columns, Flags, Ints
-from jrs.testing.chaos.checking.cycles import Stretch
+from jrs.testing.chaos.checking.cycles import UNORDERED, Stretch
 from jrs.testing.chaos.checking.facts import ANY, What
 from jrs.testing.chaos.checking.store import Leads
 
@@ -380,8 +380,8 @@ def within(facts: Columns, stretches: Mapping[str, Sequence[Stretch]]) -> Flags:
 
 
 def _ordered(facts: Columns) -> Flags:
-    """Return the rows that have a place in an order, which those that were refused have not."""
-    return np.asarray((facts.what != What.REFUSED) & (facts.what != What.NOT_WRITTEN))
+    """Return the rows that have a place in an order."""
+    return np.isin(facts.what, UNORDERED, invert=True)
 
 
 def _keys(facts: Columns, rows: Ints | Flags) -> Flags:

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from jrs.testing.chaos.checking.facts import Facts, Finding, facts_of
+from jrs.testing.chaos.checking.garbage import without_collections
 from jrs.testing.chaos.recorded import Call, Event, calls_of
 
 
@@ -45,12 +46,14 @@ class Run:
     @functools.cached_property
     def calls(self) -> list[Call]:
         """Its operations."""
-        return list(calls_of(self.events))
+        with without_collections():
+            return list(calls_of(self.events))
 
     @functools.cached_property
     def facts(self) -> Facts:
         """What its operations tell of each key."""
-        return facts_of(self.calls)
+        with without_collections():
+            return facts_of(self.calls)
 
 
 @attrs.frozen
@@ -74,7 +77,8 @@ class Check:
 
     def violations(self, run: Run) -> list[Violation]:
         """Return what it finds in a run."""
-        return [Violation(self.name, message, calls) for message, calls in self._find(run)]
+        with without_collections():
+            return [Violation(self.name, message, calls) for message, calls in self._find(run)]
 
 
 def check(find: Callable[[Run], Iterator[Finding]], needs: str = "") -> Check:
