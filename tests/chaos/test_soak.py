@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jrs.testing.chaos import Plan, kill, pause
+from jrs.testing.chaos.clean import judge, plan_of
 from jrs.testing.chaos.recorded import Verb
 from jrs.testing.chaos.soak import everything, soak
 
@@ -21,6 +22,25 @@ def test_jobs_survive_a_few_seconds_of_faults() -> None:
     assert outcome.violations == []
     assert len(outcome.run.notes["ended"]) == 8
     assert any(event.f is Verb.STRIKE for event in outcome.run.events)
+
+
+def test_clean_runs_are_those_of_a_seed() -> None:
+    """Backends in turn, and three nemeses each that have a meaning there."""
+    plans = [plan_of(1, case, 10.0) for case in range(100)]
+
+    assert plans == [plan_of(1, case, 10.0) for case in range(100)]
+    assert [plan.backend[0] for plan in plans[:3]] == ["file", "etcd", "zookeeper"]
+    for plan in plans:
+        assert len(plan.nemesis.faults) == 3
+        assert all(plan.backend[0] in fault.backends for fault in plan.nemesis.faults)
+    assert len({str(plan.nemesis) for plan in plans}) > 50
+
+
+def test_a_clean_run_finds_nothing() -> None:
+    tally = judge(seed=1, seconds=3.0, jobs=2)(0)
+
+    assert tally.counts["cases"] == tally.counts["file"] == 1
+    assert tally.found == []
 
 
 @pytest.mark.soak

@@ -120,36 +120,43 @@ def soak(
     longest: float = 6.0,
     say: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
+    """Run a soak on the first backend of the plan, in a temporary folder; see `soak_in`."""
+    with tempfile.TemporaryDirectory(prefix="jrs-soak-") as home:
+        return soak_in(Path(home), plan, jobs, longest, say)
+
+
+def soak_in(
+    home: Path, plan: Plan, jobs: int, longest: float, say: Callable[[str], None]
+) -> Outcome:
     """Run a soak on the first backend of the plan.
 
     Args:
+        home: a folder for all of its files.
         jobs: how many.
         longest: most seconds of a slow job.
     """
-    with tempfile.TemporaryDirectory(prefix="jrs-soak-") as home:
-        notes = Path(home, "notes")
-        (notes / "left").mkdir(parents=True)
-        rng = random.Random(plan.seed)
-        wanted = list(planned(rng, jobs, longest))
-        plan = attrs.evolve(
-            plan,
-            options=["--resource", "jrs.testing.chaos.jobs:leftovers"],
-            environment={FOLDER: str(notes)},
-        )
-        with World(plan, plan.backend[0], Path(home, "run"), say=say) as world:
-            pace = plan.seconds * 0.9 / jobs
-            with Operator(world.cluster.backend, random.Random(plan.seed + 1)) as operator:
-                for number, job in enumerate(wanted):
-                    world.submit_spec(job.spec, after=number * pace)
-                    operator.follow(job.spec.job_id, job.then)
-                try:
-                    run, found = world.check(*CHECKS, as_expected(wanted)), []
-                except ChaosFailure as failure:
-                    run, found = world.ended, list(failure.violations)
-            found += [Violation("nothing_left", f"{path.name} was left by its job")
-                      for path in sorted((notes / "left").iterdir())]  # fmt: skip
-            found += [Violation("operator", said) for said in operator.problems]
-        return Outcome(found, run, run.notes["settled"])
+    notes = home / "notes"
+    (notes / "left").mkdir(parents=True)
+    wanted = list(planned(random.Random(plan.seed), jobs, longest))
+    plan = attrs.evolve(
+        plan,
+        options=["--resource", "jrs.testing.chaos.jobs:leftovers"],
+        environment={FOLDER: str(notes)},
+    )
+    with World(plan, plan.backend[0], home / "run", say=say) as world:
+        pace = plan.seconds * 0.9 / jobs
+        with Operator(world.cluster.backend, random.Random(plan.seed + 1)) as operator:
+            for number, job in enumerate(wanted):
+                world.submit_spec(job.spec, after=number * pace)
+                operator.follow(job.spec.job_id, job.then)
+            try:
+                run, found = world.check(*CHECKS, as_expected(wanted)), []
+            except ChaosFailure as failure:
+                run, found = world.ended, list(failure.violations)
+        found += [Violation("nothing_left", f"{path.name} was left by its job")
+                  for path in sorted((notes / "left").iterdir())]  # fmt: skip
+        found += [Violation("operator", said) for said in operator.problems]
+    return Outcome(found, run, run.notes["settled"])
 
 
 def main() -> int:
