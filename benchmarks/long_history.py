@@ -1,7 +1,7 @@
 """A long history from a shorter one: its copies, one behind the other, each as new as the first.
 
-Copies begin when those before them have ended. They have processes, keys, jobs and values of their
-own, and continue the versions and epochs of one store. So the whole is a history without a fault,
+Copies begin when those before them have ended. They have processes, keys and jobs of their own, and
+continue the versions and epochs of one store. So the whole is a history without a fault,
 made faster than one that is simulated from its beginning to its end.
 """
 
@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-_SPREAD = 0x5851F42D4C957F2D
-"""What is added to digests from copy to copy."""
+from jrs.testing.chaos.checking.generate import KEYS
 
 
 @attrs.frozen
@@ -56,7 +55,7 @@ def _copied(table: pa.Table, number: int, span: _Span) -> pa.Table:
     fields = {
         "kind": kind,
         "key": _renamed(key, number),
-        "digest": pc.add(digest, number * _SPREAD % (1 << 63)),
+        "digest": digest,
         "version": pc.add(version, number * span.version),
     }
     columns["parts"] = pa.ListArray.from_arrays(
@@ -73,5 +72,6 @@ def _copied(table: pa.Table, number: int, span: _Span) -> pa.Table:
 
 def _renamed(names: Any, number: int) -> Any:
     """Return names with the number of the copy in those of keys and of jobs."""
-    renamed = pc.replace_substring_regex(names, "(^| )k/", rf"\1k{number:04}/")
+    own = rf"\1{KEYS}{number:04}/"
+    renamed = pc.replace_substring_regex(names, f"(^| ){KEYS}", own)
     return pc.replace_substring_regex(renamed, "job-", f"job-{number:04}-")

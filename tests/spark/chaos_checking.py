@@ -13,7 +13,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from jrs.testing.chaos.checking.anomalies import ANOMALIES
+from jrs.testing.chaos.checking.anomalies import ANOMALIES, Anomaly
+from jrs.testing.chaos.checking.broken_rules import BROKEN_RULES
 from jrs.testing.chaos.checking.generate import Row, Shape, generated
 from jrs.testing.chaos.checking.on_spark import (
     CHECKS,
@@ -25,7 +26,8 @@ from jrs.testing.chaos.checking.verdict import Run
 from jrs.testing.chaos.recorded import COLUMNS, Event, Kind, Verb
 
 folder, count = Path(sys.argv[1]), int(sys.argv[2])
-planted = list(ANOMALIES.values())
+planted = [*ANOMALIES.values(), *BROKEN_RULES.values()]
+reported = (None, ["doctor/"], ["doctor/another"])
 
 
 def history(number: int) -> list[Event]:
@@ -38,7 +40,10 @@ def history(number: int) -> list[Event]:
     )
     found = generated(number, shape)
     for turn in range(number % 3):
-        found = planted[(number // 3 * 5 + turn) % len(planted)].planted(found, number)
+        found = planted[(number // 3 + 17 * turn) % len(planted)].planted(found, number)
+    if number % 2:
+        names = reported[number % 3]  # Only one of the broken ones reports too little.
+        found = Anomaly("watch", "", lambda amid: amid.watch(names)).planted(found, number)
     return found
 
 
@@ -82,5 +87,6 @@ differ = [
     for name in sorted({*expected, *actual})
     if expected.get(name) != actual.get(name)
 ]
-said = {"broken": len(expected), "differ": differ[:5], "of_files": of_files}
+fired = sorted({line.partition(":")[0] for found in expected.values() for line in found})
+said = {"broken": len(expected), "differ": differ[:5], "of_files": of_files, "fired": fired}
 print(json.dumps(said))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from jrs.contract.operations import EPOCH_KEY
-from jrs.testing.chaos.checking import jobs, store
+from jrs.testing.chaos.checking import jobs, store, traces
 from jrs.testing.chaos.checking.anomalies import ANOMALIES, Anomaly
+from jrs.testing.chaos.checking.broken_rules import BROKEN_RULES
 from jrs.testing.chaos.checking.facts import Absences, Page, facts_of
 from jrs.testing.chaos.checking.generate import Shape, generated
+from jrs.testing.chaos.checking.protocol import OF_A_JOB, Rule
+from jrs.testing.chaos.checking.traces import protocol
 from jrs.testing.chaos.checking.verdict import Check, Run
 from jrs.testing.chaos.recorded import Call, Event, Kind, Verb
 
@@ -19,6 +22,8 @@ CHECKS: dict[str, Check] = {
         *(jobs.once_per_job, jobs.once_per_stage, jobs.no_overlap, jobs.nothing_lost),
     )
 }
+"""The checks of any map; histories that are written by hand break the rules of jrs itself."""
+ALL = {**CHECKS, "watched": store.watched, "protocol": protocol}
 HISTORIES = 2_000
 
 
@@ -28,12 +33,14 @@ def shape(seed: int) -> Shape:
 
 def found(events: list[Event], *names: str) -> list[str]:
     run = Run(events)
-    return [str(one) for name in names or CHECKS for one in CHECKS[name].violations(run)]
+    return [str(one) for name in names or CHECKS for one in ALL[name].violations(run)]
 
 
 def test_a_history_without_a_fault_has_no_violation() -> None:
     assert [
-        (seed, wrong) for seed in range(HISTORIES) if (wrong := found(generated(seed, shape(seed))))
+        (seed, wrong)
+        for seed in range(HISTORIES)
+        if (wrong := found(generated(seed, shape(seed)), *ALL))
     ] == []
 
 
@@ -60,10 +67,29 @@ def test_histories_have_what_the_checks_look_at() -> None:
     assert len(jobs.attempts_of(run)) == 2
 
 
-@pytest.mark.parametrize("anomaly", ANOMALIES.values(), ids=lambda anomaly: anomaly.name)
+FAULTS = [*ANOMALIES.values(), *BROKEN_RULES.values()]
+
+
+@pytest.mark.parametrize("anomaly", FAULTS, ids=lambda anomaly: anomaly.name)
 def test_a_planted_fault_is_found(anomaly: Anomaly) -> None:
     for seed in range(30):
         assert found(anomaly.planted(generated(seed, shape(seed)), seed), anomaly.check)
+
+
+@pytest.mark.parametrize("rule", OF_A_JOB, ids=lambda rule: rule.__name__)
+def test_each_rule_is_needed(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a fault of the protocol that was planted is not found."""
+    monkeypatch.setattr(traces, "OF_A_JOB", [one for one in OF_A_JOB if one is not rule])
+    histories = {one.name: one.planted(generated(1), 1) for one in BROKEN_RULES.values()}
+
+    assert [name for name, history in histories.items() if not found(history, "protocol")]
+
+
+@pytest.mark.parametrize("names", [None, ["doctor/"]])
+def test_a_watch_may_report_more_than_has_changed(names: list[str] | None) -> None:
+    history = Anomaly("watch", "watched", lambda amid: amid.watch(names)).planted(generated(1), 1)
+
+    assert found(history, *ALL) == []
 
 
 # -- no false alarms -------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from jrs.testing.chaos.checking.facts import (
     page_of,
     thinned,
 )
-from jrs.testing.chaos.checking.generate import Shape, generated
+from jrs.testing.chaos.checking.generate import KEYS, Shape, generated
 from jrs.testing.chaos.checking.registers import contradictions, happened
 from jrs.testing.chaos.checking.tables import batch_of
 from jrs.testing.chaos.checking.verdict import Run
@@ -57,7 +57,7 @@ def changed(event: Event, other: Event, random: Random) -> Event | None:
     if what == 4:
         return attrs.evolve(event, epoch=other.epoch)
     if what == 5 and event.f is Verb.COMMIT and event.type is not Kind.INVOKE:
-        key = random.choice(("k/000000", "k/000001", EPOCH_KEY))
+        key = random.choice((f"{KEYS}000000", f"{KEYS}000001", EPOCH_KEY))
         kind = random.choice((Kind.OK, Kind.FAIL, Kind.INFO))
         return attrs.evolve(event, type=kind, error=f"Conflict {key}")
     if what == 6 and event.f is Verb.GET and event.type is Kind.OK:
@@ -84,12 +84,12 @@ def pages_of(events: list[Event], random: Random) -> Iterator[Event]:
              if one.f is Verb.GET and one.version is not None]  # fmt: skip
     for seq in range(random.randrange(6)):
         begun = random.choice(events).t + random.randrange(-50_000, 50_000)
-        after = random.choice((None, "k/000001", "k/000004"))
-        until = random.choice((None, None, "k/000003", "k/000005"))
+        after = random.choice((None, f"{KEYS}000001", f"{KEYS}000004"))
+        until = random.choice((None, None, f"{KEYS}000003", f"{KEYS}000005"))
         read = {row[0]: row for row in known if random.random() < 0.8}
         shown = [read[key] for key in sorted(read)
                  if (after or "") < key and (until is None or key <= until)]  # fmt: skip
-        question = Event(f"pages{seq}", 1, Kind.INVOKE, Verb.SCAN, max(begun, 0), "k/")
+        question = Event(f"pages{seq}", 1, Kind.INVOKE, Verb.SCAN, max(begun, 0), KEYS)
         yield question
         page = [after, until, shown]
         yield attrs.evolve(question, type=Kind.OK, t=question.t + 500, value=page)

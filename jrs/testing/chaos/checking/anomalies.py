@@ -29,34 +29,37 @@ class Anomaly:
 
     name: str
     check: str
-    _plant: Callable[[_Amid], None] = attrs.field(repr=False)
+    _plant: Callable[[Amid], None] = attrs.field(repr=False)
 
     def planted(self, history: list[Event], seed: int) -> list[Event]:
         """Return a history with the fault."""
-        amid = _Amid(history, Random(f"{self.name} {seed}"))
+        amid = Amid(history, Random(f"{self.name} {seed}"))
         self._plant(amid)
         return sorted([*history, *amid.events], key=lambda event: event.t)
 
 
 ANOMALIES: dict[str, Anomaly] = {}
-"""All faults, by their names."""
+"""The faults of this module, by their names; `broken_rules` has those of the protocol."""
 
 
-def _found_by(check: str) -> Callable[[Callable[[_Amid], None]], Callable[[_Amid], None]]:
-    def add(plant: Callable[[_Amid], None]) -> Callable[[_Amid], None]:
+def found_by(check: str) -> Callable[[Callable[[Amid], None]], Callable[[Amid], None]]:
+    """Make an anomaly of a function that plants a fault."""
+
+    def add(plant: Callable[[Amid], None]) -> Callable[[Amid], None]:
         ANOMALIES[plant.__name__] = Anomaly(plant.__name__, check, plant)
         return plant
 
     return add
 
 
-class _Amid:
+class Amid:
     """Operations that are added to a history, one behind the other but for those `at` a time."""
 
     def __init__(self, history: list[Event], random: Random) -> None:
         at = random.choice(history)
         self.events: list[Event] = []
-        self.key = f"planted/{random.randrange(1 << 32):08x}"
+        # Writes of such keys need no fence.
+        self.key = f"{keys.DOCTOR}planted-{random.randrange(1 << 32):08x}"
         self.now = at.t
         known = [event for event in history if event.f is Verb.CAMPAIGN and event.version]
         self.leads = [(event.epoch or 0, event.version or 0, event.t) for event in known]
@@ -97,6 +100,14 @@ class _Amid:
             )
         self.now = max(self.now, ended)
 
+    def watch(self, names: list[str] | None) -> None:
+        """Watch the key while it is created; report something then, and nothing for a minute."""
+        opened = Event(f"{self.key}.watch", 1, Kind.INVOKE, Verb.WATCH, self.now, self.key)
+        self.now += 1
+        self.commit(["create", self.key, "watched"])
+        notice = attrs.evolve(opened, type=Kind.INFO, f=Verb.NOTICE, t=self.now, value=names)
+        self.events += [opened, notice, attrs.evolve(notice, t=self.now + 60 * 10**9, value=[])]
+
     def sign(self, process: str, job_id: str) -> None:
         """Let an attempt of a job give a sign of life, commit something, and give another sign."""
         alive = Event(process, 1, Kind.INFO, Verb.ALIVE, self.now)
@@ -113,8 +124,8 @@ class _Amid:
 # -- of one key ------------------------------------------------------------------------------
 
 
-@_found_by("linearizable")
-def stale_read(amid: _Amid) -> None:
+@found_by("linearizable")
+def stale_read(amid: Amid) -> None:
     """A version is read that had been replaced, and nobody has read the new one."""
     old = amid.next()
     amid.commit(["create", amid.key, "old"])
@@ -123,23 +134,23 @@ def stale_read(amid: _Amid) -> None:
     amid.read(old, "old")
 
 
-@_found_by("linearizable")
-def stale_absence(amid: _Amid) -> None:
+@found_by("linearizable")
+def stale_absence(amid: Amid) -> None:
     """A key is said to be absent that had been written, and nobody has read it."""
     amid.commit(["create", amid.key, "written"])
     amid.read(None, None)
 
 
-@_found_by("linearizable")
-def lacking_page(amid: _Amid) -> None:
+@found_by("linearizable")
+def lacking_page(amid: Amid) -> None:
     """A page lacks a key that had been written."""
     amid.commit(["create", amid.key, "written"])
     amid.read(amid.next(), "written")
-    amid._add(Verb.SCAN, Kind.OK, None, "planted/", None, [None, None, []], "", {})
+    amid._add(Verb.SCAN, Kind.OK, None, keys.DOCTOR, None, [None, None, []], "", {})
 
 
-@_found_by("linearizable")
-def undone_delete(amid: _Amid) -> None:
+@found_by("linearizable")
+def undone_delete(amid: Amid) -> None:
     """A version is read that was deleted, whichever it was."""
     version = amid.next()
     amid.commit(["create", amid.key, "written"])
@@ -148,8 +159,8 @@ def undone_delete(amid: _Amid) -> None:
     amid.read(version, "written")
 
 
-@_found_by("linearizable")
-def lost_update(amid: _Amid) -> None:
+@found_by("linearizable")
+def lost_update(amid: Amid) -> None:
     """Two commits of known outcome replace the same version."""
     version = amid.next()
     amid.commit(["create", amid.key, "written"])
@@ -159,8 +170,8 @@ def lost_update(amid: _Amid) -> None:
     amid.commit(["update", amid.key, "two", version], at=now + 1)
 
 
-@_found_by("linearizable")
-def replaced_twice(amid: _Amid) -> None:
+@found_by("linearizable")
+def replaced_twice(amid: Amid) -> None:
     """A version is replaced by a commit, and by another one of unknown outcome that is seen."""
     version = amid.next()
     amid.commit(["create", amid.key, "written"])
@@ -170,43 +181,43 @@ def replaced_twice(amid: _Amid) -> None:
     amid.read(amid.next(), "one")
 
 
-@_found_by("linearizable")
-def value_from_nowhere(amid: _Amid) -> None:
+@found_by("linearizable")
+def value_from_nowhere(amid: Amid) -> None:
     """A value is read that nobody has written."""
     amid.read(amid.next(), "nowhere")
 
 
-@_found_by("linearizable")
-def value_twice(amid: _Amid) -> None:
+@found_by("linearizable")
+def value_twice(amid: Amid) -> None:
     """One write is seen as two versions."""
     amid.commit(["create", amid.key, "once"])
     amid.read(amid.next(), "once")
     amid.read(amid.next(), "once")
 
 
-@_found_by("linearizable")
-def early_read(amid: _Amid) -> None:
+@found_by("linearizable")
+def early_read(amid: Amid) -> None:
     """A value is read before its writer has begun."""
     amid.read(amid.next(), "later")
     amid.commit(["create", amid.key, "later"])
 
 
-@_found_by("linearizable")
-def aborted_read(amid: _Amid) -> None:
+@found_by("linearizable")
+def aborted_read(amid: Amid) -> None:
     """A value is read whose commit was refused."""
     amid.commit(["create", amid.key, "x"], answer=Kind.FAIL, error="Unavailable")
     amid.read(amid.next(), "x")
 
 
-@_found_by("linearizable")
-def created_twice(amid: _Amid) -> None:
+@found_by("linearizable")
+def created_twice(amid: Amid) -> None:
     """A key is created twice, and was not deleted in between."""
     amid.commit(["create", amid.key, "one"])
     amid.commit(["create", amid.key, "two"])
 
 
-@_found_by("linearizable")
-def two_values(amid: _Amid) -> None:
+@found_by("linearizable")
+def two_values(amid: Amid) -> None:
     """One version is read with two values."""
     version = amid.next()
     amid.commit(["create", amid.key, "one"], answer=None)
@@ -215,8 +226,8 @@ def two_values(amid: _Amid) -> None:
     amid.read(version, "two")
 
 
-@_found_by("linearizable")
-def refused_without_cause(amid: _Amid) -> None:
+@found_by("linearizable")
+def refused_without_cause(amid: Amid) -> None:
     """A commit is refused though its condition holds."""
     version = amid.next()
     amid.commit(["create", amid.key, "x"])
@@ -228,8 +239,8 @@ def refused_without_cause(amid: _Amid) -> None:
 # -- of leaders and jobs ---------------------------------------------------------------------
 
 
-@_found_by("fenced")
-def older_epoch(amid: _Amid) -> None:
+@found_by("fenced")
+def older_epoch(amid: Amid) -> None:
     """A commit of a leader is accepted behind the beginning of its successor."""
     epoch, version, began = max(amid.leads)
     amid.now = max(amid.now, began)
@@ -237,52 +248,58 @@ def older_epoch(amid: _Amid) -> None:
     amid.commit(["create", amid.key, "x"], check, epoch=epoch - 1, version=version - 1)
 
 
-@_found_by("fenced")
-def older_epoch_by_version(amid: _Amid) -> None:
+@found_by("fenced")
+def older_epoch_by_version(amid: Amid) -> None:
     """Such a commit, that began early: what it wrote has a later version."""
     epoch, version, _ = min(amid.leads)
     amid.commit(["create", amid.key, "x"], at=0, epoch=epoch - 1)
     amid.read(version + 1, "x")
 
 
-@_found_by("once_per_job")
-def two_results(amid: _Amid) -> None:
+@found_by("once_per_job")
+def two_results(amid: Amid) -> None:
     """A job has two results."""
     result = keys.RESULTS + amid.key
     amid.commit(["create", result, "one"])
     amid.commit(["create", result, "two"])
 
 
-@_found_by("once_per_job")
-def attempt_behind_result(amid: _Amid) -> None:
+@found_by("once_per_job")
+def attempt_behind_result(amid: Amid) -> None:
     """An attempt begins when its job has ended."""
     amid.commit(["create", keys.RESULTS + amid.key, "x"])
     amid.now += 1
     amid.sign(f"late-{amid.key}", amid.key)
 
 
-@_found_by("once_per_stage")
-def stage_twice(amid: _Amid) -> None:
+@found_by("once_per_stage")
+def stage_twice(amid: Amid) -> None:
     """A stage is recorded twice."""
     amid.commit(["create", f"{keys.STAGES}{amid.key}/s", "one"])
     amid.commit(["create", f"{keys.STAGES}{amid.key}/s", "two"])
 
 
-@_found_by("no_overlap")
-def overlap(amid: _Amid) -> None:
+@found_by("no_overlap")
+def overlap(amid: Amid) -> None:
     """An attempt begins while another one of its job lives."""
     amid.sign(f"one-{amid.key}", amid.key)
     amid.sign(f"two-{amid.key}", amid.key)
 
 
-@_found_by("nothing_lost")
-def lost_job(amid: _Amid) -> None:
+@found_by("watched")
+def unreported_change(amid: Amid) -> None:
+    """A watch names another key than the one that has changed."""
+    amid.watch([f"{amid.key}-another"])
+
+
+@found_by("nothing_lost")
+def lost_job(amid: Amid) -> None:
     """A job was submitted, and never ends."""
     amid.commit(["create", keys.JOBS + amid.key, "x"])
 
 
-@_found_by("nothing_lost")
-def lost_result(amid: _Amid) -> None:
+@found_by("nothing_lost")
+def lost_result(amid: Amid) -> None:
     """A result is gone, and nobody had deleted it."""
     amid.commit(["create", keys.RESULTS + amid.key, "x"])
     amid.read(None, None, keys.RESULTS + amid.key)
@@ -291,7 +308,7 @@ def lost_result(amid: _Amid) -> None:
 # -- of several keys -------------------------------------------------------------------------
 
 
-def _two_keys(amid: _Amid) -> tuple[str, str, int, int]:
+def _two_keys(amid: Amid) -> tuple[str, str, int, int]:
     one, two = f"{amid.key}/1", f"{amid.key}/2"
     amid.commit(["create", one, "1"], ["create", two, "1"])
     version = amid.next()
@@ -299,8 +316,8 @@ def _two_keys(amid: _Amid) -> tuple[str, str, int, int]:
     return one, two, version, amid.now + 1
 
 
-@_found_by("outcomes")
-def half_commit(amid: _Amid) -> None:
+@found_by("outcomes")
+def half_commit(amid: Amid) -> None:
     """A commit of unknown outcome has written one key, and not the other one."""
     one, two, version, _ = _two_keys(amid)
     amid.commit(["update", one, "2", version], ["update", two, "2", version], answer=Kind.INFO)
@@ -308,8 +325,8 @@ def half_commit(amid: _Amid) -> None:
     amid.commit(["update", two, "3", version])
 
 
-@_found_by("serializable")
-def half_commit_seen(amid: _Amid) -> None:
+@found_by("serializable")
+def half_commit_seen(amid: Amid) -> None:
     """Such a commit, and the key that it has not written is only read afterwards."""
     one, two, version, _ = _two_keys(amid)
     amid.commit(["update", one, "2", version], ["update", two, "2", version], answer=None)
@@ -317,8 +334,8 @@ def half_commit_seen(amid: _Amid) -> None:
     amid.read(version, "1", two)
 
 
-@_found_by("serializable")
-def g0(amid: _Amid) -> None:
+@found_by("serializable")
+def g0(amid: Amid) -> None:
     """Of two commits, each replaces what the other one wrote."""
     one, two, version, now = _two_keys(amid)
     first, second = amid.next(), amid.next()
@@ -327,8 +344,8 @@ def g0(amid: _Amid) -> None:
     amid.page([one, first, "a"], [two, second, "b"], at=now)
 
 
-@_found_by("serializable")
-def g1c(amid: _Amid) -> None:
+@found_by("serializable")
+def g1c(amid: Amid) -> None:
     """Of two commits, each has read what the other one wrote."""
     one, two, version, now = _two_keys(amid)
     new = amid.next()
@@ -337,24 +354,24 @@ def g1c(amid: _Amid) -> None:
     amid.page([one, new, "a"], [two, new, "b"])
 
 
-@_found_by("serializable")
-def g_single(amid: _Amid) -> None:
+@found_by("serializable")
+def g_single(amid: Amid) -> None:
     """Many keys are read at once, one with what a commit wrote, one with what it replaced."""
     one, two, version, now = _two_keys(amid)
     amid.commit(["update", one, "a", version], ["update", two, "a", version], at=now)
     amid.page([one, amid.next(), "a"], [two, version, "1"], at=now)
 
 
-@_found_by("serializable")
-def write_skew(amid: _Amid) -> None:
+@found_by("serializable")
+def write_skew(amid: Amid) -> None:
     """Of two commits, each replaces what the other one requires (G2)."""
     one, two, version, now = _two_keys(amid)
     amid.commit(["update", one, "a", version], ["check", two, version], at=now)
     amid.commit(["update", two, "b", version], ["check", one, version], at=now)
 
 
-@_found_by("serializable")
-def long_fork(amid: _Amid) -> None:
+@found_by("serializable")
+def long_fork(amid: Amid) -> None:
     """Two readers see two commits in two orders."""
     one, two, version, now = _two_keys(amid)
     new = amid.next()

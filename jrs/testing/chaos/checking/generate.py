@@ -14,11 +14,14 @@ import attrs
 
 from jrs.contract.operations import EPOCH_KEY
 from jrs.records import keys
-from jrs.testing.chaos.recorded import Event, Kind, Verb
+from jrs.store.attempt_fence import NOBODY
+from jrs.testing.chaos.recorded import Event, Kind, Verb, digest
 
 Row = tuple[Any, ...]
 """An event, in the order of `recorded.COLUMNS`."""
 
+KEYS = keys.MASTERS
+"""The prefix of the keys that are read and written; writes of them need no fence."""
 STEP = 10
 """How much versions grow from commit to commit; what is planted uses the numbers between."""
 
@@ -31,7 +34,7 @@ class Shape:
         operations: how many operations it has, about.
         processes: how many are at work at a time.
         keys: how many keys they share.
-        jobs: how many jobs are submitted, attempted and ended, of four commits each.
+        jobs: how many jobs are submitted, attempted, ended and cleaned up, of six commits each.
         overlap: how long an operation takes, as a share of the time until its process's next turn.
     """
 
@@ -98,10 +101,12 @@ class _World:
     def __init__(self, random: Random, shape: Shape) -> None:
         self.random = random
         self.shape = shape
-        self.keys = [f"k/{number:06}" for number in range(shape.keys)]
+        self.keys = [f"{KEYS}{number:06}" for number in range(shape.keys)]
         self.now = 1_000_000
         self.version = 0
         self.epoch = 0
+        self.fence = 0, 0
+        """The epoch of the leader, and the version of its record."""
         self.records: dict[str, tuple[int, str]] = {}
         self.before: dict[str, int] = {}
         """A version that a key had once."""
@@ -182,8 +187,8 @@ class _World:
                 break
         read = [[key, *self.records[key]] for key in page]
         name, seq = process.name, process.seq
-        yield name, seq, "invoke", "scan", "k/", None, None, None, begun, ""
-        yield name, seq, "ok", "scan", "k/", [after, until, read], None, None, ended, ""
+        yield name, seq, "invoke", "scan", KEYS, None, None, None, begun, ""
+        yield name, seq, "ok", "scan", KEYS, [after, until, read], None, None, ended, ""
 
     # -- writes ------------------------------------------------------------------------------
 
@@ -193,7 +198,7 @@ class _World:
         self.version += STEP
         version = self.version
         self.records[EPOCH_KEY] = version, self._value()
-        process.fence = self.epoch, version
+        process.fence = self.fence = self.epoch, version
         name, seq = process.name, process.seq
         yield name, seq, "invoke", "campaign", name, None, None, None, begun, ""
         yield name, seq, "ok", "campaign", name, None, version, self.epoch, ended, ""
@@ -276,27 +281,44 @@ class _World:
         return f"{self.values * _ODD % (1 << 64):016x}"
 
     def _job(self, process: _Process, job_id: str) -> Iterator[Row]:
-        """Submit a job, attempt it in a process of its own, and record its result."""
-        yield from self._sure(process, ["create", keys.JOBS + job_id, self._value()])
-        fence, attempt = keys.FENCES + job_id, keys.ATTEMPTS + job_id
+        """Submit a job, attempt it in a process of its own, record its result, and clean it up."""
+        spec, fence, attempt = keys.JOBS + job_id, keys.FENCES + job_id, keys.ATTEMPTS + job_id
+        stage, dirty = f"{keys.STAGES}{job_id}/first", keys.DIRTY + job_id
+        yield from self._sure(process, None, ["create", spec, self._value()])
         yield from self._sure(
-            process, ["create", fence, self._value()], ["create", attempt, self._value()]
+            process,
+            self.fence,
+            ["create", fence, self._value()],
+            ["create", attempt, self._value()],
+            self._if_unchanged("check", spec),
         )
         own = self._start()
         own.name, own.free = f"attempt-{own.name}", process.free
-        check = ["check", fence, self.records[fence][0]]
         yield own.name, 1, "info", "alive", "", None, None, None, own.free, ""
         own.seq += 1
-        stage = f"{keys.STAGES}{job_id}/first"
-        yield from self._sure(own, ["create", stage, self._value()], check)
-        version = self.records[attempt][0]
-        result = ["create", keys.RESULTS + job_id, self._value()]
-        yield from self._sure(own, result, ["delete", attempt, version], check)
+        let_in = self._if_unchanged("check", fence)
+        yield from self._sure(own, self.fence, ["create", stage, self._value()], let_in)
+        yield from self._sure(
+            own,
+            self.fence,
+            ["create", keys.RESULTS + job_id, self._value()],
+            ["create", dirty, self._value()],
+            ["update", fence, digest(NOBODY), self.records[fence][0]],
+            self._if_unchanged("delete", attempt),
+        )
         yield own.name, own.seq + 1, "info", "alive", "", None, None, None, own.free + 1, ""
         yield from self._get(process, keys.RESULTS + job_id)
+        left = [self._if_unchanged("delete", key) for key in (stage, fence, spec)]
+        yield from self._sure(process, self.fence, *left)
+        yield from self._sure(process, self.fence, self._if_unchanged("delete", dirty))
 
-    def _sure(self, process: _Process, *parts: list[Any]) -> Iterator[Row]:
-        yield from self._commit(process, list(parts), None, certain=True)
+    def _if_unchanged(self, kind: str, key: str) -> list[Any]:
+        return [kind, key, self.records[key][0]]
+
+    def _sure(
+        self, process: _Process, fence: tuple[int, int] | None, *parts: list[Any]
+    ) -> Iterator[Row]:
+        yield from self._commit(process, list(parts), fence, certain=True)
 
 
 _ABSENT = None, None

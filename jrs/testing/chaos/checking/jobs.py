@@ -23,15 +23,12 @@ def _of(facts: Mapping[str, list[Fact]], prefix: str) -> Iterator[tuple[str, lis
 
 
 def job_of(key: str) -> str:
-    """Return the job of a key whose job is judged by several keys, or else the key."""
-    for prefix in JUDGED:
-        if key.startswith(prefix):
-            return key.removeprefix(prefix)
-    return key
+    """Return the job of a key that has one, or else the key."""
+    return keys.job_of(key) if key.startswith(keys.PER_JOB) else key
 
 
 JUDGED = (keys.JOBS, keys.RESULTS, keys.ATTEMPTS)
-"""The prefixes whose keys are judged together, by job."""
+"""The prefixes whose keys the checks of this module judge together, by job."""
 
 
 def _written(facts: list[Fact]) -> list[Fact]:

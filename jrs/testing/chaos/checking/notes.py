@@ -16,7 +16,7 @@ from jrs.records import keys
 from jrs.testing.chaos.checking import jobs, store
 from jrs.testing.chaos.checking.facts import Absences, Page
 from jrs.testing.chaos.checking.tables import Part
-from jrs.testing.chaos.recorded import Call, Kind, Verb
+from jrs.testing.chaos.recorded import Call, Event, Kind, Verb
 
 NOTES = (
     "history string, f string, process string, seq long, begun long, ended long, key string, "
@@ -116,6 +116,37 @@ def _of_attempts(path: str) -> Iterator[tuple[Any, ...]]:
                 row["key"], None, None, None, row["epoch"])  # fmt: skip
         first.setdefault((row["history"], row["process"]), note)
     yield from first.values()
+
+
+def watches_in(paths: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the events of files that tell of watches, and of the harm that they may wait for."""
+    for path in files_of(paths, batches):
+        some = pc.field("f").isin([verb.value for verb in store.Watches.EVENTS])
+        table = pq.read_table(path, columns=_OF_WATCHES, filters=some)
+        rows: list[tuple[Any, ...]] = []
+        for *row, parts in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            names = [part["key"] for part in parts]
+            rows.append((*row, [name for name in names if name], int("" in names)))
+        yield batch_of(rows, WATCHES)
+
+
+WATCHES = (
+    "history string, process string, seq long, f string, begun long, key string, "
+    "names array<string>, anything int"
+)
+"""Events of watches and nemeses; `anything`: a watch said that anything may have changed."""
+_OF_WATCHES = ["history", "process", "seq", "f", "begun", "key", "parts"]
+
+
+def watches_of(noted: pa.Table) -> dict[str, store.Watches]:
+    """Return the watches of each history."""
+    events: dict[str, list[Event]] = defaultdict(list)
+    for history, process, seq, f, t, key, names, anything in zip(
+        *(column.to_pylist() for column in noted.sort_by("begun").columns), strict=True
+    ):
+        value = None if anything else names
+        events[history].append(Event(process, seq, Kind.INFO, Verb(f), t, key, value))
+    return {history: store.Watches(some) for history, some in events.items()}
 
 
 # -- what has been noted ---------------------------------------------------------------------

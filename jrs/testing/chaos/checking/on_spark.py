@@ -3,7 +3,8 @@
 What each operation tells of each key is found where the operation stands; then it goes to where its
 key is judged, by the same functions as in plain Python. All keys of a job go to the same place.
 Only what is small comes to the driver: the leaderships, the attempts, what pages had looked at, the
-commits of unknown outcome, the stretches of time that may have a cycle, and the findings.
+commits of unknown outcome, the stretches of time that may have a cycle, the watches, and the
+findings.
 """
 
 from __future__ import annotations
@@ -19,9 +20,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jrs.contract.errors import InvalidInput
-from jrs.testing.chaos.checking import jobs, store
+from jrs.testing.chaos.checking import jobs, store, traces
 from jrs.testing.chaos.checking.cycles import Stretch, merged
-from jrs.testing.chaos.checking.notes import NOTES, Context, notes_in
+from jrs.testing.chaos.checking.notes import (
+    NOTES,
+    WATCHES,
+    Context,
+    notes_in,
+    watches_in,
+    watches_of,
+)
 from jrs.testing.chaos.checking.partitions import (
     EDGES,
     PARCELS,
@@ -31,6 +39,7 @@ from jrs.testing.chaos.checking.partitions import (
     outcomes_in,
     parcels_in,
     tangles_in,
+    unreported_in,
 )
 from jrs.testing.chaos.checking.tables import to_parquet
 from jrs.testing.chaos.checking.verdict import Check, Violation
@@ -42,6 +51,7 @@ if TYPE_CHECKING:
 CHECKS: tuple[Check, ...] = (
     *(store.linearizable, store.fenced, store.outcomes, store.serializable),
     *(jobs.once_per_job, jobs.once_per_stage, jobs.no_overlap, jobs.nothing_lost),
+    *(store.watched, traces.protocol),
 )
 """The checks that run on Spark."""
 _OPERATIONS = 400_000
@@ -104,6 +114,8 @@ class _Judging:
                 self._halves(context, parcels, rows)
             if "serializable" in self.checks:
                 self._cycles(context, parcels, rows)
+            if "watched" in self.checks:
+                self._watched()
         finally:
             parcels.unpersist()
             shared.destroy()
@@ -167,6 +179,17 @@ class _Judging:
         for history, attempts in context.attempts.items():
             for message, names in jobs.overlaps(attempts):
                 self._add(history, "no_overlap", message, names)
+
+    def _watched(self) -> None:
+        """Look at the changes where they stand, for every task has all watches."""
+        paths, numbers = self._files()
+        noted = numbers.mapInArrow(lambda batches: watches_in(paths, batches), WATCHES)
+        watches = watches_of(noted.toArrow())
+        if not any(one.prefixes for one in watches.values()):
+            return
+        shared = self.spark.sparkContext.broadcast(watches)
+        self._say(_rows(numbers, lambda batches: unreported_in(paths, shared.value, batches)))
+        shared.destroy()
 
     def _cycles(self, context: Context, parcels: DataFrame, rows: list[dict[str, Any]]) -> None:
         """Search the stretches of time that may have a cycle, each by itself."""

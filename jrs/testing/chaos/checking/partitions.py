@@ -15,6 +15,7 @@ from typing import Any, ParamSpec
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jrs.records import keys
@@ -34,6 +35,9 @@ from jrs.testing.chaos.checking.facts import Absences, Facts, Finding, What, com
 from jrs.testing.chaos.checking.garbage import without_collections
 from jrs.testing.chaos.checking.notes import Context, batch_of, files_of
 from jrs.testing.chaos.checking.registers import contradictions
+from jrs.testing.chaos.checking.tables import Part
+from jrs.testing.chaos.checking.traces import broken_rules, is_fenced
+from jrs.testing.chaos.recorded import Call, Kind, Verb
 
 P = ParamSpec("P")
 Batches = Iterable[pa.RecordBatch]
@@ -121,10 +125,12 @@ def told(context: Context, facts: Columns) -> Iterator[tuple[Any, ...]]:
     contradicted = screens.contradicted(facts, known) if "linearizable" in checks else nothing
     late = screens.late(facts, known, context.leads) if "fenced" in checks else nothing
     backwards = screens.backwards(facts, known) if "serializable" in checks else nothing
-    of_jobs = nothing
+    of_jobs = ruled = nothing
     if checks & {"once_per_job", "once_per_stage", "nothing_lost"}:
         of_jobs = np.array([name.startswith(_OF_JOBS) for _, name in facts.keys], bool)
-    suspected = contradicted | late | backwards | of_jobs
+    if "protocol" in checks:
+        ruled = _ruled(facts)
+    suspected = contradicted | late | backwards | of_jobs | ruled
     for history, some in _exactly(facts, suspected, context.absences):
         for key, exact in some(contradicted):
             yield from said("linearizable", contradictions(key, exact))
@@ -140,11 +146,26 @@ def told(context: Context, facts: Columns) -> Iterator[tuple[Any, ...]]:
             yield from said("once_per_stage", jobs.stages_of(judged))
         if "nothing_lost" in checks:
             yield from said("nothing_lost", jobs.losses_of(judged))
+        yield from said("protocol", broken_rules(dict(some(ruled))))
     unknown = (facts.what == What.WRITE) & ~facts.sure
     if checks & {"serializable", "outcomes"}:
         yield from _named(facts, "_known", unknown & (known.made != NONE))
     if "outcomes" in checks:
         yield from _named(facts, "_denied", screens.denied(facts, known))
+
+
+def _ruled(facts: Columns) -> Flags:
+    """Return the keys that `traces.broken_rules` looks at: those of jobs, whose commits are judged
+    together, and those that are written without a fence."""
+    bare = np.zeros(len(facts.keys), bool)
+    bare[facts.key[(facts.what == What.WRITE) & (facts.epoch == NONE)]] = True
+    return np.array(
+        [
+            key.startswith(keys.PER_JOB) or (without_fence and is_fenced(key))
+            for (_, key), without_fence in zip(facts.keys, bare.tolist(), strict=True)
+        ],
+        bool,
+    )
 
 
 def _named(facts: Columns, what: str, rows: Flags) -> Iterator[tuple[Any, ...]]:
@@ -192,6 +213,46 @@ def outcomes_in(
         for name, shown in store.outcomes_of(exact)
     ]
     yield batch_of(rows, TOLD)
+
+
+# -- watches ---------------------------------------------------------------------------------
+
+
+@_without_collections
+def unreported_in(
+    paths: Sequence[str], watches: Mapping[str, store.Watches], batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    """Yield the changes in files that a watch should have reported."""
+    rows = [
+        (history, "watched", text, list(names), None, None)
+        for path in files_of(paths, batches)
+        for history, call in _changes(path, watches)
+        for text, names in watches[history].unreported(call)
+    ]
+    yield batch_of(rows, TOLD)
+
+
+_OF_COMMITS = ["history", "process", "seq", "begun", "ended", "parts"]
+
+
+def _changes(path: str, watches: Mapping[str, store.Watches]) -> Iterator[tuple[str, Call]]:
+    """Yield the accepted commits of a file that change what is watched, with those changes."""
+    accepted = (pc.field("f") == Verb.COMMIT.value) & (pc.field("type") == Kind.OK.value)
+    table = pq.read_table(path, columns=_OF_COMMITS, filters=accepted)
+    parts = table["parts"].combine_chunks()
+    own = np.array(pc.list_parent_indices(parts))
+    kind, key, _, _ = parts.flatten().flatten()
+    names = key.dictionary_encode()
+    prefixes = tuple({prefix for one in watches.values() for prefix in one.prefixes})
+    under = np.array([name.startswith(prefixes) for name in names.dictionary.to_pylist()], bool)
+    writes = np.isin(np.array(kind), (Part.CREATE, Part.UPDATE, Part.DELETE))
+    rows = np.flatnonzero(writes & under[np.array(names.indices)])
+    commits = table.drop_columns(["parts"]).take(pa.array(own[rows]))
+    changes = zip(*(column.to_pylist() for column in commits.columns), strict=True)
+    for (history, process, seq, begun, ended), number in zip(changes, rows.tolist(), strict=True):
+        if history in watches:
+            part = ["update", key[number].as_py()]
+            yield history, Call(process, seq, Verb.COMMIT, begun, ended, Kind.OK, value=[part])
 
 
 # -- cycles ----------------------------------------------------------------------------------

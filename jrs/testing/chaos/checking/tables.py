@@ -34,6 +34,8 @@ class Part(enum.IntEnum):
     DELETE = enum.auto()
     CHECK = enum.auto()
     ABSENT = enum.auto()
+    NAMED = enum.auto()
+    """A watch has reported this name; an empty one, that anything may have changed."""
 
 
 _PART = {
@@ -131,6 +133,8 @@ def _batch(operations: list[tuple[Row, Row | None]], history: str = "") -> pa.Re
                 epoch = answer_epoch if epoch is None else epoch
         if f == "commit":
             parts += map(_of_commit, value)
+        elif f == "notice":
+            parts += [(_NAMED, name, None, None) for name in ([""] if value is None else value)]
         elif kind == "ok":
             if f == "get":
                 parts.append((_READ, key, _number(value), version))
@@ -161,7 +165,7 @@ def _arrays(rows: list[tuple[Any, ...]], types: dict[str, Any]) -> dict[str, pa.
     }
 
 
-_READ, _CHECK = int(Part.READ), int(Part.CHECK)
+_READ, _CHECK, _NAMED = int(Part.READ), int(Part.CHECK), int(Part.NAMED)
 _KINDS = {part.name.lower(): int(part) for part in Part}
 
 
