@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +30,11 @@ _PROGRAMS = {
     "worker": "pyspark.daemon",
 }
 """What the command lines of the processes have that a master starts."""
+_CANNOT_START = re.compile(
+    r"^jrs:|^OSError: \[Errno 24\]|<no Python frame>$|: error while loading shared libraries: "
+)
+"""The last words of a master, of its modules and its interpreter, if one of them cannot start: for
+lack of descriptors, for example."""
 
 
 @attrs.define
@@ -130,8 +136,8 @@ class Hosts:
             return
         said = ended.errors()
         last = said.rpartition("\n")[2]
-        # One that says why it cannot start is started again, as by any supervisor.
-        refused = last.startswith("jrs:") and not self._had_opened(ended)
+        # One that cannot start, and says so, is started again, as by any supervisor.
+        refused = bool(_CANNOT_START.search(last)) and not self._had_opened(ended)
         if status not in (0, -9, -15, EXIT_DEPOSED) and not refused:
             self.broken.append(f"{host.name} ended with status {status}: {last}")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,12 +16,14 @@ from jrs.store.attempt_fence import NOBODY
 from jrs.testing.chaos import Nemesis, Plan, chaos, kill, linearizable, output_equals, protocol
 from jrs.testing.chaos.checking.verdict import Run
 from jrs.testing.chaos.faults import ALL, Fault
+from jrs.testing.chaos.hosts import Hosts
 from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.reading import checks_of, nemesis_of, run_of
 from jrs.testing.chaos.recorded import Event, Kind, Verb, digest, events_of
 from jrs.testing.chaos.recorder import Recording, recorded
 from jrs.testing.chaos.report import strikes_by_nemesis
 from jrs.testing.chaos.strikes import Striker, schedule
+from jrs.testing.masters import LoggedProcess, Masters
 from jrs.testing.servers import Server
 
 
@@ -69,6 +72,18 @@ def test_a_second_fence_that_is_closed_with_an_unknown_outcome() -> None:
     history.commit(["update", "fence/j", closed, 4], answer=Kind.INFO)
     history.add(Verb.GET, Kind.OK, "fence/j", closed, version=5)
     history.let_in(["update", "fence/j", "third", 5], ["update", "attempts/j", "3", 4])
+
+    assert protocol.violations(Run(history.events)) == []
+
+
+def test_a_result_that_is_committed_until_an_answer_comes() -> None:
+    """Each try writes the same value, so that no read shows which of them has happened."""
+    history = Writer()
+    history.commit(["create", "jobs/j", "a"])
+    for _ in range(3):
+        history.commit(["create", "results/j", "b"], ["create", "dirty/j", "c"], answer=Kind.INFO)
+    history.add(Verb.GET, Kind.OK, "results/j", "b", version=2)
+    history.commit(["delete", "jobs/j", None])
 
     assert protocol.violations(Run(history.events)) == []
 
@@ -135,6 +150,46 @@ def test_histories_of_several_clusters(tmp_path: Path) -> None:
     assert len(run_of(tmp_path / "history" / "demo").events) == 1
     with pytest.raises(InvalidInput, match="has no history"):
         run_of(tmp_path / "other")
+
+
+class Starter:
+    """Starts a program in the place of a master."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._command = command
+
+    def start(self, name: str, url: str | None, environment: dict[str, str]) -> LoggedProcess:
+        return LoggedProcess(name, self._command, environment, piped=False)
+
+
+@pytest.mark.parametrize(
+    ("program", "broken"),
+    [
+        ('ulimit -n 3; exec "$0" -c pass', False),
+        ('ulimit -n 4; exec "$0" -c "import jrs.recovery.master"', False),
+        ('echo "  <no Python frame>"; exit 1', False),
+        ('echo "jrs: the address is in use"; exit 1', False),
+        ('exec "$0" -c "raise ValueError(3)"', True),
+    ],
+)
+def test_a_master_that_cannot_be_started_is_no_fault(
+    tmp_path: Path, program: str, broken: bool
+) -> None:
+    """Without descriptors its interpreter cannot; then it is started again."""
+    hosts = Hosts(lambda network: "", None, tmp_path, "none-of-a-run")
+    starter = Starter(["/bin/sh", "-c", program, sys.executable])
+    try:
+        hosts.add_master("m1", cast(Masters, starter))
+        first = hosts.all["m1"].lives[0]
+        first.process.wait()
+        hosts.supervise()
+
+        assert bool(hosts.broken) is broken, first.errors()
+        assert len(hosts.all["m1"].lives) == 2
+    finally:
+        for process in hosts.all["m1"].lives:
+            process.close()
+        hosts.close()
 
 
 @pytest.mark.parametrize(

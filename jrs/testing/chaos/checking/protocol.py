@@ -91,6 +91,8 @@ def observe(state: State, key: str, version: int | None, value: str | None) -> N
         state.values.pop(key, None)
         return
     state.versions[key] = version
+    if key.startswith(keys.RESULTS):
+        state.had_result.add(key.removeprefix(keys.RESULTS))
     if value is not None:
         state.values[key] = value
 
