@@ -32,9 +32,11 @@ class _Life:
         return f"{key}/first" if prefix == keys.STAGES else key
 
     def commit(self, *parts: list[Any], bare: bool = False) -> None:
-        epoch, version, _ = max((0, 0, 0), *(one for one in self.amid.leads))
-        fence = {} if bare else {"epoch": epoch or 1, "version": version}
-        self.amid.commit(*parts, **fence)
+        epoch, version, _ = max((1, 0, 0), *self.amid.leads)
+        if bare:
+            self.amid.commit(*parts)
+        else:
+            self.amid.commit(*parts, epoch=epoch, version=version)
         made = self.amid.next()
         self.versions.update((part[1], made) for part in parts if part[0] in ("create", "update"))
 

@@ -1,6 +1,6 @@
 """The checks of a large history as a job of jrs, which survives failovers.
 
-    jrs submit jrs.testing.chaos.checking.job:check --arg history=/data/history
+    jrs submit verdict jrs.testing.chaos.checking.job:check --arg history=/data/history
 
 Its stages are the steps: the table of the history, each check on Spark, and the verdict. An attempt
 that comes after a failover resumes behind the last stage that has finished.
