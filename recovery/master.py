@@ -29,6 +29,7 @@ from jrs.records.checks import check_master_name
 from jrs.records.model import RunnerKind
 from jrs.records.policies import check_count
 from jrs.store import cluster_format
+from jrs.store.cluster_history import LeadershipHistorian
 from jrs.store.masters import Registration, Registry, newest_epoch
 
 from . import process_attempt, run_hook
@@ -65,6 +66,9 @@ EXIT_DEPOSED = 76
 _TURN = 30.0
 """Seconds that a leader tries a job which it cannot start, before it lets another master try. The
 time doubles each time the masters take turns, up to four times as long."""
+
+_LAST_RECORD = 1.0
+"""Seconds for which a leader tries to record how its leadership has ended: its successor waits."""
 
 _NEXT_LEADER = 5.0
 """Seconds that a master which has handed the leadership over waits for another one to lead."""
@@ -302,7 +306,9 @@ class Master:
         self._health.elected(leadership, dispatcher.tally)
         end_process = partial(self._exit, epoch)
         guard = LossGuard(leadership, dispatcher, self._ttl, end_process, self._runtime).start()
+        historian, why = self._historian(leadership), ""
         try:
+            historian.elected()
             dispatcher.recover()
             dispatcher.start()
             registration.leading(epoch)
@@ -314,7 +320,8 @@ class Master:
                     return switchovers.wait(leadership, self._handed_over, stop)
                 return guard.call_main(partial(lead, dispatcher, leadership, stop))
         except Fenced as error:
-            self._emit("lost", epoch, str(error))
+            why = str(error)
+            self._emit("lost", epoch, why)
             return False
         finally:
             lost = leadership.lost.is_set()
@@ -325,6 +332,26 @@ class Master:
             self._emit("lost" if lost else "resigned", epoch, f"{self.name} no longer leads")
             if not dead:
                 self._exit(epoch)
+            why = why or self._why_it_ended(switchovers, stop, lost=lost)
+            historian.ended(lost=lost, why=why, deadline=Deadline.after(_LAST_RECORD))
+
+    def _historian(self, leadership: Leadership) -> LeadershipHistorian:
+        return LeadershipHistorian(
+            self.backend,
+            leadership.fence,
+            self.name,
+            {"host": socket.gethostname(), "pid": os.getpid(), "ttl": self._ttl},
+            self._runtime.now,
+        )
+
+    def _why_it_ended(self, switchovers: Switchovers, stop: threading.Event, *, lost: bool) -> str:
+        if switchovers.hands_over:
+            return "a switchover was requested"
+        if lost:
+            return "its lease ended"
+        if self._handed_over.is_set():
+            return "another master is to try a job that it cannot start"
+        return "it was stopped" if stop.is_set() else ""
 
     def _context(self, leadership: Leadership, *, is_driver: bool) -> LeaderContext:
         return LeaderContext(

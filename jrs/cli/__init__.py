@@ -27,7 +27,7 @@ _COMMANDS = {
     "fork": "jrs.cli.changing",
     "fsck": "jrs.cli.upkeep",
     "gc": "jrs.cli.upkeep",
-    "history": "jrs.cli.reading",
+    "history": "jrs.cli.history",
     "init": "jrs.cli.config",
     "list": "jrs.cli.reading",
     "logs": "jrs.cli.logs",

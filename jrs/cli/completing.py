@@ -76,3 +76,4 @@ complete_snapshot = _completing(_snapshots)
 complete_master = _completing(_masters)
 
 job_argument = click.argument("job_id", shell_complete=complete_job)
+optional_job_argument = click.argument("job_id", required=False, shell_complete=complete_job)

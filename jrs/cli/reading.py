@@ -1,8 +1,7 @@
-"""``jrs list``, ``explain``, ``history`` and ``masters``: commands that change nothing."""
+"""``jrs list``, ``explain`` and ``masters``: commands that change nothing."""
 
 from __future__ import annotations
 
-import json
 import time
 from itertools import islice
 
@@ -25,12 +24,10 @@ from jrs.cli.connecting import connect, tell_pause
 from jrs.client import plain
 from jrs.client.job import JobHandle
 from jrs.client.listing import JobOrder
-from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import counted
 from jrs.records.model import JobStatus, ResultState
 from jrs.records.policies import MOST
 from jrs.recovery.inspect.explain import Explanation
-from jrs.recovery.inspect.history import HistoryEntry
 from jrs.recovery.rules.decision import Action
 from jrs.store.jobs import JobView
 from jrs.store.masters import MasterRole
@@ -164,69 +161,6 @@ def _explain_then(job: JobHandle, at: float | None, epoch: int | None, *, as_jso
     for name, value in sorted((entry.facts or {}).items()):
         echo(f"  {name}: {value}")
     return 0
-
-
-@click.command("history")
-@job_argument
-@click.option("-f", "--follow", is_flag=True, help="Wait for more until the job is cleaned up.")
-@click.option("--after", metavar="ID", default="",
-              help="Only what was committed after that entry.")  # fmt: skip
-@click.option("--limit", type=click.IntRange(1, MOST), metavar="NUMBER",
-              help="Only the newest entries, so many.")  # fmt: skip
-@json_option
-@with_cluster
-def history_command(
-    place: ClusterRef, job_id: str, follow: bool, after: str, limit: int | None, as_json: bool
-) -> int:
-    """Show what happened to a job: when, who did it, and why.
-
-    In the order of the commits; the times are of the hosts that wrote them. What a leader had
-    decided is in brackets. With --json, each entry has an id for --after; with --follow, each is
-    one line.
-
-    \b
-    Examples:
-      jrs history nightly-2026-11-20
-      jrs history nightly-2026-11-20 --limit 20 --json
-      jrs history -f nightly-2026-11-20
-    """
-    if follow and limit is not None:
-        raise InvalidInput("--limit is of what there is already: leave it out with --follow")
-    with connect(place) as client:
-        job = client.job(job_id)
-        if follow:
-            for entry in job.follow_history(after):
-                echo(json.dumps(plain.of_history([entry])[0]) if as_json else _told(entry))
-            return 0
-        entries = job.history(after)
-    shown = entries if limit is None else entries[-limit:]
-    if as_json:
-        echo_json(plain.of_history(shown))
-        return 0
-    table(
-        ["TIME (UTC)", "BY", "EPOCH", "WHAT"],
-        [
-            [
-                when(entry.at),
-                entry.by,
-                str(entry.epoch or ""),
-                _what(entry),
-            ]
-            for entry in shown
-        ],
-    )
-    return 0
-
-
-def _what(entry: HistoryEntry) -> str:
-    action = f" [{entry.action}]" if entry.action else ""
-    return f"{shortened(entry.text, _LONGEST_NOTE)}{action}"
-
-
-def _told(entry: HistoryEntry) -> str:
-    """Return an entry as a line of its own."""
-    epoch = f", epoch {entry.epoch}" if entry.epoch else ""
-    return f"{when(entry.at)} {entry.by or '-'}{epoch}: {_what(entry)}"
 
 
 @click.command("masters")

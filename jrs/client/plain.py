@@ -46,10 +46,11 @@ def of_explanation(found: Explanation) -> Plain:
 
 
 def of_history(entries: Iterable[HistoryEntry]) -> list[Plain]:
-    """Return what happened to a job."""
+    """Return what happened to a job, or to the cluster."""
     return [
         {
             "id": one.id or None,
+            "job_id": one.job_id or None,
             "at": one.at,
             "kind": one.kind.value,
             "text": one.text,

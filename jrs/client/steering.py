@@ -1,4 +1,4 @@
-"""Steering a cluster as a whole, from a client: its storage, a pause, a switchover."""
+"""Steering a cluster as a whole, from a client: storage, pauses, switchovers; and its history."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from jrs.contract.backend import Backend
 from jrs.records.cluster import PauseRecord, StorageRecord, SwitchoverRecord
 from jrs.records.model import MasterInfo
 from jrs.recovery.files.storage_identity import recorded_storage
+from jrs.recovery.inspect.history import HistoryEntry, entry_of
+from jrs.store import cluster_history
 from jrs.store.steering import Steering
 
 
 class ClusterSteering:
-    """The calls of a `Client` that steer the cluster; its base class."""
+    """The calls of a `Client` that concern the cluster as a whole; its base class."""
 
     _connection: Connection
     backend: Backend
@@ -35,6 +37,24 @@ class ClusterSteering:
             InvalidInput: no storage is known, or the cluster's format is older than 5.
         """
         return self._connection.adopt_storage()
+
+    def history(self) -> tuple[HistoryEntry, ...]:
+        """Return what happened to the cluster itself, in the order in which it was committed: which
+        masters were elected, and how each leadership ended. The newest 128 events are kept.
+
+        A master that was killed, or replaced while it hung, records nothing: that it lost its
+        leadership is recorded by the next one that is elected.
+
+        Raises:
+            CorruptRecord: the record cannot be read.
+            Unavailable: the backend did not answer.
+
+        Example::
+
+            for entry in client.history():
+                print(time.ctime(entry.at), entry.by, entry.epoch, entry.text)
+        """
+        return tuple(map(entry_of, cluster_history.read(self.backend)))
 
     def paused(self) -> PauseRecord | None:
         """Return the pause of the cluster; None if it is not paused.

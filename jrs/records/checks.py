@@ -28,6 +28,12 @@ def a_job_id(_instance: object, _attribute: object, value: str) -> None:
     check_job_id(value)
 
 
+def a_job_id_or_none(_instance: object, _attribute: object, value: str) -> None:
+    """Validate a field that holds a job id, or is empty because it is about no job."""
+    if value:
+        check_job_id(value)
+
+
 def check_stage_name(name: object) -> str:
     """Return `name`, or raise `InvalidInput`; stage names follow the rules of job ids."""
     return _check_name(name, "stage name")

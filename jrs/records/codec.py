@@ -42,6 +42,7 @@ _TYPES: dict[type[Stored], tuple[str, int]] = {
     heads.StreamHead: ("head", 2),
     heads.JobGeneration: ("generation", 1),
     heads.StreamPlan: ("plan", 2),
+    history.ClusterHistory: ("elections", 1),
     history.HistoryEvent: ("event", 1),
     history.HistoryFold: ("events", 1),
     model.AttemptRecord: ("attempt", 1),

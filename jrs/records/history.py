@@ -1,4 +1,4 @@
-"""HistoryEvent: one thing that happened to a job, stored in the commit that did it.
+"""HistoryEvent: one thing that happened to a job or the cluster, stored in the commit that did it.
 
 Each process that writes about a job numbers its events, and each event has the digest of the one
 before it. So an event that is missing from the middle, or was changed, is noticed.
@@ -12,13 +12,13 @@ import json
 
 import attrs
 
-from jrs.records.checks import a_job_id
+from jrs.records.checks import a_job_id, a_job_id_or_none
 from jrs.records.fields import Json
 from jrs.records.stored import Stored
 
 
 class HistoryKind(enum.StrEnum):
-    """What happened to a job."""
+    """What happened to a job, or with ELECTED, RESIGNED and LOST to the cluster."""
 
     SUBMITTED = "submitted"
     ATTEMPT = "attempt"
@@ -50,15 +50,22 @@ class HistoryKind(enum.StrEnum):
     """The cleanup has ended."""
     EXPIRED = "expired"
     """The result was expired."""
+    ELECTED = "elected"
+    """A master was elected."""
+    RESIGNED = "resigned"
+    """A master gave its leadership up."""
+    LOST = "lost"
+    """A master lost its leadership."""
     OTHER = "other"
     """A newer version of jrs has recorded it, under a name that this one does not know."""
 
 
 @attrs.frozen
 class HistoryEvent(Stored):
-    """One thing that happened to a job."""
+    """One thing that happened to a job or to the cluster."""
 
-    job_id: str = attrs.field(validator=a_job_id)
+    job_id: str = attrs.field(validator=a_job_id_or_none)
+    """The job; empty for an event of the cluster."""
     id: str
     """``WRITER.NUMBER``: which process wrote it, by a random name, and as its how many-th."""
     kind: str
@@ -77,7 +84,8 @@ class HistoryEvent(Stored):
     rules: int = 0
     """The version of the rules that decided; see `jrs.recovery.rules.decision.RULES`."""
     facts: dict[str, Json] | None = None
-    """The facts of that decision, without those that have their default."""
+    """The facts of that decision, without those that have their default; of a leadership its host,
+    its pid and its ttl."""
     previous: str = ""
     """The digest of its writer's event before it; empty for the first one."""
 
@@ -108,3 +116,13 @@ class HistoryFold(Stored):
     closing: HistoryEvent | None = None
     """The event that was committed with this record. It is behind every event whose record has a
     smaller version than this one."""
+
+
+@attrs.frozen
+class ClusterHistory(Stored):
+    """The newest events of the cluster itself, in one record, which only leaders write."""
+
+    events: tuple[HistoryEvent, ...]
+    """In the order of their commits. Each one's `previous` is the digest of the one before it."""
+    dropped: int = 0
+    """How many older events are gone."""

@@ -42,6 +42,7 @@ PAUSE = "cluster/pause"
 SWITCHOVER = "cluster/switchover"
 CLOSED = "cluster/closed"
 MIGRATION = "cluster/migration"
+CLUSTER_HISTORY = "cluster/history"
 
 PER_JOB = (
     *(JOBS, RESULTS, DIRTY, TOMBSTONES, ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL),

@@ -35,6 +35,10 @@ def _cluster(call: Call) -> Reply:
     return Reply(plain.of_cluster(call.client))
 
 
+def _cluster_history(call: Call) -> Reply:
+    return Reply({"history": plain.of_history(call.client.history())})
+
+
 def _jobs(call: Call) -> Reply:
     status, state, order = call["status"], call["state"], call["order"]
     views = call.client.views(
@@ -114,6 +118,8 @@ _J = "client.job(id)"
 ROUTES = (
     Route("GET", "/v1/cluster", "cluster", _cluster, "Who leads, since when; masters and pause.",
           "client.leader(), masters(), paused(), cluster_format()"),
+    Route("GET", "/v1/cluster/history", "cluster_history", _cluster_history,
+          "Which masters were elected, and how each leadership ended.", "client.history()"),
     Route("GET", "/v1/jobs", "jobs", _jobs, "A page of the jobs.", "client.views(…)", FILTERS),
     Route("GET", "/v1/jobs/{id}", "job", _job, "Everything that is known of a job.",
           f"{_J}.view()"),

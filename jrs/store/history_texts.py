@@ -1,7 +1,10 @@
-"""What the history says of what happened to a job."""
+"""What the history says of what happened to a job, or to the cluster."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from jrs.records.fields import Json
 from jrs.records.history import HistoryKind
 from jrs.records.model import StopMode
 from jrs.store.transitions import StopStep
@@ -49,3 +52,15 @@ def stop_came_to(step: StopStep, mode: StopMode, reason: str) -> tuple[HistoryKi
     if step is StopStep.REFUSED:
         return HistoryKind.STOP, with_reason(f"the {mode.value} was refused", reason)
     return HistoryKind.STOP, "its streams came to a batch boundary"
+
+
+def elected(about: Mapping[str, Json]) -> str:
+    """Return what the history says of a master that was elected, on its host, with its pid and its
+    ttl."""
+    return f"elected on {about['host']}, pid {about['pid']}, ttl {about['ttl']:g} s"
+
+
+def lost_to(master: str) -> str:
+    """Return what the history says of a leader that did not resign before another one was
+    elected."""
+    return f"lost its leadership: it ended or hung, and {master} was elected"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import attrs
 
@@ -20,6 +21,7 @@ from jrs.records.cluster import (
 )
 from jrs.records.codec import decode
 from jrs.records.heads import JobGeneration, StreamHead, StreamPlan
+from jrs.records.history import ClusterHistory
 from jrs.records.lineage import Descendant
 from jrs.records.model import (
     AttemptRecord,
@@ -37,7 +39,7 @@ from jrs.records.model import (
 )
 from jrs.records.objects import ClosedInput, JobReferences
 from jrs.records.snapshots import RestoreRecord, SnapshotRecord
-from jrs.store import applications, attempt_fence, restores, result_index
+from jrs.store import applications, attempt_fence, cluster_history, restores, result_index
 from jrs.store import history as recorded_history
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
@@ -78,10 +80,11 @@ _KINDS: dict[str, type] = {
     keys.SWITCHOVER: SwitchoverRecord,
     keys.CLOSED: ClosedRecord,
     keys.MIGRATION: MigrationRecord,
+    keys.CLUSTER_HISTORY: ClusterHistory,
     keys.SNAPSHOTS: SnapshotRecord,
     keys.RESTORES: RestoreRecord,
 }
-"""The kind of each record. Those of the history are checked job by job."""
+"""The kind of each record. Those of jobs' histories are checked job by job."""
 
 
 @attrs.frozen
@@ -134,7 +137,9 @@ def _index(backend: Backend) -> Iterator[str]:
 
 
 def _history(backend: Backend) -> Iterator[str]:
-    """Yield what is wrong with the histories of jobs."""
+    """Yield what is wrong with the histories of jobs and of the cluster."""
+    with suppress(CorruptRecord):  # It is among the unreadable records.
+        yield from cluster_history.problems(backend)
     for found in recorded_history.histories(backend):
         if found.suspect:
             yield from recorded_history.problems(backend, found.job_id)

@@ -1,4 +1,4 @@
-"""The history of a job: its recorded events, and what older records tell."""
+"""The history of a job: its recorded events, and what older records tell; of the cluster, too."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ..rules.decision import RULES, Decision, Facts, decide
 
 @attrs.frozen
 class HistoryEntry:
-    """One thing that happened to a job."""
+    """One thing that happened to a job, or to the cluster."""
 
     at: float
     """Seconds since 1970, by the clock of the process that recorded it."""
@@ -52,9 +52,12 @@ class HistoryEntry:
     action: str = ""
     """What the leader had decided about the job, if it acted by a decision."""
     facts: Mapping[str, Json] | None = None
-    """The facts of that decision, without those that have their default."""
+    """The facts of that decision, without those that have their default; of a leadership its host,
+    its pid and its ttl."""
     id: str = ""
     """Its name among the events of the job; empty for an entry that another record tells."""
+    job_id: str = ""
+    """The job; empty for an event of the cluster."""
 
 
 @attrs.frozen
@@ -88,7 +91,8 @@ def history(backend: Backend, view: JobView, after: str = "") -> tuple[HistoryEn
         return recorded
     if recorded and recorded[0].kind is HistoryKind.SUBMITTED:
         return recorded
-    told = sorted((one for one in _entries(backend, view) if one.at), key=lambda one: one.at)
+    entries = (attrs.evolve(one, job_id=view.job_id) for one in _entries(backend, view))
+    told = sorted((one for one in entries if one.at), key=lambda one: one.at)
     if recorded:
         told = [entry for entry in told if entry.at < recorded[0].at]
         if told and told[-1].kind is recorded[0].kind:
@@ -98,7 +102,7 @@ def history(backend: Backend, view: JobView, after: str = "") -> tuple[HistoryEn
 
 def recorded_entries(backend: Backend, job_id: str, after: str = "") -> tuple[HistoryEntry, ...]:
     """Return the recorded events of a job, or those behind one of them; raises as `history`."""
-    recorded = tuple(_entry_of(event) for event in recorded_history.read(backend, job_id))
+    recorded = tuple(map(entry_of, recorded_history.read(backend, job_id)))
     if not after:
         return recorded
     ids = [entry.id for entry in recorded]
@@ -153,7 +157,8 @@ def wrong_decisions(job_id: str, events: Iterable[HistoryEvent]) -> Iterator[str
             )
 
 
-def _entry_of(event: HistoryEvent) -> HistoryEntry:
+def entry_of(event: HistoryEvent) -> HistoryEntry:
+    """Return an event as an entry of a history."""
     return HistoryEntry(
         event.at,
         event.known_kind,
@@ -164,6 +169,7 @@ def _entry_of(event: HistoryEvent) -> HistoryEntry:
         event.action,
         event.facts,
         event.id,
+        event.job_id,
     )
 
 

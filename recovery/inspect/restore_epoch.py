@@ -55,16 +55,17 @@ def restore_cluster_records(backend: Backend, storage: JobStorage | None) -> lis
     """Replace those records of the whole cluster that cannot be read; return their keys.
 
     The storage is recorded again from its own marker. A pause or a switchover whose record is lost
-    is over. A closing whose record is lost is over, too, unless the cluster may have been moved: as
-    long as its migrations name another backend, it stays closed, and nothing is replaced. Durable,
-    idempotent.
+    is over, and a lost history of the cluster begins again. A closing whose record is lost is over,
+    too, unless the cluster may have been moved: as long as its migrations name another backend, it
+    stays closed, and nothing is replaced. Durable, idempotent.
 
     Raises:
         Unavailable, OutcomeUnknown: as `Backend.commit`.
     """
     restored = []
     # The closing first: what can be written without a fence depends on it.
-    for key in (keys.CLOSED, keys.MIGRATION, keys.STORAGE, keys.PAUSE, keys.SWITCHOVER):
+    others = (keys.STORAGE, keys.PAUSE, keys.SWITCHOVER, keys.CLUSTER_HISTORY)
+    for key in (keys.CLOSED, keys.MIGRATION, *others):
         try:
             backend.get(key)
             continue

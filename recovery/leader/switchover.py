@@ -83,6 +83,11 @@ class Switchovers:
             pass
         return stop.is_set()
 
+    @property
+    def hands_over(self) -> bool:
+        """Whether the leadership ends, or has ended, because a switchover was requested."""
+        return self._resigning.is_set()
+
     def give_way(self) -> None:
         """Wait while another master has its head start."""
         while self._withdrawn.is_set() and not self._stop.wait(0.05):

@@ -10,6 +10,7 @@ from jrs.backends.file.backend import FileBackend
 from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode
+from jrs.records.history import ClusterHistory, HistoryEvent
 from jrs.records.model import (
     AttemptRecord,
     CancelRequest,
@@ -93,6 +94,8 @@ def make(root: Path) -> None:
             stop = StopRecord(job_id, mode, state, 1.0, EVIL, stages={EVIL: EVIL})
             put(keys.STOPS + job_id, encode(stop))
         put(keys.MASTERS + "m", encode(MasterInfo(EVIL, EVIL, 1, 1.0, 1.0)))
+        event = HistoryEvent("", EVIL, EVIL, 1e300, EVIL, EVIL, 1, facts={EVIL: EVIL})
+        put(keys.CLUSTER_HISTORY, encode(ClusterHistory((event,))))
         there = f"/nowhere/{TOLD}"
         snapshot = SnapshotRecord(
             "snapped", 1, SnapshotFormat.LINK, 1.0, "0" * 64, 1, 1, 1,

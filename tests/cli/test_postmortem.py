@@ -77,6 +77,11 @@ def events(home: Path, name: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in (home / f"{name}.log").read_text().splitlines()]
 
 
+def leads(home: Path, name: str) -> None:
+    """Wait until a master leads."""
+    until(lambda: '"leading"' in (home / f"{name}.log").read_text(), f"{name} leads")
+
+
 def test_a_job_is_known_after_its_end(
     jrs: Jrs, start: Callable[[str], subprocess.Popen[bytes]], home: Path
 ) -> None:
@@ -158,6 +163,34 @@ def check_history(jrs: Jrs) -> None:
         refused = jrs(*wrong)
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
         assert said in refused.stderr
+
+
+def test_elections(jrs: Jrs, start: Callable[[str], subprocess.Popen[bytes]], home: Path) -> None:
+    """Of a master that was killed its successor says that it lost its leadership; one that was
+    stopped has said itself that it resigned."""
+    killed = start("m1")
+    leads(home, "m1")
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    stopped = start("m2")
+    leads(home, "m2")
+    stopped.terminate()
+    stopped.wait()
+
+    found = json.loads(jrs("history", "--json").stdout)
+    assert [(one["kind"], one["by"], one["epoch"]) for one in found] == [
+        ("elected", "m1", 1),
+        ("lost", "m1", 1),
+        ("elected", "m2", 2),
+        ("resigned", "m2", 2),
+    ]
+    assert found[2]["facts"]["pid"] == stopped.pid
+    shown = jrs("history", "--limit", "1").stdout
+    assert "resigned: it was stopped" in shown
+    assert "elected" not in shown
+    for wrong in (("--follow",), ("--after", "x")):
+        refused = jrs("history", *wrong)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
 
 
 def test_nobody_leads(

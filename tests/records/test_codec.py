@@ -74,6 +74,9 @@ events = st.builds(
 )  # fmt: skip
 
 STORED: dict[type, st.SearchStrategy[Any]] = {
+    history.ClusterHistory: st.builds(
+        history.ClusterHistory, st.lists(events, max_size=2).map(tuple), whole
+    ),
     history.HistoryEvent: events,
     history.HistoryFold: st.builds(
         history.HistoryFold, job_ids, st.lists(events, max_size=2).map(tuple), whole

@@ -27,6 +27,8 @@ from jrs.contract.errors import (
 from jrs.sidecar.app import ROUTES
 from jrs.sidecar.problems import problem_of
 from jrs.sidecar.table import BadRequest
+from jrs.store.cluster_history import LeadershipHistorian
+from jrs.testing.contract import lead
 from tests.sidecar.conftest import READ, Served
 from tests.support import until
 
@@ -83,6 +85,12 @@ def test_reading(served: Served) -> None:
     for path, expected in reads.items():
         answer = served.get(f"/v1/jobs/nightly{path}", token=READ)
         assert (answer.status, answer.json) == (200, expected), path
+    with lead(served.client.backend) as leadership:
+        about = {"host": "h", "pid": 1, "ttl": 5.0}
+        LeadershipHistorian(served.client.backend, leadership.fence, "m1", about).elected()
+    told = served.get("/v1/cluster/history", token=READ).json["history"]
+    assert [(one["kind"], one["by"]) for one in told] == [("elected", "m1")]
+    assert told == plain.of_history(served.client.history())
     cluster = served.get("/v1/cluster").json
     assert cluster["leader"] is None
     assert cluster["summary"] == str(served.client.leader())

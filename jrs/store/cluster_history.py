@@ -1,0 +1,118 @@
+"""The history of the cluster itself: which master was elected, and how its leadership ended.
+
+It is one record, ``cluster/history``, which only leaders write, each under its fence. So a master
+that was replaced records nothing: its successor records that it lost its leadership.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Clock, Deadline
+from jrs.contract.errors import OutcomeUnknown, Refused, Unavailable
+from jrs.contract.operations import Fence, create_or_update
+from jrs.contract.texts import bounded
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.fields import Json
+from jrs.records.history import ClusterHistory, HistoryEvent, HistoryKind
+from jrs.store.history_texts import elected, lost_to, with_reason
+
+MOST_KEPT = 128
+"""Events of the cluster that are kept."""
+
+
+def read(backend: Backend) -> tuple[HistoryEvent, ...]:
+    """Return the events of the cluster in the order of their commits.
+
+    Raises:
+        CorruptRecord: their record cannot be read.
+        Unavailable: the backend did not answer.
+    """
+    return _stored(backend, None)[0].events
+
+
+def problems(backend: Backend) -> Iterator[str]:
+    """Yield what is missing from the history of the cluster, or was changed; raises as `read`."""
+    events = read(backend)
+    for before, event in pairwise(events):
+        if event.previous != before.digest():
+            yield f"{keys.CLUSTER_HISTORY}: the event before {event.id} is missing, or was changed"
+
+
+@attrs.frozen
+class LeadershipHistorian:
+    """Records that a master was elected, and how its leadership ended, as far as that is possible:
+    no leadership depends on it, and each call returns whatever happens."""
+
+    backend: Backend
+    fence: Fence
+    by: str
+    """The master that leads."""
+    about: Mapping[str, Json]
+    """Its host, its pid and its ttl."""
+    now: Clock = time.time
+
+    def elected(self) -> None:
+        """Record that the master was elected; and of the leader before it that it lost its
+        leadership, if its end is not recorded."""
+
+        def events(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
+            last = before[-1] if before else None
+            if last is not None and last.known_kind is HistoryKind.ELECTED:
+                said = lost_to(self.by)
+                yield self._event(HistoryKind.LOST, last.by, last.epoch, said, last.facts)
+            said = elected(self.about)
+            yield self._event(HistoryKind.ELECTED, self.by, self.fence.epoch, said, self.about)
+
+        self._record(events, None)
+
+    def ended(self, *, lost: bool, why: str, deadline: Deadline) -> None:
+        """Record that the leadership ended. Once a newer leader exists that is refused."""
+        kind = HistoryKind.LOST if lost else HistoryKind.RESIGNED
+        said = with_reason("lost its leadership" if lost else "resigned", why)
+
+        def events(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
+            yield self._event(kind, self.by, self.fence.epoch, said, self.about)
+
+        self._record(events, deadline)
+
+    def _record(self, made: _Made, deadline: Deadline | None) -> None:
+        try:
+            history, version = _stored(self.backend, deadline)
+            events = list(history.events)
+            for event in made(tuple(events)):
+                previous = events[-1].digest() if events else ""
+                events.append(attrs.evolve(event, previous=previous))
+            left_out = max(0, len(events) - MOST_KEPT)
+            kept = attrs.evolve(
+                history, events=tuple(events[left_out:]), dropped=history.dropped + left_out
+            )
+            own = create_or_update(keys.CLUSTER_HISTORY, encode(kept), version)
+            self.backend.commit(own, fence=self.fence, deadline=deadline)
+        except (Refused, Unavailable, OutcomeUnknown):
+            pass  # Whatever it is, those who lead notice it, too. fsck names an unreadable record.
+
+    def _event(
+        self, kind: HistoryKind, by: str, epoch: int, text: str, about: Mapping[str, Json] | None
+    ) -> HistoryEvent:
+        facts = None if about is None else dict(about)
+        id = f"{secrets.token_hex(6)}.000000"
+        return HistoryEvent("", id, kind.value, self.now(), by, bounded(text), epoch, facts=facts)
+
+
+_Made = Callable[[Sequence[HistoryEvent]], Iterator[HistoryEvent]]
+
+
+def _stored(backend: Backend, deadline: Deadline | None) -> tuple[ClusterHistory, int | None]:
+    """Return the record, and its version if there is one."""
+    stored = backend.get(keys.CLUSTER_HISTORY, deadline=deadline)
+    if stored is None:
+        return ClusterHistory(()), None
+    return decode(ClusterHistory, stored.value, stored.key), stored.version

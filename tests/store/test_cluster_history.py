@@ -1,0 +1,156 @@
+"""The history of the cluster itself, on every backend: elections, and how leaderships ended."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import attrs
+import pytest
+
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import CorruptRecord
+from jrs.contract.operations import Create, Fence, Update
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.history import ClusterHistory
+from jrs.recovery.inspect.fsck import fsck
+from jrs.store import cluster_history
+from jrs.store.cluster_history import MOST_KEPT, LeadershipHistorian
+from jrs.store.opening import open_backend
+from jrs.testing.contract import lead
+
+
+@pytest.fixture(params=["memory", "file", "etcd", "zookeeper"])
+def open_handle(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Backend]]:
+    """Open handles on one new cluster of each backend."""
+    cluster = f"c{uuid.uuid4().hex}"
+    if request.param == "memory":
+        url = f"memory://{cluster}"
+    elif request.param == "file":
+        url = (tmp_path / "store").as_uri()
+    else:
+        url = request.getfixturevalue(f"{request.param}_server").url()
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(open_backend(url, cluster=cluster))
+
+
+@pytest.fixture
+def backend(open_handle: Callable[[], Backend]) -> Backend:
+    return open_handle()
+
+
+def historian(backend: Backend, fence: Fence, name: str) -> LeadershipHistorian:
+    about = {"host": "h1", "pid": 7, "ttl": 15.0}
+    return LeadershipHistorian(backend, fence, name, about, now=lambda: 5.0)
+
+
+def end(one: LeadershipHistorian, why: str, *, lost: bool = False) -> None:
+    one.ended(lost=lost, why=why, deadline=Deadline.after(10.0))
+
+
+def told(backend: Backend) -> list[tuple[str, str, int, str]]:
+    return [(one.kind, one.by, one.epoch, one.text) for one in cluster_history.read(backend)]
+
+
+def stored(backend: Backend) -> tuple[ClusterHistory, int]:
+    record = backend.get(keys.CLUSTER_HISTORY)
+    assert record is not None
+    return decode(ClusterHistory, record.value, record.key), record.version
+
+
+def test_elections_and_ends(backend: Backend, open_handle: Callable[[], Backend]) -> None:
+    """A leader that resigned has said so; of one that has not, its successor says that it lost."""
+    assert told(backend) == []
+    with lead(backend) as first:
+        one = historian(backend, first.fence, "m1")
+        one.elected()
+        end(one, "it was stopped")
+    with lead(backend) as second:
+        historian(backend, second.fence, "m2").elected()
+    other = open_handle()
+    with lead(other) as third:
+        historian(other, third.fence, "m3").elected()
+        assert told(backend) == [
+            ("elected", "m1", 1, "elected on h1, pid 7, ttl 15 s"),
+            ("resigned", "m1", 1, "resigned: it was stopped"),
+            ("elected", "m2", 2, "elected on h1, pid 7, ttl 15 s"),
+            ("lost", "m2", 2, "lost its leadership: it ended or hung, and m3 was elected"),
+            ("elected", "m3", 3, "elected on h1, pid 7, ttl 15 s"),
+        ]
+    assert {one.job_id for one in cluster_history.read(backend)} == {""}
+    assert [one.facts for one in cluster_history.read(backend)] == 5 * [
+        {"host": "h1", "pid": 7, "ttl": 15.0}
+    ]
+    assert list(cluster_history.problems(backend)) == []
+
+
+def test_a_replaced_leader_records_nothing(backend: Backend) -> None:
+    with lead(backend) as first:
+        zombie = historian(backend, first.fence, "m1")
+    with lead(backend):
+        zombie.elected()
+        end(zombie, "its lease ended", lost=True)
+        assert told(backend) == []
+
+
+def test_a_leader_that_lost_its_lease_says_so_while_it_has_no_successor(backend: Backend) -> None:
+    with lead(backend) as first:
+        one = historian(backend, first.fence, "m1")
+        one.elected()
+    end(one, "its lease ended", lost=True)
+    with lead(backend) as second:
+        historian(backend, second.fence, "m2").elected()
+
+    assert [(kind, by) for kind, by, _, _ in told(backend)] == [
+        ("elected", "m1"),
+        ("lost", "m1"),
+        ("elected", "m2"),
+    ]
+    assert told(backend)[1][3] == "lost its leadership: its lease ended"
+
+
+def test_the_newest_events_are_kept(backend: Backend) -> None:
+    with lead(backend) as leadership:
+        one = historian(backend, leadership.fence, "m1")
+        for number in range(MOST_KEPT):
+            one.elected()
+            end(one, str(number))
+
+    history, _ = stored(backend)
+    assert (len(history.events), history.dropped) == (MOST_KEPT, MOST_KEPT)
+    assert history.events[-1].text == f"resigned: {MOST_KEPT - 1}"
+    assert list(cluster_history.problems(backend)) == []
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_missing_or_changed_event_is_named(backend: Backend, missing: bool) -> None:
+    with lead(backend) as leadership:
+        one = historian(backend, leadership.fence, "m1")
+        one.elected()
+        end(one, "it was stopped")
+        one.elected()
+    history, version = stored(backend)
+    first, second, last = history.events
+    events = (first, last) if missing else (first, attrs.evolve(second, by="m2"), last)
+    value = encode(attrs.evolve(history, events=events))
+    backend.commit(Update(keys.CLUSTER_HISTORY, value, version))
+
+    said = f"cluster/history: the event before {last.id} is missing, or was changed"
+    assert list(cluster_history.problems(backend)) == [said]
+    assert fsck(backend, None).damaged == (said,)
+
+
+def test_a_record_that_cannot_be_read_stops_no_election(backend: Backend) -> None:
+    """It stays as it is, and fsck names it."""
+    backend.commit(Create(keys.CLUSTER_HISTORY, b"{"))
+    with lead(backend) as leadership:
+        historian(backend, leadership.fence, "m1").elected()
+
+    with pytest.raises(CorruptRecord):
+        cluster_history.read(backend)
+    (damaged,) = fsck(backend, None).damaged
+    assert damaged.startswith("cluster/history")
