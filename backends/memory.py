@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from concurrent.futures import Future
+from itertools import takewhile
 from urllib.parse import urlsplit
 
 from jrs.contract.backend import Backend, Capabilities
@@ -125,6 +126,13 @@ class MemoryBackend(Backend):
                     break
                 page.append(record)
         return page
+
+    def _created_since(self, prefix: str, version: int, deadline: Deadline) -> list[Record]:
+        self._check_open()
+        with self.space.changed:
+            start = self.space.map.after(prefix, inclusive=True)
+            under = takewhile(lambda item: item[0].startswith(prefix), start)
+            return [record for _, record in under if record.version >= version]
 
     def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
         self._check_open()

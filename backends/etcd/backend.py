@@ -155,6 +155,13 @@ class EtcdBackend(Backend):
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
         return self._page_at(prefix, after, limit, 0, deadline)[0]
 
+    def _created_since(self, prefix: str, version: int, deadline: Deadline) -> list[Record]:
+        start = self.name(prefix)
+        found = self._range(
+            start, deadline, range_end=behind(start), min_create_revision=max(version, 0)
+        )
+        return [self._record(one) for one in found.kvs]
+
     def scan(
         self,
         prefix: str,

@@ -108,6 +108,9 @@ class FileBackend(Backend):
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
         return self._read(lambda: self.replica.page(prefix, after, limit), deadline)
 
+    def _created_since(self, prefix: str, version: int, deadline: Deadline) -> list[Record]:
+        return self._read(lambda: self.replica.created_since(prefix, version), deadline)
+
     def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
         self._check_process()
         self._group.commit(lines.commit(ops, _pair(fence)), ops, deadline)

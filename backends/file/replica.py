@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
@@ -127,6 +128,23 @@ class Replica:
                 break
             page.append(record)
         return page
+
+    def created_since(self, prefix: str, version: int) -> list[Record]:
+        """Return the records under a prefix of `version` and of later ones, in any order."""
+        log = self.segment.log
+        if version < log.start:
+            records = log.state_machine.overlay.after(prefix, inclusive=True)
+            found = list(takewhile(lambda record: record.key.startswith(prefix), records))
+        else:
+            # A version is the offset of its commit. Which commits count, the state tells.
+            found = list(filter(None, map(self._known, log.created_keys(prefix, version))))
+        return [record for record in found if record.version >= version]
+
+    def _known(self, key: str) -> Record | None:
+        try:
+            return self.get(key)
+        except CorruptRecord:
+            return None  # It is held, and missing from pages, too.
 
     # -- appending -------------------------------------------------------------------------
 

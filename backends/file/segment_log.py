@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,6 +20,8 @@ from . import check, segments
 from .state_machine import StateMachine
 
 CHUNK = 4 << 20
+_LONGEST_KEY = 1024
+"""Bytes of a key with what is around it, and more."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -120,6 +123,27 @@ class SegmentLog(ABC):
     def accepted(self, at: int) -> bool:
         """Return whether an operator has accepted the damage at byte `at`."""
         return check.marker(self.path, at).exists()
+
+    def created_keys(self, prefix: str, since: int) -> set[str]:
+        """Return the keys under a prefix that commits from the offset `since` on were to create,
+        whether they were accepted or not.
+
+        Raises:
+            Unavailable: the log cannot be read.
+        """
+        created = re.compile(rb"\t\+(%s[^\t\n]*)\t" % re.escape(prefix.encode()))
+        keys: set[str] = set()
+        at, end = since - self.start, self.applied - self.start
+        while at < end:
+            try:
+                data = os.pread(self.fd, min(CHUNK, end - at), at)
+            except OSError as error:
+                raise unavailable(error, self.path) from error
+            keys.update(found[1].decode() for found in created.finditer(data))
+            if at + len(data) >= end or not data:
+                break
+            at += max(len(data) - _LONGEST_KEY, 1)  # A key may lie across the end of what was read.
+        return keys
 
     # -- appending -------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from jrs.contract.watch import Watch
 
 from . import leader
 from .cluster import mark_format, open_cluster
+from .created import created_since
 from .diagnostics import diagnostics
 from .pipeline import Pipeline
 from .plan import Planner
@@ -149,6 +150,10 @@ class ZooKeeperBackend(Backend):
         while len(found) < limit and (page := scan.page(limit - len(found), deadline)):
             found += page
         return found
+
+    def _created_since(self, prefix: str, version: int, deadline: Deadline) -> list[Record]:
+        self._check_process()
+        return created_since(self._place, prefix, version, deadline)
 
     def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
         self._check_process()

@@ -12,7 +12,6 @@ A write has one of three outcomes: it returned (*done*), it raised `Refused` or 
 from __future__ import annotations
 
 import abc
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,39 +22,19 @@ from typing import Self
 import attrs
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, JrsError, TooLarge
+from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, JrsError
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.guards import Closing, guarded, meaning, with_conditions
 from jrs.contract.leadership import Leadership
-from jrs.contract.operations import Create, Fence, Op, Record, Update, create_or_update
+from jrs.contract.limits import Capabilities as Capabilities
+from jrs.contract.limits import check_key, check_ops
+from jrs.contract.operations import Fence, Op, Record, create_or_update
 from jrs.contract.texts import shown
 from jrs.contract.watch import Watch
 
-_KEY = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 _PAGE = 1000
 _LOOK = 5.0
 """Most seconds for which a process reads from a cluster that was closed."""
-
-
-@attrs.frozen
-class Capabilities:
-    """Limits and guarantees of a backend. A call over a limit is refused before it is sent."""
-
-    max_value: int
-    """Largest value, in bytes."""
-    max_ops: int
-    """Most operations in one commit, not counting the fence."""
-    max_key: int
-    """Longest key, in characters."""
-    min_ttl: float
-    max_ttl: float
-    """The range of a leadership's ttl, in seconds."""
-    durable: bool
-    """A commit that returned survives a power cut."""
-    multi_process: bool
-    """Several processes can open the same cluster."""
-    multi_host: bool
-    """Several hosts can."""
 
 
 @attrs.frozen
@@ -155,6 +134,23 @@ class Backend(abc.ABC):
             if left is not None:
                 left -= len(page)
 
+    def created_since(
+        self, prefix: str, version: int, *, deadline: Deadline | None = None
+    ) -> list[Record]:
+        """Return the records under `prefix` of `version` and of later ones, in the order of their
+        versions and then of their keys. Only where records are few and small, and never updated.
+
+        Linearizable, and each commit that it sees was made after all that it does not see. What is
+        deleted meanwhile may be missing. Reads little more than it returns.
+
+        Raises:
+            Unavailable: the backend did not answer within the deadline.
+        """
+        deadline = deadline or self._deadline()
+        self._look_for_closing(deadline)
+        found = self._created_since(prefix, version, deadline)
+        return sorted(found, key=lambda record: (record.version, record.key))
+
     def commit(
         self, *ops: Op, fence: Fence | None = None, deadline: Deadline | None = None
     ) -> None:
@@ -169,7 +165,7 @@ class Backend(abc.ABC):
             Unavailable: nothing was changed.
             OutcomeUnknown: the commit may have been applied.
         """
-        self._check_ops(ops, fence)
+        check_ops(ops, fence, self.capabilities)
         wanted = with_conditions(ops, fence, self.closing)
         try:
             self._commit(wanted, fence, deadline or self._deadline())
@@ -192,7 +188,7 @@ class Backend(abc.ABC):
         are applied in the order of the calls. A callback of the future must not commit: it may run
         on the thread that writes commits.
         """
-        self._check_ops(ops, fence)
+        check_ops(ops, fence, self.capabilities)
         wanted = with_conditions(ops, fence, self.closing)
         future = self._commit_async(wanted, fence)
         given = future if wanted is ops else guarded(future, fence, self.closing)
@@ -327,6 +323,13 @@ class Backend(abc.ABC):
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
         """Read `limit` records behind `after`, consistently; fewer only at the end of the range."""
 
+    def _created_since(self, prefix: str, version: int, deadline: Deadline) -> list[Record]:
+        """Return the records in any order. Override it where fewer can be read than all."""
+        # Twice: the first scan may miss a record that is older than one that it sees.
+        newest = max((one.version for one in self.scan(prefix, deadline=deadline)), default=0)
+        found = self.scan(prefix, deadline=deadline)
+        return [record for record in found if version <= record.version <= newest]
+
     @abc.abstractmethod
     def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
         """Commit validated operations within the deadline."""
@@ -360,31 +363,7 @@ class Backend(abc.ABC):
             self.check_open(deadline)
 
     def _check_key(self, key: str) -> None:
-        if not isinstance(key, str):
-            raise InvalidInput(f"not a key: {shown(key)}")
-        if len(key) > self.capabilities.max_key:
-            raise TooLarge(f"key of {len(key)} characters; limit {self.capabilities.max_key}")
-        if not _KEY.fullmatch(key):
-            raise InvalidInput(f"not a key: {key!r} (names of A-Z a-z 0-9 . _ - joined by /)")
-
-    def _check_ops(self, ops: tuple[Op, ...], fence: Fence | None) -> None:
-        if fence is not None and not isinstance(fence, Fence):
-            raise InvalidInput(f"not a Fence: {shown(fence)}")
-        limits = self.capabilities
-        if len(ops) > limits.max_ops:
-            raise TooLarge(f"{len(ops)} operations in one commit; limit {limits.max_ops}")
-        seen = set()
-        for op in ops:
-            key = op.key
-            if len(key) > limits.max_key or not _KEY.fullmatch(key):
-                self._check_key(key)
-            if key in seen:
-                raise InvalidInput(f"two operations on {key!r} in one commit")
-            seen.add(key)
-            if isinstance(op, (Create, Update)) and len(op.value) > limits.max_value:
-                raise TooLarge(
-                    f"value of {key!r} has {len(op.value):,} bytes; limit {limits.max_value:,}"
-                )
+        check_key(key, self.capabilities)
 
     def check_ttl(self, ttl: float) -> None:
         """Raise `InvalidInput` if `ttl` is outside the declared range."""

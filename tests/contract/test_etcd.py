@@ -7,6 +7,7 @@ from jrs.testing.contract import (
     BackendFixtures,
     CommitContract,
     ConcurrencyContract,
+    CreatedContract,
     ElectionContract,
     FencingContract,
     LimitsContract,
@@ -44,6 +45,9 @@ class TestFencing(Single, FencingContract): ...
 class TestPaging(Single, PagingContract): ...
 
 
+class TestCreated(Single, CreatedContract): ...
+
+
 class TestLimits(Single, LimitsContract): ...
 
 
@@ -72,6 +76,9 @@ class TestEnsembleFencing(Ensemble, FencingContract): ...
 
 
 class TestEnsemblePaging(Ensemble, PagingContract): ...
+
+
+class TestEnsembleCreated(Ensemble, CreatedContract): ...
 
 
 class TestEnsembleLimits(Ensemble, LimitsContract): ...

@@ -11,6 +11,7 @@ from jrs.testing.contract import (
     BackendFixtures,
     CommitContract,
     ConcurrencyContract,
+    CreatedContract,
     ElectionContract,
     FencingContract,
     LimitsContract,
@@ -49,6 +50,9 @@ class TestFencing(File, FencingContract): ...
 class TestPaging(File, PagingContract): ...
 
 
+class TestCreated(File, CreatedContract): ...
+
+
 class TestLimits(File, LimitsContract): ...
 
 
@@ -77,6 +81,9 @@ class TestFencingCompacting(Compacting, FencingContract): ...
 
 
 class TestPagingCompacting(Compacting, PagingContract): ...
+
+
+class TestCreatedCompacting(Compacting, CreatedContract): ...
 
 
 class TestLimitsCompacting(Compacting, LimitsContract): ...

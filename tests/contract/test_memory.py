@@ -12,6 +12,7 @@ from jrs.testing.contract import (
     BackendFixtures,
     CommitContract,
     ConcurrencyContract,
+    CreatedContract,
     ElectionContract,
     FencingContract,
     Hang,
@@ -54,6 +55,9 @@ class TestFencing(Memory, FencingContract): ...
 
 
 class TestPaging(Memory, PagingContract): ...
+
+
+class TestCreated(Memory, CreatedContract): ...
 
 
 class TestLimits(Memory, LimitsContract): ...

@@ -7,6 +7,7 @@ from jrs.testing.contract import (
     BackendFixtures,
     CommitContract,
     ConcurrencyContract,
+    CreatedContract,
     ElectionContract,
     FencingContract,
     LimitsContract,
@@ -50,6 +51,9 @@ class TestFencing(Alone, FencingContract): ...
 class TestPaging(Alone, PagingContract): ...
 
 
+class TestCreated(Alone, CreatedContract): ...
+
+
 class TestLimits(Alone, LimitsContract): ...
 
 
@@ -78,6 +82,9 @@ class TestFencingEnsemble(Ensemble, FencingContract): ...
 
 
 class TestPagingEnsemble(Ensemble, PagingContract): ...
+
+
+class TestCreatedEnsemble(Ensemble, CreatedContract): ...
 
 
 class TestLimitsEnsemble(Ensemble, LimitsContract): ...

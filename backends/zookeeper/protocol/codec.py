@@ -39,6 +39,7 @@ class Node:
         created, modified: the transactions that created it and wrote it last; they only grow.
         version: how often it was written since it was created.
         owner: the session that it ends with, or 0.
+        below: the transaction that created or deleted one of its children last.
     """
 
     value: bytes
@@ -47,6 +48,7 @@ class Node:
     version: int
     owner: int
     children: int
+    below: int
 
 
 Read = Node | list[str] | int
@@ -163,11 +165,11 @@ def parts(reply: bytes, at: int) -> list[Read]:
         if kind == GET_DATA:
             value = reply[at : at + number] if number >= 0 else b""
             at += max(number, 0)
-            created, modified, _, _, version, _, _, owner, _, children, _ = _STAT.unpack_from(
+            created, modified, _, _, version, _, _, owner, _, children, below = _STAT.unpack_from(
                 reply, at
             )
             at += _STAT.size
-            found.append(Node(value, created, modified, version, owner, children))
+            found.append(Node(value, created, modified, version, owner, children, below))
         elif kind == GET_CHILDREN:
             names = []
             for _ in range(number):

@@ -31,10 +31,10 @@ from jrs.testing.contract.fixtures import (
     present,
 )
 from jrs.testing.contract.leading import ElectionContract, WatchContract
-from jrs.testing.contract.reads import PagingContract, ReadContract
+from jrs.testing.contract.reads import CreatedContract, PagingContract, ReadContract
 
-ALL = (ReadContract, CommitContract, FencingContract, PagingContract, LimitsContract,
-       WatchContract, ElectionContract, ConcurrencyContract, MultiProcessContract,
+ALL = (ReadContract, CommitContract, FencingContract, PagingContract, CreatedContract,
+       LimitsContract, WatchContract, ElectionContract, ConcurrencyContract, MultiProcessContract,
        StatefulContract)  # fmt: skip
 """Every class of the suite; a backend that does not run all of them has to say why."""
 
@@ -44,6 +44,7 @@ __all__ = [
     "BackendFixtures",
     "CommitContract",
     "ConcurrencyContract",
+    "CreatedContract",
     "ElectionContract",
     "FencingContract",
     "Hang",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, Unavailable
-from jrs.contract.operations import Create, Delete, Op, Update
+from jrs.contract.operations import Create, Delete, Op, Record, Update
 from jrs.testing.contract.fixtures import BOUND, Opener, contents, present
 
 
@@ -104,6 +106,74 @@ class ReadContract:
         assert backend.get_many([]) == []
         with pytest.raises(InvalidInput):
             backend.get_many(["m/a", "no key"])
+
+
+class CreatedContract:
+    """`created_since`: what was created since a version, in the order of the commits."""
+
+    def test_what_was_created_since_a_version(self, backend: Backend, other: Backend) -> None:
+        """From that version on, under that prefix alone, without what was deleted."""
+        assert backend.created_since("f/", 0) == []
+        for number in range(6):
+            (backend, other)[number % 2].commit(
+                Create(f"f/{number * 5 % 6}", b"%d" % number), Create(f"g/{number}", b"")
+            )
+        other.commit(Delete("f/3"))
+        all_of_them = [present(other, f"f/{number * 5 % 6}") for number in (0, 1, 2, 4, 5)]
+
+        for client in (backend, other):
+            assert client.created_since("f/", 0) == all_of_them
+            for at, record in enumerate(all_of_them):
+                assert client.created_since("f/", record.version) == all_of_them[at:]
+            assert client.created_since("f/", all_of_them[-1].version + 1) == []
+            assert client.created_since("h/", 0) == []
+
+    def test_records_of_one_commit_are_in_the_order_of_their_keys(self, backend: Backend) -> None:
+        """They may share a version."""
+        backend.commit(*(Create(f"f/{number}", b"") for number in (3, 1, 2)))
+        found = backend.created_since("f/", 0)
+
+        assert found == sorted(found, key=lambda one: (one.version, one.key))
+        assert {one.key for one in found} == {"f/1", "f/2", "f/3"}
+
+    def test_a_key_that_is_created_again_is_new(self, backend: Backend) -> None:
+        """It has the version of its last creation."""
+        backend.commit(Create("f/1", b""))
+        backend.commit(Create("f/2", b""))
+        second = present(backend, "f/2").version
+        backend.commit(Delete("f/1"))
+        backend.commit(Create("f/1", b"again"))
+
+        assert [one.key for one in backend.created_since("f/", second)] == ["f/2", "f/1"]
+
+    def test_a_reader_sees_each_commit_of_many_writers_once_and_in_order(
+        self, backend: Backend, other: Backend
+    ) -> None:
+        """Nothing appears behind a reader that has read further, while two handles write."""
+        writers, each = 8, 25
+
+        def write(writer: int) -> None:
+            for number in range(each):
+                (backend, other)[writer % 2].commit(
+                    Create(f"f/{writer}-{number}", b""), Create(f"g/{writer}-{number}", b"")
+                )
+
+        seen: list[Record] = []
+        with ThreadPoolExecutor(writers) as pool:
+            writing = [pool.submit(write, writer) for writer in range(writers)]
+            done = False
+            while not done:
+                done = all(one.done() for one in writing)  # First: then one more look sees all.
+                since = seen[-1].version if seen else 0
+                known = {(one.version, one.key) for one in seen}
+                new = backend.created_since("f/", since)
+                seen += [one for one in new if (one.version, one.key) not in known]
+            for one in writing:
+                one.result()
+
+        assert seen == sorted(seen, key=lambda one: (one.version, one.key))
+        assert len(seen) == writers * each
+        assert seen == other.created_since("f/", 0)
 
 
 class PagingContract:

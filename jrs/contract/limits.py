@@ -1,0 +1,64 @@
+"""Limits: what a backend declares that it takes, and the check of a commit against that."""
+
+from __future__ import annotations
+
+import re
+
+import attrs
+
+from jrs.contract.errors import InvalidInput, TooLarge
+from jrs.contract.operations import Create, Fence, Op, Update
+from jrs.contract.texts import shown
+
+_KEY = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
+
+
+@attrs.frozen
+class Capabilities:
+    """Limits and guarantees of a backend. A call over a limit is refused before it is sent."""
+
+    max_value: int
+    """Largest value, in bytes."""
+    max_ops: int
+    """Most operations in one commit, not counting the fence."""
+    max_key: int
+    """Longest key, in characters."""
+    min_ttl: float
+    max_ttl: float
+    """The range of a leadership's ttl, in seconds."""
+    durable: bool
+    """A commit that returned survives a power cut."""
+    multi_process: bool
+    """Several processes can open the same cluster."""
+    multi_host: bool
+    """Several hosts can."""
+
+
+def check_key(key: str, limits: Capabilities) -> None:
+    """Raise `InvalidInput` for what is no key, and `TooLarge` for a key that is too long."""
+    if not isinstance(key, str):
+        raise InvalidInput(f"not a key: {shown(key)}")
+    if len(key) > limits.max_key:
+        raise TooLarge(f"key of {len(key)} characters; limit {limits.max_key}")
+    if not _KEY.fullmatch(key):
+        raise InvalidInput(f"not a key: {key!r} (names of A-Z a-z 0-9 . _ - joined by /)")
+
+
+def check_ops(ops: tuple[Op, ...], fence: Fence | None, limits: Capabilities) -> None:
+    """Raise `InvalidInput` or `TooLarge` for a commit that cannot be sent."""
+    if fence is not None and not isinstance(fence, Fence):
+        raise InvalidInput(f"not a Fence: {shown(fence)}")
+    if len(ops) > limits.max_ops:
+        raise TooLarge(f"{len(ops)} operations in one commit; limit {limits.max_ops}")
+    seen = set()
+    for op in ops:
+        key = op.key
+        if len(key) > limits.max_key or not _KEY.fullmatch(key):
+            check_key(key, limits)
+        if key in seen:
+            raise InvalidInput(f"two operations on {key!r} in one commit")
+        seen.add(key)
+        if isinstance(op, (Create, Update)) and len(op.value) > limits.max_value:
+            raise TooLarge(
+                f"value of {key!r} has {len(op.value):,} bytes; limit {limits.max_value:,}"
+            )
