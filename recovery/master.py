@@ -48,6 +48,7 @@ from .leader import usable_storage, warm_plans
 from .leader.admission import default_slots
 from .leader.context import LeaderContext
 from .leader.dispatcher import Dispatcher
+from .leader.feed_sweep import FeedSweep
 from .leader.loss_guard import LossGuard, grace
 from .leader.outage import Outage
 from .leader.retention import Retention
@@ -315,7 +316,7 @@ class Master:
             self._health.leads()
             self._emit("leading", epoch, f"{self.name} leads")
             self._registry.forget_gone()
-            with Retention(context, self._retention):
+            with Retention(context, self._retention), FeedSweep(context):
                 if lead is None:
                     return switchovers.wait(leadership, self._handed_over, stop)
                 return guard.call_main(partial(lead, dispatcher, leadership, stop))

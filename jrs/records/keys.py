@@ -27,6 +27,7 @@ SNAPSHOTS = "snapshots/"
 RESTORES = "restores/"
 HISTORY = "history/"
 FOLDS = "folds/"
+FEED = "feed/"
 LINEAGE = "lineage/"
 CLEANUP = "cleanup/"
 LEFT = "left/"
@@ -133,6 +134,11 @@ def history_event(job_id: str, event: str) -> str:
 
 def history_fold(job_id: str) -> str:
     return f"{FOLDS}{job_id}"
+
+
+def fed(job_id: str, event: str) -> str:
+    """Return the key of an event's place in the feed; the job is empty for one of the cluster."""
+    return f"{FEED}{job_id}/{event}" if job_id else f"{FEED}{event}"
 
 
 def descendants(job_id: str) -> str:

@@ -22,6 +22,7 @@ from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.fields import Json
 from jrs.records.history import ClusterHistory, HistoryEvent, HistoryKind
+from jrs.store.history import place
 from jrs.store.history_texts import elected, lost_to, with_reason
 
 MOST_KEPT = 128
@@ -87,15 +88,19 @@ class LeadershipHistorian:
         try:
             history, version = _stored(self.backend, deadline)
             events = list(history.events)
-            for event in made(tuple(events)):
+            writer = secrets.token_hex(6)
+            for number, event in enumerate(made(history.events)):
                 previous = events[-1].digest() if events else ""
-                events.append(attrs.evolve(event, previous=previous))
+                # The feed has the events of one commit in the order of their ids.
+                id = f"{writer}.{number:06}"
+                events.append(attrs.evolve(event, id=id, previous=previous))
             left_out = max(0, len(events) - MOST_KEPT)
             kept = attrs.evolve(
                 history, events=tuple(events[left_out:]), dropped=history.dropped + left_out
             )
             own = create_or_update(keys.CLUSTER_HISTORY, encode(kept), version)
-            self.backend.commit(own, fence=self.fence, deadline=deadline)
+            places = map(place, events[len(history.events) :])
+            self.backend.commit(own, *places, fence=self.fence, deadline=deadline)
         except (Refused, Unavailable, OutcomeUnknown):
             pass  # Whatever it is, those who lead notice it, too. fsck names an unreadable record.
 
@@ -103,8 +108,7 @@ class LeadershipHistorian:
         self, kind: HistoryKind, by: str, epoch: int, text: str, about: Mapping[str, Json] | None
     ) -> HistoryEvent:
         facts = None if about is None else dict(about)
-        id = f"{secrets.token_hex(6)}.000000"
-        return HistoryEvent("", id, kind.value, self.now(), by, bounded(text), epoch, facts=facts)
+        return HistoryEvent("", "", kind.value, self.now(), by, bounded(text), epoch, facts=facts)
 
 
 _Made = Callable[[Sequence[HistoryEvent]], Iterator[HistoryEvent]]

@@ -16,8 +16,9 @@ from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
 
-LEFT_BEHIND = (keys.MASTERS, keys.DOCTOR)
-"""The prefixes of what describes processes that use the source."""
+LEFT_BEHIND = (keys.MASTERS, keys.DOCTOR, keys.FEED)
+"""The prefixes of what describes processes that use the source, and of the feed, whose order is
+that of the versions there."""
 _OWN = (keys.CLOSED, keys.MIGRATION)
 
 _MOST_BYTES = 256 * 1024

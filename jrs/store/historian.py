@@ -31,7 +31,7 @@ from jrs.records.checks import size_of_json
 from jrs.records.codec import encode
 from jrs.records.fields import Json
 from jrs.records.history import HistoryEvent, HistoryKind
-from jrs.store.history import closing_ops
+from jrs.store.history import closing_ops, place
 
 _MOST_FACTS = 2048
 """Bytes of the facts of one event; larger ones are left out."""
@@ -161,7 +161,7 @@ class Historian:
         chain = _Chain.begun() if repeatable else chains.take(job_id)
         event = self._event(chain, job_id, kind, text, why)
         try:
-            yield (Create(keys.history_event(job_id, event.id), encode(event)),)
+            yield Create(keys.history_event(job_id, event.id), encode(event)), place(event)
         except (Refused, Unavailable):
             if not repeatable:
                 chains.give_back(job_id, chain)
@@ -185,9 +185,9 @@ class Historian:
         """
         last = self._event(_Chain.begun(), job_id, kind, text, why)
         try:
-            return closing_ops(self.backend, job_id, fence, last)
+            return (*closing_ops(self.backend, job_id, fence, last), place(last))
         except CorruptRecord:  # The fold stays as it is; fsck names it.
-            return (Create(keys.history_event(job_id, last.id), encode(last)),)
+            return Create(keys.history_event(job_id, last.id), encode(last)), place(last)
 
     def _event(
         self, chain: _Chain, job_id: str, kind: HistoryKind, text: str, why: Why | None

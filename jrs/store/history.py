@@ -96,6 +96,12 @@ class _State:
         return sorted(found, key=lambda one: (one[0].version, one[0].key))
 
 
+def place(event: HistoryEvent) -> Create:
+    """Return the operation that gives an event its place in the feed (see `jrs.store.feed`), for
+    the commit that records it."""
+    return Create(keys.fed(event.job_id, event.id), b"")
+
+
 def read(backend: Backend, job_id: str) -> tuple[HistoryEvent, ...]:
     """Return the events of a job in the order of their commits, without those that cannot be read:
     what is committed later comes behind all of them.

@@ -71,7 +71,7 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        167,
+        168,
     ),
     "a master": (
         "import jrs.cli.master",

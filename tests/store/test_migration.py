@@ -414,7 +414,7 @@ def test_the_target_is_not_empty(places: Places) -> None:
     fill(places.open("file"))
     there = places.open("other")
     JobCatalog(there).submit(JobSpec("mine", "json:dumps"))
-    with pytest.raises(WrongState, match="not empty: it holds 'history/mine/"):
+    with pytest.raises(WrongState, match="not empty: it holds 'feed/mine/"):
         places.migration("file", "other").carry_out()
     JobCatalog(there).submit(JobSpec("more", "json:dumps"))
 

@@ -32,14 +32,14 @@ from jrs.testing.simulation.scheduler import Actor, Process
 from jrs.testing.simulation.setting import Setting
 
 _WRITES = {
-    "client": (keys.JOBS, keys.HISTORY, keys.CANCEL),
+    "client": (keys.JOBS, keys.FEED, keys.HISTORY, keys.CANCEL),
     "attempt": (
-        *(keys.ATTEMPTS, keys.DIRTY, keys.ENDED, keys.FENCES, keys.HISTORY, keys.RESULTS),
-        keys.STAGES,
+        *(keys.ATTEMPTS, keys.DIRTY, keys.ENDED, keys.FEED, keys.FENCES, keys.HISTORY),
+        *(keys.RESULTS, keys.STAGES),
     ),
     "master": (
         *(keys.ATTEMPTS, keys.CANCEL, keys.CLEANUP, keys.DIRTY, keys.ENDED, keys.FENCES),
-        *(keys.FOLDS, keys.HISTORY, keys.JOBS, EPOCH_KEY, keys.RESULTS, keys.SNAPSHOTS),
+        *(keys.FEED, keys.FOLDS, keys.HISTORY, keys.JOBS, EPOCH_KEY, keys.RESULTS, keys.SNAPSHOTS),
         keys.STAGES,
     ),
     "outside": (),

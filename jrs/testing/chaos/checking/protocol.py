@@ -25,6 +25,7 @@ _NOBODY = digest(NOBODY)
 BY_ANYONE = (
     *(keys.JOBS, keys.CANCEL, keys.STOPS, keys.SNAPSHOTS, keys.RESTORES, keys.CLUSTER),
     *(keys.HISTORY, keys.MASTERS, keys.APPLICATIONS, keys.DOCTOR, keys.LINEAGE, keys.TAGGED),
+    keys.FEED,
 )
 """What may be written without a fence: requests, and what decides nothing."""
 _BY_ATTEMPTS = (keys.STAGES, keys.STREAMS, keys.PLANS, keys.INPUTS)
