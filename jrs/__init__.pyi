@@ -122,6 +122,7 @@ from .recovery.cleanup.job_cleanup import CleanupPolicy as CleanupPolicy
 from .recovery.inspect.explain import Explanation as Explanation
 from .recovery.inspect.fsck import FsckReport as FsckReport
 from .recovery.inspect.history import HistoryEntry as HistoryEntry
+from .recovery.inspect.history import HistoryPage as HistoryPage
 from .recovery.inspect.history import PastDecision as PastDecision
 from .recovery.inspect.output_files import OutputFiles as OutputFiles
 from .recovery.inspect.output_files import files as files

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -20,6 +20,7 @@ from jrs.cli.common import (
 from jrs.cli.completing import optional_job_argument
 from jrs.cli.connecting import connect
 from jrs.client import plain
+from jrs.client.client import Client
 from jrs.contract.errors import InvalidInput
 from jrs.records.policies import MOST
 from jrs.recovery.inspect.history import HistoryEntry
@@ -30,9 +31,11 @@ _LONGEST_NOTE = 200
 
 @click.command("history")
 @optional_job_argument
-@click.option("-f", "--follow", is_flag=True, help="Wait for more until the job is cleaned up.")
+@click.option("-f", "--follow", is_flag=True,
+              help="Wait for more, of a job until it is cleaned up.")  # fmt: skip
 @click.option("--after", metavar="ID", default="",
-              help="Only what was committed after that entry.")  # fmt: skip
+              help="Only what was committed after that entry, or without JOB behind that cursor.",
+              )  # fmt: skip
 @click.option("--limit", type=click.IntRange(1, MOST), metavar="NUMBER",
               help="Only the newest entries, so many.")  # fmt: skip
 @json_option
@@ -45,7 +48,11 @@ def history_command(
 
     In the order of the commits; the times are of the hosts that wrote them. What a leader had
     decided is in brackets. With --json, each entry has an id for --after; with --follow, each is
-    one line. Without JOB: which masters were elected, and how each leadership ended.
+    one line.
+
+    Without JOB: which masters were elected, and how each leadership ended. With --follow or
+    --after, whatever happens to all jobs and to the cluster from now on, or behind the cursor of
+    an entry, which --json shows.
 
     \b
     Examples:
@@ -53,31 +60,60 @@ def history_command(
       jrs history nightly-2026-11-20 --limit 20 --json
       jrs history -f nightly-2026-11-20
       jrs history
+      jrs history -f --json
     """
     if follow and limit is not None:
         raise InvalidInput("--limit is of what there is already: leave it out with --follow")
-    if job_id is None and (follow or after):
-        raise InvalidInput("--follow and --after are of one job: name it")
     with connect(place) as client:
-        if job_id is None:
-            entries = client.history()
-        elif follow:
-            for entry in client.job(job_id).follow_history(after):
-                echo(json.dumps(plain.of_history([entry])[0]) if as_json else _told(entry))
+        if follow:
+            for entry in _followed(client, job_id, after):
+                echo(_as_line(entry) if as_json else _told(entry, named=job_id is None))
             return 0
-        else:
-            entries = client.job(job_id).history(after)
+        entries = _of_all(client, after) if job_id is None else client.job(job_id).history(after)
     shown = entries if limit is None else entries[-limit:]
     if as_json:
-        echo_json(plain.of_history(shown))
+        echo_json(_plain(shown))
     else:
         _show(shown)
     return 0
 
 
+def _followed(client: Client, job_id: str | None, after: str) -> Iterator[HistoryEntry]:
+    if job_id is not None:
+        return client.job(job_id).follow_history(after)
+    return client.follow_history(after or client.history_cursor())
+
+
+def _of_all(client: Client, after: str) -> Sequence[HistoryEntry]:
+    """Return the elections; with a cursor, all that was committed behind it."""
+    if not after:
+        return client.history()
+    entries: list[HistoryEntry] = []
+    more = True
+    while more:
+        page = client.history_after(after)
+        entries += page.entries
+        after, more = page.cursor, page.more
+    return entries
+
+
+def _plain(entries: Sequence[HistoryEntry]) -> list[plain.Plain]:
+    if entries and entries[0].cursor:
+        return plain.of_fed(entries)
+    return plain.of_history(entries)
+
+
+def _as_line(entry: HistoryEntry) -> str:
+    return json.dumps(_plain([entry])[0])
+
+
 def _show(entries: Sequence[HistoryEntry]) -> None:
-    rows = [[when(one.at), one.by, str(one.epoch or ""), _what(one)] for one in entries]
-    table(["TIME (UTC)", "BY", "EPOCH", "WHAT"], rows)
+    of_all = any(one.cursor for one in entries)
+    rows = [
+        [when(one.at), *([one.job_id] if of_all else []), one.by, str(one.epoch or ""), _what(one)]
+        for one in entries
+    ]
+    table(["TIME (UTC)", *(["JOB"] if of_all else []), "BY", "EPOCH", "WHAT"], rows)
 
 
 def _what(entry: HistoryEntry) -> str:
@@ -85,7 +121,8 @@ def _what(entry: HistoryEntry) -> str:
     return f"{shortened(entry.text, _LONGEST_NOTE)}{action}"
 
 
-def _told(entry: HistoryEntry) -> str:
-    """Return an entry as a line of its own."""
+def _told(entry: HistoryEntry, *, named: bool) -> str:
+    """Return an entry as a line of its own; `named`: with its job."""
     epoch = f", epoch {entry.epoch}" if entry.epoch else ""
-    return f"{when(entry.at)} {entry.by or '-'}{epoch}: {_what(entry)}"
+    job = f" {entry.job_id or 'the cluster'}," if named else ""
+    return f"{when(entry.at)}{job} {entry.by or '-'}{epoch}: {_what(entry)}"

@@ -12,7 +12,7 @@ from jrs.client.job import JobHandle
 from jrs.contract.errors import CorruptRecord
 from jrs.records.codec import to_plain
 from jrs.recovery.inspect.explain import Explanation
-from jrs.recovery.inspect.history import HistoryEntry
+from jrs.recovery.inspect.history import HistoryEntry, HistoryPage
 from jrs.recovery.snapshots.restore import Restored
 from jrs.store.cluster_format import ClusterFormat
 from jrs.store.jobs import JobView
@@ -62,6 +62,22 @@ def of_history(entries: Iterable[HistoryEntry]) -> list[Plain]:
         }
         for one in entries
     ]
+
+
+def of_page(page: HistoryPage) -> Plain:
+    """Return some of what happened to all jobs and to the cluster, each with its cursor."""
+    return {
+        "history": of_fed(page.entries),
+        "next": page.cursor,
+        "more": page.more,
+    }
+
+
+def of_fed(entries: Iterable[HistoryEntry]) -> list[Plain]:
+    """Return entries with their cursors."""
+    entries = list(entries)
+    plain = zip(of_history(entries), entries, strict=True)
+    return [{**found, "cursor": entry.cursor} for found, entry in plain]
 
 
 def of_restored(restored: Restored) -> Plain:

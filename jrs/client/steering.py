@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from jrs.client import waiting
 from jrs.client.connection import Connection, caller
+from jrs.client.waiting import page_behind
 from jrs.contract.backend import Backend
 from jrs.records.cluster import PauseRecord, StorageRecord, SwitchoverRecord
 from jrs.records.model import MasterInfo
 from jrs.recovery.files.storage_identity import recorded_storage
-from jrs.recovery.inspect.history import HistoryEntry, entry_of
-from jrs.store import cluster_history
+from jrs.recovery.inspect.history import HistoryEntry, HistoryPage, entry_of
+from jrs.store import cluster_history, feed
 from jrs.store.steering import Steering
 
 
@@ -55,6 +59,52 @@ class ClusterSteering:
                 print(time.ctime(entry.at), entry.by, entry.epoch, entry.text)
         """
         return tuple(map(entry_of, cluster_history.read(self.backend)))
+
+    def history_after(self, cursor: str = "", limit: int = 1000) -> HistoryPage:
+        """Return what happened to all jobs and to the cluster, in the order of the commits.
+
+        A program that keeps the `cursor` of the last entry, or page, that it has handled gets each
+        entry once and in order, over all failovers. The newest 10,000 events are kept for that; an
+        event is left out if its job's history is gone by then. Reads no more than what is new.
+
+        Args:
+            cursor: only what was committed behind it; empty: all that is kept.
+            limit: the most entries of the page, up to 1,000.
+
+        Raises:
+            NotFound: what is behind the cursor is not kept any more, or the cursor is of another
+                backend, from which the cluster was moved. Begin without one.
+            InvalidInput: it is no cursor, or the limit is none.
+            Unavailable: the backend did not answer.
+        """
+        return page_behind(self.backend, cursor, limit)
+
+    def history_cursor(self) -> str:
+        """Return the cursor behind all that is committed; empty if nothing is kept.
+
+        Raises:
+            Unavailable: the backend did not answer.
+        """
+        return feed.newest(self.backend)
+
+    def follow_history(
+        self, after: str = "", timeout: float | None = None
+    ) -> Iterator[HistoryEntry]:
+        """Yield what happens to all jobs and to the cluster as it is committed, without end.
+
+        Args:
+            after: as in `history_after`: the `cursor` of the last entry that was handled.
+            timeout: seconds after which it ends; None: never.
+
+        Raises:
+            As `history_after`. What was yielded before counts; resume with its last cursor.
+
+        Example::
+
+            for entry in client.follow_history(client.history_cursor()):
+                print(entry.job_id, entry.by, entry.kind, entry.text)
+        """
+        return waiting.for_all_history(self.backend, after, timeout)
 
     def paused(self) -> PauseRecord | None:
         """Return the pause of the cluster; None if it is not paused.

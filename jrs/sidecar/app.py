@@ -109,7 +109,7 @@ class _Api:
                 said = f"{route.path} needs the role {route.role.value}"
                 return problem_answer(Problem(403, "The role is too small", said))
             if route.call is None:
-                return self._streams.answer(route, request)
+                return await self._streams.answer(route, request)
             values = query_values(request.query_params.multi_items(), route.query)
             if route.method == "POST":
                 values |= body_values(await _body(request), route.body)

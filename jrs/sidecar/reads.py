@@ -10,6 +10,7 @@ from jrs.contract.errors import NoSuchResult
 from jrs.records.codec import to_plain
 from jrs.records.model import JobStatus, ResultState
 from jrs.sidecar.table import Call, Kind, Param, Reply, Route
+from jrs.store.feed import MOST
 
 LONGEST_WAIT = 60.0
 """Seconds of a long poll, at most."""
@@ -37,6 +38,11 @@ def _cluster(call: Call) -> Reply:
 
 def _cluster_history(call: Call) -> Reply:
     return Reply({"history": plain.of_history(call.client.history())})
+
+
+def _all_history(call: Call) -> Reply:
+    page = call.client.history_after(call["after"], call["limit"])
+    return Reply(plain.of_page(page), is_final=page.cursor != call["after"])
 
 
 def _jobs(call: Call) -> Reply:
@@ -120,6 +126,14 @@ ROUTES = (
           "client.leader(), masters(), paused(), cluster_format()"),
     Route("GET", "/v1/cluster/history", "cluster_history", _cluster_history,
           "Which masters were elected, and how each leadership ended.", "client.history()"),
+    Route("GET", "/v1/history", "history_of_all", _all_history,
+          "What happened to all jobs and to the cluster, behind a cursor.",
+          "client.history_after(cursor, limit)",
+          (Param("after", "a cursor, the `next` of an answer; else all that is kept", default=""),
+           Param("limit", "the most entries of this page", Kind.WHOLE, default=MOST, least=1,
+                 most=MOST),
+           Param("wait", "seconds to wait for an entry", Kind.NUMBER, default=0.0,
+                 most=LONGEST_WAIT))),
     Route("GET", "/v1/jobs", "jobs", _jobs, "A page of the jobs.", "client.views(…)", FILTERS),
     Route("GET", "/v1/jobs/{id}", "job", _job, "Everything that is known of a job.",
           f"{_J}.view()"),

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from jrs.client import plain
 from jrs.client.client import Client
 from jrs.client.logs import LogPart
 from jrs.client.overview import job_line
@@ -43,6 +44,11 @@ ROUTES = (
     Route("GET", "/v1/jobs/{id}/events", "job_events", None,
           "The state of a job whenever it is different, as server-sent events.",
           "client.job(id).explain()", produces="text/event-stream"),
+    Route("GET", "/v1/history/events", "history_events", None,
+          "What happened to all jobs and to the cluster, as server-sent events.",
+          "client.follow_history(after)",
+          (Param("after", "a cursor; else that of Last-Event-ID; else all that is kept"),),
+          produces="text/event-stream"),
     Route("GET", "/v1/jobs/{id}/log", "log", None,
           "What an attempt has printed.", "client.job(id).logs(…)",
           (Param("attempt", "by its number; else the newest", Kind.WHOLE, least=1),
@@ -77,7 +83,7 @@ class Streams:
         self._states = SharedReads(changes, self._state, MOST_STREAMS)
         self._followed = 0
 
-    def answer(self, route: Route, request: Request) -> Response:
+    async def answer(self, route: Route, request: Request) -> Response:
         """Return the stream of a route.
 
         Raises:
@@ -89,7 +95,13 @@ class Streams:
         call = Call(self._client, "", {**request.path_params, **values})
         if route.name == "log":
             return self._log(call)
-        events = self._of_job(call["id"]) if route.name == "job_events" else self._of_cluster()
+        if route.name == "history_events":
+            after = call["after"] or request.headers.get("last-event-id", "")
+            # A cursor that is of no use is refused before the stream begins.
+            await asyncio.to_thread(self._client.history_after, after, 1)
+            events = self._of_history(after)
+        else:
+            events = self._of_job(call["id"]) if route.name == "job_events" else self._of_cluster()
         return BoundedStream(events, media_type="text/event-stream")
 
     # -- events ----------------------------------------------------------------------------
@@ -109,6 +121,24 @@ class Streams:
             if event != last or note is None:
                 yield event
                 last = event if note is not None else last
+
+    async def _of_history(self, cursor: str) -> AsyncIterator[str]:
+        async for note in self._notes(None):
+            if note is None:
+                yield ":\n\n"
+                continue
+            more = True
+            while more and not self._changes.over:
+                try:
+                    page = await asyncio.to_thread(self._client.history_after, cursor)
+                except JrsError as error:
+                    yield _event("problem", problem_of(error).body())
+                    if isinstance(error, NotFound):
+                        return  # What came next was swept: the client has read too slowly.
+                    break  # The next change is heard once the backend answers again.
+                for entry in plain.of_fed(page.entries):
+                    yield f"id: {entry['cursor']}\n{_event('history', entry)}"
+                cursor, more = page.cursor, page.more
 
     def _state(self, job_id: str) -> dict[str, Any]:
         job = self._client.job(job_id)

@@ -26,8 +26,8 @@ from jrs.records.model import (
 )
 from jrs.records.snapshots import SnapshotRecord
 from jrs.records.stages import TAKEN_OVER
+from jrs.store import feed, restores
 from jrs.store import history as recorded_history
-from jrs.store import restores
 from jrs.store.history_texts import restore_begun, snapshot_taken, with_reason
 from jrs.store.jobs import JobView
 
@@ -58,6 +58,19 @@ class HistoryEntry:
     """Its name among the events of the job; empty for an entry that another record tells."""
     job_id: str = ""
     """The job; empty for an event of the cluster."""
+    cursor: str = ""
+    """Where `Client.follow_history` resumes behind it; empty for one that was read otherwise."""
+
+
+@attrs.frozen
+class HistoryPage:
+    """Some of what happened to all jobs and to the cluster."""
+
+    entries: tuple[HistoryEntry, ...]
+    cursor: str
+    """Where the next page begins; it may pass entries that are gone with their jobs' histories."""
+    more: bool
+    """Whether there is a next page at once."""
 
 
 @attrs.frozen
@@ -112,6 +125,27 @@ def recorded_entries(backend: Backend, job_id: str, after: str = "") -> tuple[Hi
             "it from its beginning"
         )
     return recorded[ids.index(after) + 1 :]
+
+
+def page(backend: Backend, after: str, limit: int) -> HistoryPage:
+    """Return what happened to all jobs and to the cluster behind a cursor; see `feed.read`."""
+    found = feed.read(backend, after, limit)
+    entries = (attrs.evolve(entry_of(one.event), cursor=one.cursor) for one in found.events)
+    return HistoryPage(tuple(entries), found.cursor, found.more)
+
+
+def between(backend: Backend, start: str, end: str) -> Iterator[HistoryEntry]:
+    """Yield what happened to all jobs and to the cluster behind one cursor and up to another one;
+    raises as `feed.read`."""
+    more = start != end
+    while more:
+        found = page(backend, start, feed.MOST)
+        for entry in found.entries:
+            if feed.is_behind(entry.cursor, end):
+                return
+            yield entry
+        more = found.more and not feed.is_behind(found.cursor, end)
+        start = found.cursor
 
 
 def decision_of_then(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -188,9 +190,60 @@ def test_elections(jrs: Jrs, start: Callable[[str], subprocess.Popen[bytes]], ho
     shown = jrs("history", "--limit", "1").stdout
     assert "resigned: it was stopped" in shown
     assert "elected" not in shown
-    for wrong in (("--follow",), ("--after", "x")):
+    for wrong in (("--after", "x"), ("--follow", "--after", "x"), ("--after", "9~a~b")):
         refused = jrs("history", *wrong)
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+
+
+def test_the_history_of_all_jobs_is_followed(
+    jrs: Jrs, start: Callable[[str], subprocess.Popen[bytes]], home: Path, url: str
+) -> None:
+    """A follower that is killed resumes with the cursor of the last line that it has printed: each
+    event is there once, over a failover."""
+    killed = start("m1")
+    leads(home, "m1")
+    command = [sys.executable, "-m", "jrs", "--backend", url, "history", "-f", "--json"]
+    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, cwd=home) as first:
+        assert first.stdout is not None
+        lines = [json.loads(_first_line(jrs, first))]
+        first.kill()
+    cursor = lines[-1]["cursor"]
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    start("m2")
+    leads(home, "m2")
+    jrs("submit", "one", "etl:dies_once", "--arg", "mark=9", "--delay", "0", "--wait")
+    until(lambda: "one:" not in jrs("list", "--state", "dirty").stdout, "it is clean")
+
+    def told() -> list[dict[str, object]]:
+        found: list[dict[str, object]] = json.loads(
+            jrs("history", "--after", cursor, "--json").stdout
+        )
+        return found
+
+    until(
+        lambda: any((one["job_id"], one["kind"]) == ("one", "clean") for one in told()),
+        "the end of the job is told",
+    )
+    rest = told()
+    of_job = [one["id"] for one in [*lines, *rest] if one["job_id"] == "one"]
+    assert of_job == [one["id"] for one in json.loads(jrs("history", "one", "--json").stdout)]
+    assert [one["kind"] for one in rest if one["job_id"] is None] == ["lost", "elected"]
+    shown = jrs("history", "--after", cursor).stdout
+    assert re.search(r" one +m2 +2 +clean", shown), shown
+
+
+def _first_line(jrs: Jrs, follower: subprocess.Popen[bytes]) -> bytes:
+    """Return the first line of a follower: jobs are submitted until it has begun to look."""
+    assert follower.stdout is not None
+    waiting = select.poll()
+    waiting.register(follower.stdout, select.POLLIN)
+    number = 0
+    while not waiting.poll(500):
+        jrs("submit", f"first-{number}", "etl:dies_once", "--arg", "mark=7")
+        number += 1
+    return follower.stdout.readline()
 
 
 def test_nobody_leads(

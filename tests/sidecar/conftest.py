@@ -44,9 +44,14 @@ class Answer:
 class Events:
     """A stream of events that a test reads line by line."""
 
-    def __init__(self, connection: http.client.HTTPConnection, path: str, token: str) -> None:
+    def __init__(
+        self, connection: http.client.HTTPConnection, path: str, token: str, last_event_id: str = ""
+    ) -> None:
         self._connection = connection
-        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+        headers = {"Authorization": f"Bearer {token}"}
+        if last_event_id:
+            headers["Last-Event-ID"] = last_event_id
+        connection.request("GET", path, headers=headers)
         self._answer = connection.getresponse()
         assert self._answer.status == 200, self._answer.read()
 
@@ -109,9 +114,9 @@ class Served:
     def post(self, path: str, body: Any = None, **how: Any) -> Answer:
         return self.ask("POST", path, body, **how)
 
-    def events(self, path: str, token: str = READ) -> Events:
+    def events(self, path: str, token: str = READ, last_event_id: str = "") -> Events:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=BOUND)
-        return Events(connection, path, token)
+        return Events(connection, path, token, last_event_id)
 
 
 def write_tokens(path: Path, text: str) -> Path:

@@ -323,3 +323,30 @@ def test_the_newest_of_the_jobs_that_begin_alike(served: Served) -> None:
     ]
     assert float(line.split()[1]) == now + 1
     assert f"{name} 0.0" in served.get("/metrics?prefix=none", token=READ).text
+
+
+def test_the_history_of_all_jobs_behind_a_cursor(served: Served) -> None:
+    """Page by page; a poll waits for the next entry."""
+    assert served.get("/v1/history").json == {"history": [], "next": "", "more": False}
+    for number in range(3):
+        served.post("/v1/jobs", {**JOB, "id": f"job-{number}"})
+    first = served.get("/v1/history?limit=2", token=READ).json
+    assert [one["job_id"] for one in first["history"]] == ["job-0", "job-1"]
+    assert (first["next"], first["more"]) == (first["history"][-1]["cursor"], True)
+    second = served.get(f"/v1/history?after={first['next']}").json
+    assert [one["job_id"] for one in second["history"]] == ["job-2"]
+    assert second == plain.of_page(served.client.history_after(first["next"]))
+    found: list[Any] = []
+    poll = threading.Thread(
+        target=lambda: found.append(served.get(f"/v1/history?after={second['next']}&wait=60"))
+    )
+    poll.start()
+    until(
+        lambda: "jrs_api_readers 1.0" in served.get("/metrics", token=READ).text, "the poll waits"
+    )
+    served.post("/v1/jobs/job-0/cancel")
+    poll.join()
+
+    assert [one["kind"] for one in found[0].json["history"]] == ["cancel"]
+    assert served.get("/v1/history?after=x").status == 422
+    assert served.get("/v1/history?after=1~x~x.000000").status == 404

@@ -168,3 +168,33 @@ def test_notes() -> None:
     assert note_of(["jobs/"]) == EVERYTHING
     assert note_of([f"jobs/{number}" for number in range(2000)]).jobs is None
     assert Note(frozenset("a")) | EVERYTHING == EVERYTHING
+
+
+def test_the_history_of_all_jobs_resumes(served: Served, closing: ExitStack) -> None:
+    """A client that reconnects with the id of its last event gets each event once, in order; a
+    cursor that is of no use is refused before the stream begins."""
+    path = "/v1/history/events"
+    stream = served.events(path)
+    closing.callback(stream.close)
+    served.post("/v1/jobs", JOB)
+    name, first = stream.next()
+    assert (name, first["job_id"], first["kind"]) == ("history", "nightly", "submitted")
+    stream.close()
+    for number in range(3):
+        served.post("/v1/jobs", {**JOB, "id": f"job-{number}"})
+    stream = served.events(path, last_event_id=first["cursor"])
+    closing.callback(stream.close)
+    served.post("/v1/jobs/nightly/cancel")
+
+    found = [stream.next()[1] for _ in range(4)]
+    assert [(one["job_id"], one["kind"]) for one in found] == [
+        ("job-0", "submitted"),
+        ("job-1", "submitted"),
+        ("job-2", "submitted"),
+        ("nightly", "cancel"),
+    ]
+    also = served.events(f"{path}?after={found[1]['cursor']}")
+    closing.callback(also.close)
+    assert [also.next()[1] for _ in range(2)] == found[2:]
+    for cursor, status in (("x", 422), ("1~nightly~x.000000", 404)):
+        assert served.get(f"{path}?after={cursor}", token=READ).status == status
