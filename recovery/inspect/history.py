@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import attrs
 
@@ -146,6 +147,14 @@ def between(backend: Backend, start: str, end: str) -> Iterator[HistoryEntry]:
             yield entry
         more = found.more and not feed.is_behind(found.cursor, end)
         start = found.cursor
+
+
+def row_of(entry: HistoryEntry) -> tuple[Any, ...]:
+    """Return an entry as a row of the table of histories; see `jrs.recovery.inspect.tables`."""
+    return (
+        entry.job_id or None, entry.at, entry.kind.value, entry.text, entry.by or None,
+        entry.epoch or None, entry.attempt or None, entry.action or None,
+    )  # fmt: skip
 
 
 def decision_of_then(

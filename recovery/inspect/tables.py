@@ -25,7 +25,7 @@ from jrs.records.snapshots import SnapshotRecord
 from jrs.store.jobs import JobCatalog, JobView
 from jrs.store.result_store import JobResultStore
 
-from .history import history
+from .history import history, row_of
 
 Row = tuple[Any, ...]
 _LAST = "~"
@@ -348,10 +348,7 @@ def _snapshots(backend: Backend, wanted: Wanted) -> Iterator[Row]:
 def _history(backend: Backend, wanted: Wanted) -> Iterator[Row]:
     for view in _views(backend, wanted, whole=True):
         for entry in history(backend, view):
-            yield (
-                view.job_id, entry.at, entry.kind.value, entry.text, entry.by or None,
-                entry.epoch or None, entry.attempt or None, entry.action or None,
-            )  # fmt: skip
+            yield row_of(entry)
 
 
 def _json(value: Json) -> str:

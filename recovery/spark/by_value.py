@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from pyspark import cloudpickle
 
 from ..files import sync as sync_module
-from . import sink, source, table_source
+from . import history_stream, sink, source, table_source
 
 
 @contextmanager
 def sink_by_value() -> Iterator[None]:
     """Have pickles that are made meanwhile contain the format of jrs, and not its name."""
-    modules = (sink, source, table_source, sync_module)
+    modules = (sink, source, table_source, history_stream, sync_module)
     for module in modules:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     try:

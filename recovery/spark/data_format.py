@@ -38,6 +38,10 @@ def register_format(session: SparkSession) -> None:
     ranges of job ids at a time. Executors need jrs and access to the backend; with ``read`` as
     ``driver`` the rows are read where the query is planned, and have to fit into its memory.
 
+    **The history as a stream.** ``readStream`` with the options ``backend`` and ``table`` as
+    ``history`` reads what happens to all jobs and to the cluster, each event once. ``job``,
+    ``prefix`` and ``after``, a cursor of `Client.history_after`, choose what is read.
+
     Example::
 
         jrs.register_format(spark)

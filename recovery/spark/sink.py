@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ..files.sync import sync
+from .history_stream import HistoryStream
 from .source import OutputReader, Part, parts_of, schema_of
 from .table_source import TABLE, TableReader, columns_of
 
@@ -44,7 +45,7 @@ class _Staged(WriterCommitMessage):
 
 class JrsSink(DataSource):
     """The data source that Spark registers: the sink of streams, whose options jrs sets; the output
-    of stages; and the tables of a cluster."""
+    of stages; the tables of a cluster; and its history as a stream."""
 
     @classmethod
     def name(cls) -> str:
@@ -63,6 +64,11 @@ class JrsSink(DataSource):
         if TABLE in self.options:
             return TableReader(self.options, schema)
         return OutputReader(parts_of(self.options) if self._parts is None else self._parts, schema)
+
+    def streamReader(self, schema: Any) -> HistoryStream:
+        if TABLE not in self.options:
+            raise ValueError("format('jrs'): only the table 'history' can be read as a stream")
+        return HistoryStream(self.options, schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> _Writer:
         where = self.options

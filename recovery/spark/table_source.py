@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 TABLE = "table"
 """The option that names a table; without it, the output of a stage is read."""
 _CHOICE = ("job", "prefix", "status", "since", "until")
+_AFTER = "after"
+"""The option of a stream of the history alone."""
 _OPTIONS = ("backend", TABLE, "cluster", "read", "partitions", *_CHOICE)
 _BY = ("executors", "driver")
 _PARTITIONS, _MOST = "2", 32
@@ -34,7 +36,7 @@ _FIRST, _LAST = -62_135_596_800, 253_402_300_800
 """The first second that Python has a date for, and the first one after the last."""
 
 
-class _Part(InputPartition):
+class Part(InputPartition):
     """The bounds of the job ids that a worker reads, or rows that the driver has read."""
 
 
@@ -49,6 +51,8 @@ class TableReader(DataSourceReader):
         given = [f"{field.name} {field.dataType.simpleString()}" for field in schema.fields]
         if given != columns_of(options).split(", "):
             raise ValueError("format('jrs'): a table has columns of its own: leave out .schema(…)")
+        if _AFTER in options:
+            raise ValueError("format('jrs'): 'after' is an option of readStream alone")
         self._options = dict(options)
         self._schema = schema
 
@@ -57,21 +61,18 @@ class TableReader(DataSourceReader):
         from ..inspect.tables import ranges
 
         if self._options.get("read") == "driver":
-            return [_Part(_packed(batch)) for batch in self._batches(self._wanted())]
+            return [Part(_packed(batch)) for batch in self._batches(self._wanted())]
         most = int(self._options.get("partitions", _PARTITIONS))
-        with self._opened() as backend:
+        with _opened(self._options) as backend:
             parts = ranges(backend, _table(self._options), self._wanted(), most)
-        return [_Part((part.low, part.below)) for part in parts]
+        return [Part((part.low, part.below)) for part in parts]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part; runs in an executor."""
-        import pyarrow as pa
-
         if partition is None or partition.value is None:
             return  # What Spark passes where there are no partitions.
         if isinstance(partition.value, bytes):
-            with pa.ipc.open_stream(partition.value) as stream:
-                yield from stream
+            yield from unpacked(partition.value)
             return
         try:
             import attrs
@@ -89,7 +90,7 @@ class TableReader(DataSourceReader):
         import pyarrow as pa
 
         schema = _arrow(self._schema)
-        with self._opened() as backend:
+        with _opened(self._options) as backend:
             rows = _table(self._options).rows(backend, wanted)
             while batch := list(islice(rows, _ROWS)):
                 columns = zip(schema, zip(*batch, strict=True), strict=True)
@@ -101,11 +102,11 @@ class TableReader(DataSourceReader):
 
         return Wanted.chosen(self._options)
 
-    def _opened(self) -> Backend:
-        from jrs.store.opening import open_backend
 
-        cluster = self._options.get("cluster", "default")
-        return open_backend(self._options["backend"], cluster=cluster, create=False)
+def _opened(options: Mapping[str, str]) -> Backend:
+    from jrs.store.opening import open_backend
+
+    return open_backend(options["backend"], cluster=options.get("cluster", "default"), create=False)
 
 
 def columns_of(options: Mapping[str, str]) -> str:
@@ -136,7 +137,7 @@ def _table(options: Mapping[str, str]) -> Table:
 def _check(options: Mapping[str, str]) -> None:
     """Raise `ValueError` unless these are the options of a table."""
     wrong = ""
-    if unknown := sorted({name.lower() for name in options}.difference(_OPTIONS)):
+    if unknown := sorted({name.lower() for name in options}.difference((*_OPTIONS, _AFTER))):
         wrong = f"a table has no option {unknown[0]!r}; its options are {', '.join(_OPTIONS)}"
     elif not options.get("backend"):
         wrong = "'backend' is missing, the URL of the cluster's backend"
@@ -174,3 +175,11 @@ def _packed(batch: pa.RecordBatch) -> bytes:
     with pa.ipc.new_stream(packed, batch.schema) as stream:
         stream.write_batch(batch)
     return bytes(packed.getvalue())
+
+
+def unpacked(packed: bytes) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that the driver has read."""
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(packed) as stream:
+        yield from stream

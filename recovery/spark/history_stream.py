@@ -1,0 +1,100 @@
+"""Reading the history of all jobs with ``spark.readStream.format("jrs")``, from its feed.
+
+An offset is a cursor of the feed, so a query that restarts from its checkpoint reads the events of
+a batch again, and no others. They are read where the query is planned: executors get the rows, and
+this module by value (see `by_value`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from .source import _arrow
+from .table_source import _ROWS, TABLE, Part, _array, _opened, _packed, unpacked
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from jrs.contract.backend import Backend
+
+    from ..inspect.history import HistoryEntry
+
+_OPTIONS = ("backend", TABLE, "cluster", "job", "prefix", "after")
+
+
+class HistoryStream(DataSourceStreamReader):
+    """Reads each event of all jobs and of the cluster once, in order."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        if options[TABLE] != "history":
+            raise ValueError(
+                f"format('jrs'): of the tables, only history is a stream, not {options[TABLE]!r}"
+            )
+        if unknown := sorted({name.lower() for name in options}.difference(_OPTIONS)):
+            raise ValueError(f"format('jrs'): a stream of the history has no option {unknown[0]!r}")
+        self._options = dict(options)
+        self._schema = schema
+        self._backend: Backend | None = None
+        self._newest: str | None = None
+        """The newest cursor that was seen; None before the first look."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the cursor that the option ``after`` names; else that of all that is kept."""
+        return {"cursor": self._options.get("after", "")}
+
+    # Spark 4.2 and later also know a form with arguments; 4.1 knows this one alone.
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        """Return the cursor behind all that is committed."""
+        from jrs.store import feed
+
+        backend = self._opened()
+        if self._newest is None:
+            self._newest = feed.newest(backend) or self._options.get("after", "")
+        else:
+            more = True
+            while more:
+                page = feed.read(backend, self._newest)
+                self._newest, more = page.cursor, page.more
+        return {"cursor": self._newest}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Read the events of a batch; runs where the query is planned."""
+        return [Part(_packed(batch)) for batch in self._batches(start["cursor"], end["cursor"])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part; runs in an executor."""
+        if partition.value is not None:
+            yield from unpacked(partition.value)
+
+    def stop(self) -> None:
+        """End the stream."""
+        if self._backend is not None:
+            self._backend.close()
+            self._backend = None
+
+    def _batches(self, start: str, end: str) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from ..inspect.history import between, row_of
+
+        schema = _arrow(self._schema)
+        wanted = filter(self._is_wanted, between(self._opened(), start, end))
+        rows = map(row_of, wanted)
+        while batch := list(islice(rows, _ROWS)):
+            columns = zip(schema, zip(*batch, strict=True), strict=True)
+            arrays = [_array(field.type, values) for field, values in columns]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _is_wanted(self, entry: HistoryEntry) -> bool:
+        job_id, prefix = self._options.get("job"), self._options.get("prefix", "")
+        return job_id in (None, entry.job_id) and entry.job_id.startswith(prefix)
+
+    def _opened(self) -> Backend:
+        if self._backend is None:
+            self._backend = _opened(self._options)
+        return self._backend

@@ -1,0 +1,91 @@
+"""Reading the history as a stream with format("jrs"), as far as that needs no JVM."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jrs
+from jrs.recovery.spark.history_stream import HistoryStream
+from jrs.recovery.spark.sink import JrsSink
+from tests.recovery.spark.test_table_source import schema_of
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[jrs.Client]:
+    with jrs.connect((tmp_path / "store").as_uri()) as client:
+        yield client
+
+
+def stream(client: jrs.Client, **options: str) -> HistoryStream:
+    options = {"backend": client.backend.url, "table": "history", **options}
+    return JrsSink(options).streamReader(schema_of("history"))
+
+
+def jobs(made: HistoryStream, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+    """Return the jobs whose events executors get, which know the rows alone."""
+    parts = pickle.loads(pickle.dumps(made.partitions(start, end)))
+    batches = (batch for part in parts for batch in made.read(part))
+    return [row["job_id"] for batch in batches for row in batch.to_pylist()]
+
+
+def test_offsets_are_cursors(client: jrs.Client) -> None:
+    """Each batch has what was committed between two of them, however often it is read."""
+    made = stream(client)
+    begin = made.initialOffset()
+    assert made.latestOffset() == begin == {"cursor": ""}
+    assert jobs(made, begin, begin) == []
+    client.submit("m:f", id="a")
+    first = made.latestOffset()
+    client.submit("m:f", id="b")
+    client.submit("m:f", id="c")
+    second = made.latestOffset()
+    assert made.latestOffset() == second
+    made.stop()
+
+    again = stream(client)
+    for one in (made, again):
+        assert jobs(one, begin, first) == ["a"]
+        assert jobs(one, first, second) == ["b", "c"]
+        assert jobs(one, begin, second) == ["a", "b", "c"]
+    assert again.latestOffset() == second
+    assert stream(client, after=first["cursor"]).initialOffset() == first
+
+
+def test_many_events_are_more_than_one_page(client: jrs.Client) -> None:
+    for number in range(1005):
+        client.submit("m:f", id=f"job-{number:04}")
+    made = stream(client)
+
+    found = jobs(made, made.initialOffset(), made.latestOffset())
+    assert found == [f"job-{number:04}" for number in range(1005)]
+    assert jobs(stream(client, prefix="job-01"), {"cursor": ""}, made.latestOffset()) == [
+        f"job-01{number:02}" for number in range(100)
+    ]
+    assert jobs(stream(client, job="job-0007"), {"cursor": ""}, made.latestOffset()) == ["job-0007"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"table": "results"}, "only history is a stream"),
+        ({"status": "FAILED"}, "no option 'status'"),
+        ({"read": "driver"}, "no option 'read'"),
+    ],
+)
+def test_what_a_stream_cannot_use_is_refused(
+    client: jrs.Client, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        stream(client, **options)
+
+
+def test_outputs_are_no_stream_and_tables_have_no_cursor(client: jrs.Client) -> None:
+    with pytest.raises(ValueError, match="only the table 'history'"):
+        JrsSink({"backend": client.backend.url}).streamReader(schema_of("history"))
+    with pytest.raises(ValueError, match="'after' is an option of readStream"):
+        JrsSink({"backend": "x", "table": "history", "after": "x"}).reader(schema_of("history"))
