@@ -11,10 +11,13 @@ from __future__ import annotations
 import enum
 import os
 import socket
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Self
+from typing import Self, TypeVar
 
 import attrs
+
+T = TypeVar("T")
 
 _MOST = 8
 """The most descriptors of a message."""
@@ -64,6 +67,25 @@ class LaunchSocket:
         """
         first, second = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return cls(first), cls(second)
+
+    @classmethod
+    def to(cls, start: Callable[[int], T]) -> tuple[Self, T]:
+        """Return a new socket and the process at its other end.
+
+        Args:
+            start: starts the process with a descriptor as its standard input.
+
+        Raises:
+            OSError: the system gives this process no more descriptors; or as `start`.
+        """
+        own, inherited = cls.pair()
+        try:
+            return own, start(inherited.fileno())
+        except BaseException:
+            own.close()
+            raise
+        finally:
+            inherited.close()
 
     @classmethod
     def inherited(cls) -> Self:

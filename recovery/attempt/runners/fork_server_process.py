@@ -66,7 +66,7 @@ class ForkServer:
             return WatchdogProcess(mark, lambda end: self._fork(mark, old_mark, end))
         return None
 
-    def _fork(self, mark: str, old_mark: str, end: LaunchSocket) -> Process:
+    def _fork(self, mark: str, old_mark: str, end: int) -> Process:
         with self._lock:
             if not self._entered or self._runtime.clock() < self._not_before:
                 raise _Failed
@@ -96,29 +96,24 @@ class _Server:
     def __init__(self, command: list[str], surroundings: tuple[dict[str, str], str]) -> None:
         self.surroundings = surroundings
         given, folder = surroundings
-        self._socket, inherited = LaunchSocket.pair()
-        try:
-            self._process = subprocess.Popen(
+        self._socket, self._process = LaunchSocket.to(
+            lambda stdin: subprocess.Popen(
                 [sys.executable, "-m", MODULE, *command],
-                stdin=inherited.fileno(),
+                stdin=stdin,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
                 env={**given, **{name: "-" * size for name, size in ROOM.items()}},
                 cwd=folder,
             )
-        except BaseException:
-            self._socket.close()
-            raise
-        finally:
-            inherited.close()
+        )
         forget_in_children(self)
 
-    def fork(self, line: bytes, end: LaunchSocket) -> Process:
+    def fork(self, line: bytes, end: int) -> Process:
         request = in_memory(line)
         word, writing = os.pipe2(os.O_CLOEXEC)
         try:
-            self._socket.send(Kind.FORK, request, end.fileno(), writing)
+            self._socket.send(Kind.FORK, request, end, writing)
             answers, _, _ = select.select([self._socket.fileno()], [], [], _PATIENCE)
             message = self._socket.receive() if answers else None
             if message is None or not message.descriptors:

@@ -41,8 +41,9 @@ class Process(Protocol):
         """Return its exit code as `wait` does; None while it lives."""
 
 
-Start = Callable[[LaunchSocket], Process]
-"""Starts a watchdog with its end of the socket; raises OSError if the system has no room for it."""
+Start = Callable[[int], Process]
+"""Starts a watchdog whose standard input is a descriptor of its end of the socket. May raise
+OSError: the system has no room for it."""
 
 
 class WatchdogProcess:
@@ -56,14 +57,7 @@ class WatchdogProcess:
     def __init__(self, mark: str, start: Start) -> None:
         self.mark = mark
         self._closing = threading.Lock()
-        self._socket, inherited = LaunchSocket.pair()
-        try:
-            self.process = start(inherited)
-        except BaseException:
-            self._socket.close()
-            raise
-        finally:
-            inherited.close()
+        self._socket, self.process = LaunchSocket.to(start)
         forget_in_children(self)
 
     def fileno(self) -> int:
@@ -139,10 +133,10 @@ def by_exec(program: str, mark: str, old_mark: str = "") -> Start:
     arguments = [old_mark] if old_mark else []
     scratch_place = {} if old_mark else scratch.place_without_job()
 
-    def start(inherited: LaunchSocket) -> Process:
+    def start(stdin: int) -> Process:
         return subprocess.Popen(
             [sys.executable, "-m", MODULE, program, *arguments],
-            stdin=inherited.fileno(),
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from pathlib import Path
 
 import attrs
 import pytest
@@ -22,31 +19,11 @@ from jrs.records.model import JobResult, JobSpec, JobStatus, StopMode
 from jrs.store import history
 from jrs.store.historian import Historian, Why
 from jrs.store.jobs import JobCatalog
-from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from jrs.testing.contract import contents, lead
 
 OTHER = HistoryKind.OTHER
-
-
-@pytest.fixture(params=["memory", "file", "etcd", "zookeeper"])
-def open_handle(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Backend]]:
-    """Open handles on one new cluster of each backend."""
-    cluster = f"c{uuid.uuid4().hex}"
-    if request.param == "memory":
-        url = f"memory://{cluster}"
-    elif request.param == "file":
-        url = (tmp_path / "store").as_uri()
-    else:
-        url = request.getfixturevalue(f"{request.param}_server").url()
-    with ExitStack() as stack:
-        yield lambda: stack.enter_context(open_backend(url, cluster=cluster))
-
-
-@pytest.fixture
-def backend(open_handle: Callable[[], Backend]) -> Backend:
-    return open_handle()
 
 
 @pytest.fixture

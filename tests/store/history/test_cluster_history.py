@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable
 
 import attrs
 import pytest
@@ -20,27 +17,7 @@ from jrs.records.history import ClusterHistory
 from jrs.recovery.inspect.fsck import fsck
 from jrs.store import cluster_history
 from jrs.store.cluster_history import MOST_KEPT, LeadershipHistorian
-from jrs.store.opening import open_backend
 from jrs.testing.contract import lead
-
-
-@pytest.fixture(params=["memory", "file", "etcd", "zookeeper"])
-def open_handle(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Backend]]:
-    """Open handles on one new cluster of each backend."""
-    cluster = f"c{uuid.uuid4().hex}"
-    if request.param == "memory":
-        url = f"memory://{cluster}"
-    elif request.param == "file":
-        url = (tmp_path / "store").as_uri()
-    else:
-        url = request.getfixturevalue(f"{request.param}_server").url()
-    with ExitStack() as stack:
-        yield lambda: stack.enter_context(open_backend(url, cluster=cluster))
-
-
-@pytest.fixture
-def backend(open_handle: Callable[[], Backend]) -> Backend:
-    return open_handle()
 
 
 def historian(backend: Backend, fence: Fence, name: str) -> LeadershipHistorian:
