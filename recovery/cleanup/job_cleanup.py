@@ -10,7 +10,7 @@ result marked clean.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Protocol
@@ -325,13 +325,8 @@ class JobCleanup:
         rest = [r for r in wanted if not r.prioritised and r.name not in done]
         steps += [[r for r in rest if r.last is last] for last in (False, True)]
         for resources in steps:
-            calls = [partial(self._clean, resource, job_id, fence) for resource in resources]
-            ends = side_by_side(f"jrs-cleanup-{job_id}", calls, deadline)
             problems: dict[str, str] = {}
-            for resource, end in zip(resources, ends, strict=True):
-                if end.error is not None:
-                    raise end.error
-                problem = _Problem(_HANGS) if end.hangs else end.value
+            for resource, problem in self._clean_all(resources, job_id, fence, deadline):
                 if problem is None:
                     done.add(resource.name)
                 elif problem.is_final or (problem.ended and _is_last_try(resource, journal)):
@@ -341,6 +336,20 @@ class JobCleanup:
             if problems:
                 break
         return done, problems
+
+    def _clean_all(
+        self, resources: Sequence[Resource], job_id: str, fence: Fence | None, deadline: Deadline
+    ) -> Iterator[tuple[Resource, _Problem | None]]:
+        """Clean resources, those that may hang side by side; yield the problem of each."""
+        for resource in (one for one in resources if one.records_only):
+            yield resource, self._clean(resource, job_id, fence)
+        others = [one for one in resources if not one.records_only]
+        calls = [partial(self._clean, resource, job_id, fence) for resource in others]
+        ends = side_by_side(f"jrs-cleanup-{job_id}", calls, deadline)
+        for resource, end in zip(others, ends, strict=True):
+            if end.error is not None:
+                raise end.error
+            yield resource, _Problem(_HANGS) if end.hangs else end.value
 
     def _clean(self, resource: Resource, job_id: str, fence: Fence | None) -> _Problem | None:
         """Clean one resource; return its problem, if there is one."""

@@ -54,6 +54,8 @@ class Staging(Resource):
 class Records(Resource):
     """The job's records under a prefix of the map."""
 
+    records_only = True
+
     def __init__(self, backend: Backend, prefix: str, *, last: bool = False) -> None:
         self.last = last
         self.name = f"{prefix.rstrip('/')} records"
