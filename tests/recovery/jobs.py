@@ -22,6 +22,12 @@ def add(job: Job, a: int = 1, b: int = 2) -> int:
     return a + b
 
 
+def add_slowly(job: Job) -> int:
+    """Take long enough to be seen."""
+    time.sleep(0.5)
+    return add(job)
+
+
 def where(job: Job) -> dict[str, Any]:
     return {"job": job.job_id, "attempt": job.attempt, "epoch": job.epoch, "pid": os.getpid()}
 

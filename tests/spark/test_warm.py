@@ -32,7 +32,9 @@ def record(cluster: Cluster) -> AttemptRecord:
 
 def attempts_of(master: int) -> list[int]:
     """Return the Python processes of attempts below a master, prepared ones included."""
-    descendants = [each for child in children(master) for each in children(child)]
+    descendants = children(master)
+    for each in descendants:
+        descendants += children(each)
     lines = command_lines(descendants)
     return [pid for pid, line in lines.items() if f"-m {PROGRAM} " in line]
 

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import attrs
@@ -36,6 +37,13 @@ def parents() -> dict[int, tuple[int, bool]]:
         # The watchdog names the program, too.
         found[pid] = marks.parent(pid) or 0, f"-m {PROGRAM} " in line
     return found
+
+
+def ancestors(processes: Mapping[int, tuple[int, bool]], pid: int) -> Iterator[int]:
+    """Yield the parent of a process, its parent, and so on."""
+    while pid in processes:
+        pid = processes[pid][0]
+        yield pid
 
 
 def pss(pid: int) -> int:
@@ -75,9 +83,10 @@ class Watcher:
             alive = [each.process.pid for each in self.masters.all if each.alive]
             processes = parents()
             of_master = Counter(
-                processes.get(parent, (0, False))[0]
-                for parent, is_attempt in processes.values()
+                above
+                for pid, (_, is_attempt) in processes.items()
                 if is_attempt
+                for above in ancestors(processes, pid)
             )
             self.most_attempts = max([self.most_attempts, *(of_master[pid] for pid in alive)])
             if number % 10 == 0:
@@ -94,7 +103,7 @@ def run_queue(folder: Path, jobs: int, *, kill_every: float | None, timeout: flo
         ranks = {}
         for number, name in enumerate(names):
             priority = number % PRIORITIES
-            catalog.submit(spec(name, job("add"), priority=priority))
+            catalog.submit(spec(name, job("add_slowly"), priority=priority))
             ranks[name] = -priority, number
         ordered = sorted(names, key=ranks.__getitem__)
 
