@@ -9,7 +9,7 @@ in /proc from its first moment on, and no module of the user. What cannot be cha
 the start is not forked: an attempt with an interpreter or variables of its own (see
 `attempt_process`). The random seed of ``hash()`` is that of the fork server, for all its attempts.
 
-    python -m jrs.recovery.attempt.fork_server PROGRAM SCHEMES < socket
+    python -m jrs.recovery.attempt.fork_server PROGRAM SCHEMES ROOM < socket
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ _NO_MARK = "-"
 
 def main() -> None:
     """Fork watchdogs until the master has died, or closes the socket."""
-    _, program, schemes = sys.argv
+    _, program, schemes, _ = sys.argv
     importlib.import_module(program)
     for scheme in schemes.split(":"):
         opener_of(f"{scheme}:")
     if len(os.listdir("/proc/self/task")) > 1:
         sys.exit("a module has started a thread, which a forked process would not have")
     shown = Shown(*ROOM)
+    shown.arguments([sys.executable, "-m", MODULE, program, schemes])  # Without the room.
     for name in ROOM:
         shown.variable(name, _NO_MARK)
         del os.environ[name]
@@ -91,7 +92,7 @@ def _become_watchdog(program: str, old_mark: str, socket: int, word: int, shown:
         os.dup2(socket, 0)
         os.dup2(word, 1)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        shown.arguments([sys.executable, "-m", watchdog.MODULE, program])
+        shown.arguments([sys.executable, "-m", watchdog.MODULE, program, old_mark])
         watchdog.watch(program, old_mark, shown)
         status = 0
     finally:

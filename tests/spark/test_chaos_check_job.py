@@ -69,7 +69,7 @@ def test_a_verdict_survives_its_leader(tmp_path: Path) -> None:
         )
 
     assert run.notes["ended"]["verdict"]["status"] == "FINISHED"
-    assert sum(event.f == "campaign" and event.type == "ok" for event in run.events) == 2
+    assert sum(event.f == "campaign" and event.type == "ok" for event in run.events) >= 2
 
 
 def test_an_unknown_check_is_refused() -> None:

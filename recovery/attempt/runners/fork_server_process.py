@@ -98,7 +98,8 @@ class _Server:
         given, folder = surroundings
         self._socket, self._process = LaunchSocket.to(
             lambda stdin: subprocess.Popen(
-                [sys.executable, "-m", MODULE, *command],
+                # The last argument makes room for those of the processes that it forks.
+                [sys.executable, "-m", MODULE, *command, "-" * ROOM[marks.OLD_MARK]],
                 stdin=stdin,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
