@@ -223,8 +223,8 @@ def test_an_ordinary_user_finds_its_own_where_others_are_hidden(tmp_path: Path) 
 import os, subprocess
 from jrs.recovery.processes import marks
 marks.check_visible()
-sleeper = subprocess.Popen(["sleep", "60"], env={**os.environ, "JRS_MARK": "m"})
-assert marks.marked(marks.marks_of("m")) == [sleeper.pid]
+sleeper = subprocess.Popen(["sleep", "60"], env={**os.environ, "JRS_MARK": "inside"})
+assert marks.marked(marks.marks_of("inside")) == [sleeper.pid]
 assert len([name for name in os.listdir("/proc") if name.isdigit()]) == 2
 sleeper.kill()
 """

@@ -21,6 +21,7 @@ import pytest
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
+from jrs.contract.runtime import random_token
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, JobStatus
@@ -35,6 +36,8 @@ from tests.recovery.support import CLUSTER, FaultyMemory, Leader, gone, job, not
 from tests.support import until
 
 URL = "file:///nowhere"
+MARK = random_token()
+"""Of this process alone: tests in others look for marks, too, and kill what has theirs."""
 
 
 def old_mark(url: str, job_id: str, rest: str) -> str:
@@ -142,11 +145,11 @@ def test_a_process_in_the_middle_of_exec_is_found(tmp_path: Path) -> None:
     program = tmp_path / "again"
     program.write_text('#!/bin/sh\nexec "$0"\n')
     program.chmod(0o755)
-    with subprocess.Popen([program], env={**os.environ, "JRS_MARK": "m"}) as process:
+    with subprocess.Popen([program], env={**os.environ, "JRS_MARK": MARK}) as process:
         try:
             for _ in range(200):
                 assert process.poll() is None
-                assert marks.marked(marks.marks_of("m")) == [process.pid]
+                assert marks.marked(marks.marks_of(MARK)) == [process.pid]
         finally:
             process.kill()
 
@@ -159,7 +162,7 @@ def test_a_process_without_a_mark_is_not_waited_for(
     monkeypatch.setattr(marks, "_EXEC", float("inf"))
     with subprocess.Popen(["sleep", "3600"], env=environment) as process:
         try:
-            assert process.pid not in marks.marked(marks.marks_of("m"))
+            assert process.pid not in marks.marked(marks.marks_of(MARK))
         finally:
             process.kill()
 
@@ -173,12 +176,12 @@ def test_what_an_earlier_version_has_left_is_found(
     left = [sleeper(JRS_JOB=old_mark(memory.url, "job", "0.7;"))]
     record = AttemptRecord("job", attempt=7)
     if state == "of earlier attempts":
-        left = [sleeper(JRS_MARK="a"), sleeper(JRS_MARK="b")]
-        record = AttemptRecord("job", attempt=7, mark="b", earlier_marks=("a",))
+        left = [sleeper(JRS_MARK=f"{MARK}a"), sleeper(JRS_MARK=f"{MARK}b")]
+        record = AttemptRecord("job", attempt=7, mark=f"{MARK}b", earlier_marks=(f"{MARK}a",))
     put(memory, keys.ATTEMPTS + "job", record)
     if state == "unreadable":
         spoil(memory, keys.ATTEMPTS + "job")
-    other = sleeper(JRS_JOB=old_mark(memory.url, "job.1", "0.7;"), JRS_MARK="aa")
+    other = sleeper(JRS_JOB=old_mark(memory.url, "job.1", "0.7;"), JRS_MARK=f"{MARK}aa")
     seen: list[bool] = []
     with Leader(memory, root) as leader:
         leader.runner.before_start = lambda context: seen.append(gone(left))
@@ -295,7 +298,7 @@ def test_an_interrupted_look_holds_nobody_up(
 ) -> None:
     """B13: all that share a search which an exception ended learn that nothing is known; the next
     search is a new one."""
-    pid = sleeper(JRS_MARK="m")
+    pid = sleeper(JRS_MARK=MARK)
     listdir = os.listdir
     looking, go = threading.Event(), threading.Event()
 
@@ -306,7 +309,7 @@ def test_an_interrupted_look_holds_nobody_up(
 
     monkeypatch.setattr(os, "listdir", interrupted)
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(marks.marked, marks.marks_of("m"))
+        first = pool.submit(marks.marked, marks.marks_of(MARK))
         assert looking.wait(30)
         go.set()
 
@@ -314,12 +317,12 @@ def test_an_interrupted_look_holds_nobody_up(
 
     monkeypatch.setattr(os, "listdir", listdir)
 
-    assert marks.marked(marks.marks_of("m")) == [pid]
+    assert marks.marked(marks.marks_of(MARK)) == [pid]
 
 
 def test_a_forked_child_looks_for_itself(sleeper: Callable[..., int]) -> None:
     """B13: a child that was forked while its parent looked does not wait for that look."""
-    pid = sleeper(JRS_MARK="m")
+    pid = sleeper(JRS_MARK=MARK)
     source = f"""
 import os, threading
 from jrs.recovery.processes import marks
@@ -330,13 +333,13 @@ def slow(path="."):
     go.wait(30)
     return listdir(path)
 os.listdir = slow
-thread = threading.Thread(target=marks.marked, args=(marks.marks_of("m"),))
+thread = threading.Thread(target=marks.marked, args=(marks.marks_of({MARK!r}),))
 thread.start()
 looking.wait(30)
 child = os.fork()
 if child == 0:
     os.listdir = listdir
-    os._exit(0 if marks.marked(marks.marks_of("m")) == [{pid}] else 1)
+    os._exit(0 if marks.marked(marks.marks_of({MARK!r})) == [{pid}] else 1)
 status = os.waitpid(child, 0)[1]
 go.set()
 thread.join()
