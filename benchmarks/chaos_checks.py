@@ -29,6 +29,7 @@ from jrs.testing.chaos.checking.notes import Context, notes_in
 from jrs.testing.chaos.checking.on_spark import CHECKS, violations
 from jrs.testing.chaos.checking.partitions import told
 from jrs.testing.chaos.checking.tables import write_rows
+from jrs.testing.processes import pss
 
 
 class Peak:
@@ -66,12 +67,7 @@ def resident() -> int:
     while waiting:
         pid = waiting.pop()
         waiting += parents.get(pid, [])
-        try:
-            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
-                    total += int(line.split()[1]) * 1024
-        except OSError:
-            continue
+        total += pss(pid)
     return total
 
 

@@ -29,6 +29,7 @@ from jrs.recovery.spark import class_data
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
+from jrs.testing.processes import pss
 
 HERE = Path(__file__)
 NONE = "-Xshare:auto"
@@ -161,15 +162,6 @@ def busy(process: int) -> float:
     """Return the seconds of processor time that a process has had."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def pss(process: int) -> int:
-    """Return the bytes of memory of a process, those that it shares by its share."""
-    try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-    except ProcessLookupError:
-        return 0  # It has ended.
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 def noted(notes: Path) -> dict[str, float]:

@@ -16,12 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from failover import pss
-
 from jrs.records.model import JobSpec, RunnerKind
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
+from jrs.testing.processes import pss
 
 NOTHING = f"{Path(__file__).with_name('waiting.py')}:nothing"
 

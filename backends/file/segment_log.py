@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 
 from . import check, segments
+from .format import lines
 from .state_machine import StateMachine
 
 CHUNK = 4 << 20
@@ -131,7 +131,7 @@ class SegmentLog(ABC):
         Raises:
             Unavailable: the log cannot be read.
         """
-        created = re.compile(rb"\t\+(%s[^\t\n]*)\t" % re.escape(prefix.encode()))
+        created = lines.creating(prefix)
         keys: set[str] = set()
         at, end = since - self.start, self.applied - self.start
         while at < end:

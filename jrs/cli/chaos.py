@@ -10,13 +10,7 @@ from pathlib import Path
 
 import click
 
-from jrs.cli.common import (
-    Suggesting,
-    echo,
-    echo_json,
-    import_from_here,
-    json_option,
-)
+from jrs.cli.common import Suggesting, echo, echo_json, import_from_here, json_option
 from jrs.cli.jobs import arguments_of
 from jrs.client.connection import entry_point_of
 from jrs.contract.errors import InvalidInput

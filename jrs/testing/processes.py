@@ -41,6 +41,16 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def pss(pid: int) -> int:
+    """Return the bytes of memory of a process, those that it shares by its share; 0 if it has
+    ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
 def guardians(pid: int) -> list[int]:
     """Return the guardian processes that a process has started."""
     lines = command_lines(children(pid))

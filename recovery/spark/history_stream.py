@@ -8,13 +8,11 @@ this module by value (see `by_value`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from .source import _arrow
-from .table_source import _ROWS, TABLE, Part, _array, _opened, _packed, unpacked
+from .table_source import TABLE, Part, batches, opened, packed, unpacked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +62,7 @@ class HistoryStream(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Read the events of a batch; runs where the query is planned."""
-        return [Part(_packed(batch)) for batch in self._batches(start["cursor"], end["cursor"])]
+        return [Part(packed(batch)) for batch in self._batches(start["cursor"], end["cursor"])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part; runs in an executor."""
@@ -78,17 +76,10 @@ class HistoryStream(DataSourceStreamReader):
             self._backend = None
 
     def _batches(self, start: str, end: str) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         from ..inspect.history import between, row_of
 
-        schema = _arrow(self._schema)
         wanted = filter(self._is_wanted, between(self._opened(), start, end))
-        rows = map(row_of, wanted)
-        while batch := list(islice(rows, _ROWS)):
-            columns = zip(schema, zip(*batch, strict=True), strict=True)
-            arrays = [_array(field.type, values) for field, values in columns]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield from batches(self._schema, map(row_of, wanted))
 
     def _is_wanted(self, entry: HistoryEntry) -> bool:
         job_id, prefix = self._options.get("job"), self._options.get("prefix", "")
@@ -96,5 +87,5 @@ class HistoryStream(DataSourceStreamReader):
 
     def _opened(self) -> Backend:
         if self._backend is None:
-            self._backend = _opened(self._options)
+            self._backend = opened(self._options)
         return self._backend

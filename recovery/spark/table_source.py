@@ -61,9 +61,9 @@ class TableReader(DataSourceReader):
         from ..inspect.tables import ranges
 
         if self._options.get("read") == "driver":
-            return [Part(_packed(batch)) for batch in self._batches(self._wanted())]
+            return [Part(packed(batch)) for batch in self._batches(self._wanted())]
         most = int(self._options.get("partitions", _PARTITIONS))
-        with _opened(self._options) as backend:
+        with opened(self._options) as backend:
             parts = ranges(backend, _table(self._options), self._wanted(), most)
         return [Part((part.low, part.below)) for part in parts]
 
@@ -87,15 +87,8 @@ class TableReader(DataSourceReader):
         yield from self._batches(attrs.evolve(wanted, low=low, below=below))
 
     def _batches(self, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        schema = _arrow(self._schema)
-        with _opened(self._options) as backend:
-            rows = _table(self._options).rows(backend, wanted)
-            while batch := list(islice(rows, _ROWS)):
-                columns = zip(schema, zip(*batch, strict=True), strict=True)
-                arrays = [_array(field.type, values) for field, values in columns]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        with opened(self._options) as backend:
+            yield from batches(self._schema, _table(self._options).rows(backend, wanted))
 
     def _wanted(self) -> Wanted:
         from ..inspect.tables import Wanted
@@ -103,7 +96,8 @@ class TableReader(DataSourceReader):
         return Wanted.chosen(self._options)
 
 
-def _opened(options: Mapping[str, str]) -> Backend:
+def opened(options: Mapping[str, str]) -> Backend:
+    """Return the backend that the options name."""
     from jrs.store.opening import open_backend
 
     return open_backend(options["backend"], cluster=options.get("cluster", "default"), create=False)
@@ -149,6 +143,17 @@ def _check(options: Mapping[str, str]) -> None:
         raise ValueError(f"format('jrs'): {wrong}")
 
 
+def batches(columns: StructType, rows: Iterator[Sequence[Any]]) -> Iterator[pa.RecordBatch]:
+    """Yield rows in batches with these columns."""
+    import pyarrow as pa
+
+    schema = _arrow(columns)
+    while batch := list(islice(rows, _ROWS)):
+        values = zip(schema, zip(*batch, strict=True), strict=True)
+        arrays = [_array(field.type, some) for field, some in values]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
 def _array(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     """Return a column; times are given in seconds since 1970."""
     import pyarrow as pa
@@ -168,13 +173,14 @@ def _encodable(value: Any) -> Any:
     return value if value is None else [_encodable(each) for each in value]
 
 
-def _packed(batch: pa.RecordBatch) -> bytes:
+def packed(batch: pa.RecordBatch) -> bytes:
+    """Return rows as they travel to an executor; `unpacked` yields them there."""
     import pyarrow as pa
 
-    packed = pa.BufferOutputStream()
-    with pa.ipc.new_stream(packed, batch.schema) as stream:
+    stored = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stored, batch.schema) as stream:
         stream.write_batch(batch)
-    return bytes(packed.getvalue())
+    return bytes(stored.getvalue())
 
 
 def unpacked(packed: bytes) -> Iterator[pa.RecordBatch]:

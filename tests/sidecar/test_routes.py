@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -129,22 +131,27 @@ def test_a_long_poll_sees_a_commit(served: Served) -> None:
     assert (found[0].status, found[0].json["payload"]) == (200, "new")
 
 
+@contextmanager
+def polled(served: Served, path: str) -> Iterator[list[Any]]:
+    """Have a poll wait meanwhile; its answer is in the list afterwards."""
+    found: list[Any] = []
+    poll = threading.Thread(target=lambda: found.append(served.get(path)))
+    poll.start()
+    until(
+        lambda: "jrs_api_readers 1.0" in served.get("/metrics", token=READ).text, "the poll waits"
+    )
+    yield found
+    poll.join()
+
+
 def test_the_history_from_an_entry_on(served: Served) -> None:
     """Each entry once; a poll waits for the next one; who has asked is the name of the token."""
     served.post("/v1/jobs", JOB)
     path = "/v1/jobs/nightly/history"
     (first,) = served.get(path).json["history"]
     assert served.get(f"{path}?after={first['id']}").json == {"history": []}
-    found: list[Any] = []
-    poll = threading.Thread(
-        target=lambda: found.append(served.get(f"{path}?after={first['id']}&wait=60"))
-    )
-    poll.start()
-    until(
-        lambda: "jrs_api_readers 1.0" in served.get("/metrics", token=READ).text, "the poll waits"
-    )
-    served.post("/v1/jobs/nightly/suspend", {"reason": "night"})
-    poll.join()
+    with polled(served, f"{path}?after={first['id']}&wait=60") as found:
+        served.post("/v1/jobs/nightly/suspend", {"reason": "night"})
 
     (second,) = found[0].json["history"]
     assert (second["kind"], second["text"]) == ("stop", "a suspend was requested: night")
@@ -336,16 +343,8 @@ def test_the_history_of_all_jobs_behind_a_cursor(served: Served) -> None:
     second = served.get(f"/v1/history?after={first['next']}").json
     assert [one["job_id"] for one in second["history"]] == ["job-2"]
     assert second == plain.of_page(served.client.history_after(first["next"]))
-    found: list[Any] = []
-    poll = threading.Thread(
-        target=lambda: found.append(served.get(f"/v1/history?after={second['next']}&wait=60"))
-    )
-    poll.start()
-    until(
-        lambda: "jrs_api_readers 1.0" in served.get("/metrics", token=READ).text, "the poll waits"
-    )
-    served.post("/v1/jobs/job-0/cancel")
-    poll.join()
+    with polled(served, f"/v1/history?after={second['next']}&wait=60") as found:
+        served.post("/v1/jobs/job-0/cancel")
 
     assert [one["kind"] for one in found[0].json["history"]] == ["cancel"]
     assert served.get("/v1/history?after=x").status == 422

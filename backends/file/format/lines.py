@@ -114,6 +114,11 @@ def written(body: bytes) -> list[str]:
     return [key for kind, key, _ in _operations(body.split(b"\t")) if kind in b"+-="]
 
 
+def creating(prefix: str) -> re.Pattern[bytes]:
+    """Return the pattern of an operation that creates a key under a prefix; its group is that."""
+    return re.compile(rb"\t\+(%s[^\t\n]*)\t" % re.escape(prefix.encode()))
+
+
 def _operations(fields: list[bytes]) -> Iterator[tuple[bytes, str, bytes]]:
     """Yield the kind, the key and the field after the key."""
     index = 2

@@ -149,11 +149,6 @@ class _Forked:
         self.stdout: IO[bytes] | None = os.fdopen(word, "rb")
         self._process: int | None = process
 
-    def poll(self) -> int | None:
-        with suppress(subprocess.TimeoutExpired):
-            return self.wait(0)
-        return None
-
     def wait(self, timeout: float | None = None) -> int:
         if self._process is not None:
             look = select.poll()

@@ -121,7 +121,7 @@ class ProcessRunner(Runner):
         """Return the prepared process that was reserved for the attempt, or a new one."""
         prepared = None if self._warm is None else self._warm.take(context.mark)
         if prepared is not None:
-            if prepared.process.poll() is None:
+            if prepared.lives:
                 return prepared
             prepared.end(Deadline.after(_KILL))
         backend, epoch = context.backend, context.fence.epoch

@@ -37,9 +37,6 @@ class Process(Protocol):
             subprocess.TimeoutExpired: it lives.
         """
 
-    def poll(self) -> int | None:
-        """Return its exit code as `wait` does; None while it lives."""
-
 
 Start = Callable[[int], Process]
 """Starts a watchdog whose standard input is a descriptor of its end of the socket. May raise
@@ -59,6 +56,15 @@ class WatchdogProcess:
         self._closing = threading.Lock()
         self._socket, self.process = LaunchSocket.to(start)
         forget_in_children(self)
+
+    @property
+    def lives(self) -> bool:
+        """Whether the watchdog has not ended yet."""
+        try:
+            self.process.wait(0)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
 
     def fileno(self) -> int:
         """Return the descriptor of the socket, to wait for."""

@@ -21,7 +21,7 @@ from jrs.recovery.processes import marks
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
-from jrs.testing.processes import command_lines
+from jrs.testing.processes import command_lines, pss
 from tests.recovery.support import job, spec
 
 SLOTS = 4
@@ -44,17 +44,6 @@ def ancestors(processes: Mapping[int, tuple[int, bool]], pid: int) -> Iterator[i
     while pid in processes:
         pid = processes[pid][0]
         yield pid
-
-
-def pss(pid: int) -> int:
-    """Return the memory of a process in bytes: shared pages count by their share."""
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0
 
 
 @attrs.define

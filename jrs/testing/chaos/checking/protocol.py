@@ -22,7 +22,7 @@ from jrs.store.attempt_fence import NOBODY
 from jrs.testing.chaos.recorded import digest
 
 _NOBODY = digest(NOBODY)
-BY_ANYONE = (
+_BY_ANYONE = (
     *(keys.JOBS, keys.CANCEL, keys.STOPS, keys.SNAPSHOTS, keys.RESTORES, keys.CLUSTER),
     *(keys.HISTORY, keys.MASTERS, keys.APPLICATIONS, keys.DOCTOR, keys.LINEAGE, keys.TAGGED),
     keys.FEED,
@@ -98,6 +98,11 @@ def observe(state: State, key: str, version: int | None, value: str | None) -> N
         state.values[key] = value
 
 
+def is_fenced(key: str) -> bool:
+    """Return whether each write of a key has to have a fence."""
+    return key != EPOCH_KEY and not key.startswith(_BY_ANYONE)
+
+
 def _apply(state: State, commit: Commit) -> None:
     for kind, key, *more in commit.parts:
         if kind in ("create", "update"):
@@ -139,7 +144,7 @@ def writes_are_fenced(state: State, commit: Commit) -> Iterator[str]:
     if commit.epoch is not None:
         return
     for key in _written(commit):
-        if key != EPOCH_KEY and not key.startswith(BY_ANYONE):
+        if is_fenced(key):
             yield f"it writes {key} without a fence"
 
 

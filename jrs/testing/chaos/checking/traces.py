@@ -15,11 +15,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jrs.contract.operations import EPOCH_KEY
 from jrs.records import keys
 from jrs.testing.chaos.checking.facts import ANY, Fact, Facts, Finding, What
 from jrs.testing.chaos.checking.ordering import serial_order
-from jrs.testing.chaos.checking.protocol import BY_ANYONE, OF_A_JOB, Commit, State, judge, observe
+from jrs.testing.chaos.checking.protocol import OF_A_JOB, Commit, State, is_fenced, judge, observe
 from jrs.testing.chaos.checking.registers import happened
 from jrs.testing.chaos.checking.verdict import Run, check
 
@@ -40,11 +39,6 @@ def broken_rules(facts: Mapping[str, list[Fact]]) -> Iterator[Finding]:
             jobs[keys.job_of(key)][key] = some
     for job_id, of_job in jobs.items():
         yield from _of_job(job_id, of_job)
-
-
-def is_fenced(key: str) -> bool:
-    """Return whether each write of a key has to have a fence."""
-    return key != EPOCH_KEY and not key.startswith(BY_ANYONE)
 
 
 def _without_fence(key: str, facts: list[Fact]) -> Iterator[Finding]:
