@@ -78,6 +78,19 @@ def let_in_ops(backend: Backend, job_id: str, name: bytes) -> list[Op]:
     return [create_or_update(key, name, stored and stored.version)]
 
 
+def let_in(backend: Backend) -> list[str]:
+    """Return the jobs of which an attempt is let in; in a cluster whose format has no fences of
+    attempts, those that have an attempt at all.
+
+    Raises:
+        CorruptRecord: the records cannot be listed.
+        Unavailable: the backend did not answer.
+    """
+    has_fences = cluster_format.is_at_least(backend, SINCE_FORMAT)
+    stored = backend.scan(keys.FENCES if has_fences else keys.ATTEMPTS)
+    return [keys.job_of(one.key) for one in stored if one.value != NOBODY]
+
+
 def of_attempt(backend: Backend, job_id: str, name: bytes, fence: Fence) -> Fence | None:
     """Return the fence of an attempt that was let in; None if it is already shut out.
 

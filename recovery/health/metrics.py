@@ -103,7 +103,7 @@ def _failovers(facts: Facts) -> Iterator[Metric]:
     yield Metric(
         "jrs_failover_seconds",
         "histogram",
-        "Time from an election of this master until it had recovered the jobs and led.",
+        "Time from an election of this master until it had decided about what ran, and led.",
         {
             **buckets,
             '_bucket{le="+Inf"}': facts.failover_count,

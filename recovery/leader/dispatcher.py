@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from itertools import islice
 from typing import Any, TypeVar
 
 import attrs
@@ -30,7 +29,8 @@ from .attempt_records import AttemptRecords
 from .attempts import AttemptHandle, Attempts
 from .background_tasks import BackgroundTasks
 from .context import LeaderContext
-from .facts import SCANNED, End, Gatherer, JobMemory, Look, Stored
+from .facts import SCANNED, End, Gatherer, JobMemory, Look
+from .listing import PAGE, Listing, Page
 from .loop import TICK, Loop
 from .pause import Pause
 from .reactions import Case, Reactions
@@ -43,8 +43,6 @@ _TURN = 0.25
 """Seconds after which a job that waits for another job's probation is checked."""
 _RESYNC = 60.0
 """Seconds after which a leader asks for all changes, whatever its watch has reported."""
-_PAGE = 256
-"""Jobs that are checked together."""
 _CLOSING = 0.5
 """Seconds that `stop` waits for actions in flight: each of them may be interrupted anywhere."""
 _LATE = 1 / 8
@@ -55,8 +53,6 @@ _NEWS = (*SCANNED, keys.RESULTS)
 """The prefixes whose changes make a job worth a check, whatever it does."""
 
 T = TypeVar("T")
-Page = dict[str, dict[str, Stored]]
-"""Jobs to check, each with its records that were just read, by prefix."""
 
 
 class Dispatcher:
@@ -84,7 +80,7 @@ class Dispatcher:
         self._jobs: dict[str, JobMemory] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
         self._agenda = Agenda(clock)
-        self._rescan = {*SCANNED}
+        self._listing = Listing(self._facts, self._jobs)
         self._resync_at = clock() + _RESYNC
         self._starts = Starts(context.max_attempts, self._probations, self._attempts)
         self._stopping = threading.Event()
@@ -118,13 +114,17 @@ class Dispatcher:
     # -- what a master calls ---------------------------------------------------------------
 
     def recover(self) -> None:
-        """Decide once about every existing job; call it before `start`, before announcing.
+        """Decide about the jobs that ran under an earlier leader, or have ended and are dirty; call
+        it before `start`, before announcing. All other jobs follow once the loop has started.
 
         Raises:
             Fenced: a newer leader exists.
             Unavailable: the backend could not be asked.
         """
-        self._look_at_all()
+        urgent = self._facts.urgent()
+        for first in range(0, len(urgent), PAGE):
+            self._look({job_id: {} for job_id in urgent[first : first + PAGE]})
+        self._admit()  # A job that ran goes before those that wait.
         self._tasks.pools.cleanups.submit(self._actions.empty_trash)
 
     def start(self) -> None:
@@ -180,7 +180,8 @@ class Dispatcher:
         if self._pause.has_changed():
             for job_id in self._jobs:
                 self._agenda.add(job_id)
-        while due := self._agenda.take(_PAGE):
+        while due := self._agenda.take(PAGE):
+            self._listing.checked(due)
             try:
                 self._look({job_id: {} for job_id in due})
             except BaseException:
@@ -188,9 +189,12 @@ class Dispatcher:
                     self._agenda.add(job_id)
                 raise
         # After the named jobs: a listing that fails must not block them.
-        if self._rescan:
-            self._look_at_all()
-        self._admit()
+        if self._listing.is_due:
+            self._listing.step(self._look)
+        if self._listing.is_complete:  # Until then another job may have the highest priority.
+            self._admit()
+        if self._listing.is_due or self._starts.has_news:
+            self._loop.wake()
 
     def _over(self) -> bool:
         return self._stopping.is_set() or self._leadership.lost.is_set()
@@ -214,7 +218,7 @@ class Dispatcher:
         """Have the named jobs checked; None: those that have changed."""
         if names is None:
             self._resync_at = self._clock() + _RESYNC
-            self._rescan.update(SCANNED)
+            self._listing.ask()
             self._pause.name()
             return
         for name in names:
@@ -223,7 +227,7 @@ class Dispatcher:
             if prefix == keys.CLUSTER:
                 self._pause.name()
             elif not job_id:
-                self._rescan.update({prefix} & {*SCANNED})
+                self._listing.ask({prefix} & {*SCANNED})
             elif prefix in _NEWS or (
                 # A running attempt's own writes are no news; an operator's repair may be.
                 prefix in keys.PER_JOB and job_id in self._jobs and not self._runs(job_id)
@@ -234,18 +238,6 @@ class Dispatcher:
         return self._jobs[job_id].busy or self._attempts.is_running(job_id)
 
     # -- checking jobs ---------------------------------------------------------------------
-
-    def _look_at_all(self) -> None:
-        """Check every job that has changed, page by page."""
-        prefixes, self._rescan = self._rescan, set()
-        try:
-            changed = self._facts.changed(self._jobs, prefixes)
-            while page := dict(islice(changed, _PAGE)):
-                self._look(page)
-        except BaseException:
-            self._rescan |= prefixes
-            raise
-        self._admit()
 
     def _look(self, page: Page) -> None:
         """Check a page of jobs; an error of one job does not block the others."""
@@ -350,7 +342,7 @@ class Dispatcher:
             return
         for job_id in self._starts.admit(late=self._loop.late):
             self._agenda.add(job_id)
-        for job_id, facts in self._starts.waiting().items():
+        for job_id, facts in self._starts.waiting(PAGE).items():
             self._decided(job_id, decide(facts))
 
     # -- events, on the dispatcher's thread ------------------------------------------------

@@ -19,7 +19,7 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, CleanupJournal, JobSpec, StopRecord
 from jrs.records.obstacles import Obstacle, described
-from jrs.store import applications
+from jrs.store import applications, attempt_fence
 from jrs.store.result_store import JobResultStore
 
 from ..attempt.runners import AttemptExit
@@ -183,6 +183,17 @@ class Gatherer:
         self._over: set[str] = set()
         """Applications that have ended."""
         self._pause = pause
+
+    def urgent(self) -> list[str]:
+        """Return the jobs whose attempt was let in by an earlier leader, and those whose results
+        are dirty.
+
+        Raises:
+            Unavailable: the backend could not be asked.
+            CorruptRecord: the records cannot be listed.
+        """
+        dirty = [keys.job_of(one.key) for one in self._backend.scan(keys.DIRTY)]
+        return list(dict.fromkeys((*attempt_fence.let_in(self._backend), *dirty)))
 
     def changed(
         self, jobs: Mapping[str, JobMemory], prefixes: Collection[str]

@@ -6,6 +6,8 @@ after a leader's death only one job at a time has it.
 
 from __future__ import annotations
 
+from itertools import islice
+
 import attrs
 
 from jrs.records.model import JobSpec, RunnerKind
@@ -77,13 +79,17 @@ class Starts:
             self._waiting.pop(job_id, None)
         return granted
 
-    def waiting(self) -> dict[str, Facts]:
-        """Return the facts of the jobs that began to wait for a slot since the last call, each with
-        its place in the queue."""
-        waiting, self._waiting = self._waiting, {}
-        places = {job_id: self._admission.place(job_id) for job_id in waiting}
-        return {
-            job_id: attrs.evolve(facts, place=places[job_id])
-            for job_id, facts in waiting.items()
-            if places[job_id]
-        }
+    @property
+    def has_news(self) -> bool:
+        """Whether jobs have begun to wait that `waiting` has not returned yet."""
+        return bool(self._waiting)
+
+    def waiting(self, most: int) -> dict[str, Facts]:
+        """Return the facts of at most so many jobs that have begun to wait for a slot, each with
+        its place in the queue; each job once."""
+        found = {}
+        for job_id in list(islice(self._waiting, most)):
+            facts = self._waiting.pop(job_id)
+            if place := self._admission.place(job_id):
+                found[job_id] = attrs.evolve(facts, place=place)
+        return found

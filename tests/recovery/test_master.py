@@ -110,10 +110,11 @@ def test_a_master_announces_itself_only_after_it_has_recovered(
     the master is, in that epoch."""
     proceed = threading.Event()
     JobCatalog(memory).submit(spec("job"))
+    JobResultStore(memory).create_dirty(result("job"), None)
     page = memory._page
 
     def held_up(prefix: str, *args: Any, **how: Any) -> list[Record]:
-        if prefix == keys.JOBS:
+        if prefix == keys.DIRTY:
             proceed.wait(60)
         return page(prefix, *args, **how)
 
@@ -263,7 +264,7 @@ def test_a_recovery_that_fails_is_tried_again(start: Start, root: Path) -> None:
     failures: list[str] = []
 
     def fail_once(prefix: str, *args: Any, **how: Any) -> list[Record]:
-        if prefix == keys.JOBS and not failures:
+        if prefix == keys.DIRTY and not failures:
             failures.append(prefix)
             running.backend.down = True
         try:
@@ -277,7 +278,7 @@ def test_a_recovery_that_fails_is_tried_again(start: Start, root: Path) -> None:
     running.until("leading")
     running.runner.of("job")
 
-    assert failures == [keys.JOBS]
+    assert failures == [keys.DIRTY]
     assert running.kinds().count("elected") == 2
 
 
