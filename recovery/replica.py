@@ -158,8 +158,8 @@ class Replica:
                 code=self._code,
                 main=self._newest(record),
             )
-            also = applications.end_ops(self._backend, self._name)
-            record_result(self._backend, result, fence, leadership.lost, also=also)
+            with applications.finished(self._backend, record) as also:
+                record_result(self._backend, result, fence, leadership.lost, also=also)
         except (Fenced, Unavailable, OutcomeUnknown):
             raise  # Of this leadership, not of main.
         except (Exception, SystemExit) as error:

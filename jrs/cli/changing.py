@@ -9,6 +9,7 @@ import click
 
 from jrs.cli.common import (
     ClusterRef,
+    because_option,
     echo,
     import_from_here,
     json_option,
@@ -36,6 +37,7 @@ _no_wait = click.option("--no-wait", is_flag=True, help="Store the request and r
 @_no_wait
 @storage_option
 @spec_key_option
+@because_option
 @with_cluster
 def rescale_command(
     place: ClusterRef,
@@ -69,6 +71,7 @@ def rescale_command(
               help="Do not import the entry point on this host.")  # fmt: skip
 @_no_wait
 @spec_key_option
+@because_option
 @with_cluster
 def upgrade_command(
     place: ClusterRef,
@@ -103,6 +106,7 @@ def upgrade_command(
 @storage_option
 @spec_key_option
 @json_option
+@because_option
 @with_cluster
 def fork_command(
     place: ClusterRef,

@@ -23,6 +23,7 @@ from jrs.contract.storage_place import checked
 from jrs.contract.texts import did_you_mean, printable, shown
 from jrs.records.codec import to_plain
 from jrs.records.signing import SpecKey
+from jrs.store import historian
 
 EXIT_DIFFERS = 1
 EXIT_REFUSED = 2
@@ -76,6 +77,23 @@ def with_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(place, *args, **options)
 
     return wrapper
+
+
+def because_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Accept ``--because``: the history has it behind what the command does."""
+
+    @click.option("--because", metavar="TEXT", default="", help="Why; it is in the history.")
+    @functools.wraps(command)
+    def wrapper(*args: Any, because: str, **options: Any) -> Any:
+        with historian.because(because):
+            return command(*args, **options)
+
+    return wrapper
+
+
+reason_option = click.option("--reason", "--because", "reason", metavar="TEXT", default="",
+                             help="Why; it is stored with the request, and is in the "
+                             "history.")  # fmt: skip
 
 
 def import_from_here() -> None:

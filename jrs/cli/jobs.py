@@ -11,10 +11,12 @@ from jrs.cli.common import (
     EXIT_DIFFERS,
     EXIT_TIMEOUT,
     ClusterRef,
+    because_option,
     echo,
     echo_json,
     import_from_here,
     json_option,
+    reason_option,
     shortened,
     spec_key_option,
     with_cluster,
@@ -81,6 +83,7 @@ _LONGEST = 1000
               "result.")  # fmt: skip
 @click.option("--wait", "waits", is_flag=True, help="Wait for the result and print it.")
 @spec_key_option
+@because_option
 @with_cluster
 def submit_command(
     place: ClusterRef,
@@ -191,7 +194,7 @@ def wait_command(
 
 @click.command("cancel")
 @job_argument
-@click.option("--reason", default="", help="A text that is stored with the request.")
+@reason_option
 @click.option("--wait", "waits", is_flag=True, help="Wait until the job has ended.")
 @with_cluster
 def cancel_command(place: ClusterRef, job_id: str, reason: str, waits: bool) -> int:
@@ -278,6 +281,7 @@ def _print(result: JobResult, *, as_json: bool) -> None:
 @click.command("sign")
 @job_argument
 @spec_key_option
+@because_option
 @with_cluster
 def sign_command(place: ClusterRef, job_id: str, spec_key: SpecKey | None) -> int:
     """Sign a job's stored spec, so that masters with the same key run the job.

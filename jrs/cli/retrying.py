@@ -8,6 +8,7 @@ import click
 
 from jrs.cli.common import (
     ClusterRef,
+    because_option,
     echo,
     echo_json,
     import_from_here,
@@ -42,6 +43,7 @@ from jrs.records.snapshots import SnapshotRecord
 @storage_option
 @spec_key_option
 @json_option
+@because_option
 @with_cluster
 def retry_command(
     place: ClusterRef,

@@ -14,6 +14,7 @@ import click
 from jrs.cli.common import (
     ClusterRef,
     Suggesting,
+    because_option,
     echo,
     echo_json,
     json_option,
@@ -50,8 +51,9 @@ def snapshot_command() -> None:
     """
 
 
-def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a command of the group that works with a client, with the common options."""
+def _command(name: str, *, changes: bool = False) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command of the group that works with a client, with the common options; those that
+    change something take a reason."""
 
     def wrap(function: Callable[..., Any]) -> click.Command:
         def command(place: ClusterRef, storage: str | Path | None, **options: Any) -> Any:
@@ -63,12 +65,13 @@ def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
         command.__click_params__ = getattr(  # type: ignore[attr-defined]
             function, "__click_params__", []
         )
-        return snapshot_command.command(name)(storage_option(with_cluster(command)))
+        whole = storage_option(with_cluster(command))
+        return snapshot_command.command(name)(because_option(whole) if changes else whole)
 
     return wrap
 
 
-@_command("create")
+@_command("create", changes=True)
 @job_argument
 @click.option("--name", help="A name for it.")
 @click.option("--format", "how", type=click.Choice([each.value for each in SnapshotFormat]),
@@ -177,7 +180,7 @@ def verify_command(client: Client, job_id: str, snapshot: str | None, as_json: b
     return 0
 
 
-@_command("delete")
+@_command("delete", changes=True)
 @job_argument
 @click.argument("snapshot", shell_complete=complete_snapshot)
 def delete_command(client: Client, job_id: str, snapshot: str) -> None:
@@ -190,7 +193,7 @@ def delete_command(client: Client, job_id: str, snapshot: str) -> None:
     echo(f"snapshot {snapshot} of job {job_id!r} is deleted", err=True)
 
 
-@_command("convert")
+@_command("convert", changes=True)
 @click.argument("job_id")
 @click.argument("snapshot")
 @click.option("--to", "how", required=True,
@@ -209,7 +212,7 @@ def convert_command(client: Client, job_id: str, snapshot: str, how: str) -> Non
     echo(f"{record} has the format {record.format.value}", err=True)
 
 
-@_command("move")
+@_command("move", changes=True)
 @job_argument
 @click.argument("snapshot", shell_complete=complete_snapshot)
 @click.argument("to", type=click.Path(path_type=Path, file_okay=False))
@@ -241,7 +244,7 @@ def export_command(client: Client, job_id: str, snapshot: str, folder: Path) -> 
     echo(f"snapshot {snapshot} of job {job_id!r} is in {folder}", err=True)
 
 
-@_command("restore")
+@_command("restore", changes=True)
 @click.argument("job_id", required=False, shell_complete=complete_job)
 @click.argument("snapshot", required=False, shell_complete=complete_snapshot)
 @click.option("--from", "folder", type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -292,7 +295,7 @@ def restore_command(
     echo_restored(restored, as_json)
 
 
-@_command("fork")
+@_command("fork", changes=True)
 @job_argument
 @click.argument("snapshot", required=False, shell_complete=complete_snapshot)
 @click.option("--as", "as_job", required=True, metavar="NEW", help="The id of the new job.")

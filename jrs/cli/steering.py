@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import click
 
-from jrs.cli.common import EXIT_TIMEOUT, ClusterRef, echo, when, with_cluster
+from jrs.cli.common import (
+    EXIT_TIMEOUT,
+    ClusterRef,
+    because_option,
+    echo,
+    reason_option,
+    when,
+    with_cluster,
+)
 from jrs.cli.completing import complete_master
 from jrs.cli.connecting import connect
 
-_reason = click.option("--reason", default="", help="A text that is stored with the request.")
-
 
 @click.command("pause")
-@_reason
+@reason_option
 @with_cluster
 def pause_command(place: ClusterRef, reason: str) -> int:
     """Pause the cluster: nothing new starts, and what runs continues.
@@ -22,7 +28,7 @@ def pause_command(place: ClusterRef, reason: str) -> int:
     leads.
 
     \b
-    Example:  jrs pause --reason 'maintenance of the data lake'
+    Example:  jrs pause --because 'maintenance of the data lake'
     """
     with connect(place) as client:
         before = client.paused()
@@ -33,6 +39,7 @@ def pause_command(place: ClusterRef, reason: str) -> int:
 
 
 @click.command("unpause")
+@because_option
 @with_cluster
 def unpause_command(place: ClusterRef) -> int:
     """End a pause: jobs start again.
@@ -50,7 +57,7 @@ def unpause_command(place: ClusterRef) -> int:
 @click.option("--to", metavar="NAME", shell_complete=complete_master,
               help="The master that leads next.  [default: the one that has waited "
               "longest]")  # fmt: skip
-@_reason
+@reason_option
 @click.option("--timeout", type=click.FloatRange(0, 1e9), default=60.0, show_default=True,
               metavar="SECONDS", help="Wait this long for the next leader, then exit 3; the "
               "request stays.")  # fmt: skip

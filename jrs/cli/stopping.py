@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import click
 
-from jrs.cli.common import EXIT_DIFFERS, EXIT_TIMEOUT, ClusterRef, echo, with_cluster
+from jrs.cli.common import (
+    EXIT_DIFFERS,
+    EXIT_TIMEOUT,
+    ClusterRef,
+    because_option,
+    echo,
+    reason_option,
+    with_cluster,
+)
 from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import DURATION
@@ -14,7 +22,6 @@ _DURABLE = (
     "The request is durable at once, and a new leader continues it after a failover. 'jrs cancel' "
     "overrides it at any time."
 )
-_reason = click.option("--reason", default="", help="A text that is stored with the request.")
 _no_wait = click.option("--no-wait", is_flag=True, help="Store the request and return at once.")
 _timeout = click.option("--timeout", type=DURATION, metavar="DURATION",
                         help="Give up after this time and exit 3; the request stays.")  # fmt: skip
@@ -26,7 +33,7 @@ _grace = click.option("--grace", "--patience", "grace", type=DURATION, default=3
 
 @click.command("suspend", epilog=_DURABLE)
 @job_argument
-@_reason
+@reason_option
 @_grace
 @_no_wait
 @_timeout
@@ -49,7 +56,7 @@ def suspend_command(
 
 @click.command("drain", epilog=_DURABLE)
 @job_argument
-@_reason
+@reason_option
 @_no_wait
 @_timeout
 @with_cluster
@@ -69,7 +76,7 @@ def drain_command(
 @click.option("--suspend", "mode", flag_value=StopMode.SUSPEND.value, default=True,
               help="As 'jrs suspend'. The default.")  # fmt: skip
 @click.option("--drain", "mode", flag_value=StopMode.DRAIN.value, help="As 'jrs drain'.")
-@_reason
+@reason_option
 @_grace
 @_no_wait
 @_timeout
@@ -93,6 +100,7 @@ def stop_command(
 
 @click.command("resume")
 @job_argument
+@because_option
 @with_cluster
 def resume_command(place: ClusterRef, job_id: str) -> int:
     """Resume a suspended job, or retry a held job; the leader starts it.

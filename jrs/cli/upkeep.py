@@ -11,6 +11,7 @@ from jrs.cli.common import (
     EXIT_DIFFERS,
     EXIT_REFUSED,
     ClusterRef,
+    because_option,
     echo,
     echo_json,
     json_option,
@@ -31,6 +32,7 @@ from jrs.records.policies import MOST
 @job_argument
 @storage_option
 @json_option
+@because_option
 @with_cluster
 def cleanup_command(
     place: ClusterRef, action: str, job_id: str, storage: str | Path | None, as_json: bool

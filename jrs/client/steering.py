@@ -44,7 +44,8 @@ class ClusterSteering:
 
     def history(self) -> tuple[HistoryEntry, ...]:
         """Return what happened to the cluster itself, in the order in which it was committed: which
-        masters were elected, and how each leadership ended. The newest 128 events are kept.
+        masters were elected, how each leadership ended, and who paused the cluster or requested a
+        switchover. The newest 128 events are kept.
 
         A master that was killed, or replaced while it hung, records nothing: that it lost its
         leadership is recorded by the next one that is elected.
@@ -132,7 +133,7 @@ class ClusterSteering:
 
     def unpause(self) -> bool:
         """End the pause; return whether the cluster was paused. Durable, idempotent."""
-        return Steering(self.backend).unpause()
+        return Steering(self.backend).unpause(caller())
 
     def switchover(self, to: str | None = None, *, reason: str = "") -> SwitchoverRecord | None:
         """Have the leader resign so that another master leads; return the request.

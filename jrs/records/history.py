@@ -18,7 +18,7 @@ from jrs.records.stored import Stored
 
 
 class HistoryKind(enum.StrEnum):
-    """What happened to a job, or with ELECTED, RESIGNED and LOST to the cluster."""
+    """What happened to a job, or to the cluster."""
 
     SUBMITTED = "submitted"
     ATTEMPT = "attempt"
@@ -56,6 +56,12 @@ class HistoryKind(enum.StrEnum):
     """A master gave its leadership up."""
     LOST = "lost"
     """A master lost its leadership."""
+    PAUSED = "paused"
+    """The cluster was paused."""
+    UNPAUSED = "unpaused"
+    """The pause of the cluster was ended."""
+    SWITCHOVER = "switchover"
+    """A switchover was requested."""
     OTHER = "other"
     """A newer version of jrs has recorded it, under a name that this one does not know."""
 
@@ -120,7 +126,7 @@ class HistoryFold(Stored):
 
 @attrs.frozen
 class ClusterHistory(Stored):
-    """The newest events of the cluster itself, in one record, which only leaders write."""
+    """The newest events of the cluster itself, in one record."""
 
     events: tuple[HistoryEvent, ...]
     """In the order of their commits. Each one's `previous` is the digest of the one before it."""

@@ -31,7 +31,7 @@ from jrs.sidecar.problems import Problem, problem_of
 from jrs.sidecar.streams import Streams
 from jrs.sidecar.table import Call, Reply, Role, Route, body_values, query_values
 from jrs.sidecar.tokens import Caller, Sessions, TokenFile
-from jrs.store.historian import acting_for
+from jrs.store.historian import acting_for, because
 
 ROUTES: tuple[Route, ...] = (*reads.ROUTES, *streams.ROUTES, *verbs.ROUTES)
 """The table of routes: the API is this, its description and nothing else."""
@@ -115,7 +115,7 @@ class _Api:
                 values |= body_values(await _body(request), route.body)
             who = "" if not caller.token else caller.name
             call = Call(self._client, who, {**values, **request.path_params})
-            with acting_for(who):
+            with acting_for(who), because(values.get("because", "")):
                 reply = await self._reply(route, call)
             if route.role is Role.OPERATE:
                 done = printable(request.url.path)

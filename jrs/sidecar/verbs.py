@@ -25,6 +25,7 @@ T = TypeVar("T", bound=Stored)
 
 _ID = Param("id", "the job's id; an id that was used is refused forever", required=True)
 _REASON = Param("reason", "a text that is stored with the request", default="")
+_BECAUSE = Param("because", "why; a text that is in the history", default="")
 _GRACE = Param("grace", "seconds in which an attempt reaches a batch boundary", Kind.NUMBER,
                default=30.0)  # fmt: skip
 _ENTRY = Param("entry", "package.module:function, or /absolute/path.py:function on the masters")
@@ -304,6 +305,7 @@ def _verb(
     statuses: dict[int, str] | None = None,
 ) -> Route:
     name = call.__name__.strip("_")
+    body = body if _REASON in body else (*body, _BECAUSE)
     return Route("POST", path, name, call, said, stands_for, body=body, statuses=statuses or {})
 
 

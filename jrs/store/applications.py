@@ -7,7 +7,8 @@ format an application has no record: it cannot be canceled, and its jobs are on 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import attrs
 
@@ -18,8 +19,10 @@ from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
 from jrs.records.codec import decode, encode
-from jrs.records.model import JobResult
+from jrs.records.history import HistoryKind
+from jrs.records.model import JobResult, JobStatus
 from jrs.store import cluster_format
+from jrs.store.historian import Historian
 
 SINCE_FORMAT = 5
 """The first cluster format in which applications have a record."""
@@ -94,7 +97,11 @@ def begin(backend: Backend, wanted: ApplicationRecord, fence: Fence) -> Applicat
             op = Update(record.key, encode(begun), record.version)
         try:
             guards = [Absent(prefix + wanted.name) for prefix in (keys.JOBS, keys.RESULTS)]
-            commit_and_read_back(backend, op, *guards, fence=fence)
+            said = f"main began on {begun.host}, pid {begun.pid}"
+            with _historian(backend, begun).recorded(
+                begun.name, HistoryKind.ATTEMPT, said, repeatable=True
+            ) as event:
+                commit_and_read_back(backend, op, *guards, *event, fence=fence)
         except Conflict:
             if has_ended(backend, wanted.name):
                 raise Canceled(f"the application {wanted.name!r} has ended") from None
@@ -115,7 +122,20 @@ def raised(backend: Backend, name: str, error: str, fence: Fence, *, at: float) 
     after = attrs.evolve(
         before, error=error, error_host=before.host, error_at=at, errors=before.errors + 1
     )
-    commit_and_read_back(backend, Update(record.key, encode(after), record.version), fence=fence)
+    own = Update(record.key, encode(after), record.version)
+    said = f"main raised {error}"
+    with _historian(backend, before).recorded(name, HistoryKind.DIED, said) as event:
+        commit_and_read_back(backend, own, *event, fence=fence)
+
+
+@contextmanager
+def finished(backend: Backend, record: ApplicationRecord) -> Iterator[tuple[Op, ...]]:
+    """Yield the operations that remove the record of an application whose `main` has returned, and
+    record that in its history; for the commit of its result in the block."""
+    with _historian(backend, record).recorded(
+        record.name, HistoryKind.ENDED, JobStatus.FINISHED.value, repeatable=True
+    ) as event:
+        yield *end_ops(backend, record.name), *event
 
 
 def end_ops(backend: Backend, name: str) -> tuple[Op, ...]:
@@ -147,6 +167,11 @@ def check_unneeded(backend: Backend, result: JobResult) -> None:
             f"the application {result.application!r} has not ended, and may need the result "
             f"of its job {result.job_id!r}; to end it: jrs cancel {result.application}"
         )
+
+
+def _historian(backend: Backend, record: ApplicationRecord) -> Historian:
+    """Return that of the replica that runs `main`."""
+    return Historian(backend, record.master, record.epoch, record.attempts)
 
 
 def _shown(record: ApplicationRecord) -> str:

@@ -1,7 +1,9 @@
-"""The history of the cluster itself: which master was elected, and how its leadership ended.
+"""The history of the cluster itself: which master was elected, how its leadership ended, and who
+paused the cluster.
 
-It is one record, ``cluster/history``, which only leaders write, each under its fence. So a master
-that was replaced records nothing: its successor records that it lost its leadership.
+It is one record, ``cluster/history``. Leaders write it under their fence: a master that was
+replaced records nothing, and its successor records that it lost its leadership. What an operator
+does to the cluster is recorded in the commit that does it.
 """
 
 from __future__ import annotations
@@ -15,13 +17,14 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
-from jrs.contract.errors import OutcomeUnknown, Refused, Unavailable
-from jrs.contract.operations import Fence, create_or_update
+from jrs.contract.errors import Conflict, CorruptRecord, OutcomeUnknown, Refused, Unavailable
+from jrs.contract.operations import Fence, Op, create_or_update
 from jrs.contract.texts import bounded
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.fields import Json
 from jrs.records.history import ClusterHistory, HistoryEvent, HistoryKind
+from jrs.store.historian import told
 from jrs.store.history import place
 from jrs.store.history_texts import elected, lost_to, with_reason
 
@@ -65,7 +68,7 @@ class LeadershipHistorian:
         leadership, if its end is not recorded."""
 
         def events(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
-            last = before[-1] if before else None
+            last = next((one for one in reversed(before) if one.known_kind in _LEADERSHIP), None)
             if last is not None and last.known_kind is HistoryKind.ELECTED:
                 said = lost_to(self.by)
                 yield self._event(HistoryKind.LOST, last.by, last.epoch, said, last.facts)
@@ -86,21 +89,13 @@ class LeadershipHistorian:
 
     def _record(self, made: _Made, deadline: Deadline | None) -> None:
         try:
-            history, version = _stored(self.backend, deadline)
-            events = list(history.events)
-            writer = secrets.token_hex(6)
-            for number, event in enumerate(made(history.events)):
-                previous = events[-1].digest() if events else ""
-                # The feed has the events of one commit in the order of their ids.
-                id = f"{writer}.{number:06}"
-                events.append(attrs.evolve(event, id=id, previous=previous))
-            left_out = max(0, len(events) - MOST_KEPT)
-            kept = attrs.evolve(
-                history, events=tuple(events[left_out:]), dropped=history.dropped + left_out
-            )
-            own = create_or_update(keys.CLUSTER_HISTORY, encode(kept), version)
-            places = map(place, events[len(history.events) :])
-            self.backend.commit(own, *places, fence=self.fence, deadline=deadline)
+            while True:
+                ops = _ops(self.backend, made, deadline)
+                try:
+                    self.backend.commit(*ops, fence=self.fence, deadline=deadline)
+                except Conflict:
+                    continue  # An operator has just steered the cluster.
+                return
         except (Refused, Unavailable, OutcomeUnknown):
             pass  # Whatever it is, those who lead notice it, too. fsck names an unreadable record.
 
@@ -111,6 +106,26 @@ class LeadershipHistorian:
         return HistoryEvent("", "", kind.value, self.now(), by, bounded(text), epoch, facts=facts)
 
 
+def steered(backend: Backend, kind: HistoryKind, by: str, text: str, now: Clock) -> tuple[Op, ...]:
+    """Return the operations that record what an operator does to the cluster, for the commit that
+    does it. They conflict if another event is recorded meanwhile: ask for them again. Empty if the
+    record cannot be read, which fsck names.
+
+    Raises:
+        Unavailable: the backend did not answer.
+    """
+
+    def events(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
+        yield HistoryEvent("", "", kind.value, now(), bounded(by), told(text, 0))
+
+    try:
+        return _ops(backend, events, None)
+    except CorruptRecord:
+        return ()
+
+
+_LEADERSHIP = (HistoryKind.ELECTED, HistoryKind.RESIGNED, HistoryKind.LOST)
+
 _Made = Callable[[Sequence[HistoryEvent]], Iterator[HistoryEvent]]
 
 
@@ -120,3 +135,21 @@ def _stored(backend: Backend, deadline: Deadline | None) -> tuple[ClusterHistory
     if stored is None:
         return ClusterHistory(()), None
     return decode(ClusterHistory, stored.value, stored.key), stored.version
+
+
+def _ops(backend: Backend, made: _Made, deadline: Deadline | None) -> tuple[Op, ...]:
+    """Return the operations that add events to the record, and give them their places."""
+    history, version = _stored(backend, deadline)
+    events = list(history.events)
+    writer = secrets.token_hex(6)
+    for number, event in enumerate(made(history.events)):
+        previous = events[-1].digest() if events else ""
+        # The feed has the events of one commit in the order of their ids.
+        id = f"{writer}.{number:06}"
+        events.append(attrs.evolve(event, id=id, previous=previous))
+    left_out = max(0, len(events) - MOST_KEPT)
+    kept = attrs.evolve(
+        history, events=tuple(events[left_out:]), dropped=history.dropped + left_out
+    )
+    own = create_or_update(keys.CLUSTER_HISTORY, encode(kept), version)
+    return own, *map(place, events[len(history.events) :])

@@ -32,6 +32,7 @@ from jrs.records.codec import encode
 from jrs.records.fields import Json
 from jrs.records.history import HistoryEvent, HistoryKind
 from jrs.store.history import closing_ops, place
+from jrs.store.history_texts import with_reason
 
 _MOST_FACTS = 2048
 """Bytes of the facts of one event; larger ones are left out."""
@@ -94,6 +95,31 @@ def acting_for(caller: str) -> Iterator[None]:
         yield
     finally:
         _caller.reset(token)
+
+
+_reason: ContextVar[str] = ContextVar("jrs_reason", default="")
+
+
+@contextmanager
+def because(reason: str) -> Iterator[None]:
+    """Have what this thread asks for in the block recorded with a reason.
+
+    The history of the job or of the cluster has the reason behind what was done. What a leader or
+    an attempt does is not affected. Example::
+
+        with jrs.because("the input of Monday was wrong"):
+            client.job("nightly").cancel()
+    """
+    token = _reason.set(reason)
+    try:
+        yield
+    finally:
+        _reason.reset(token)
+
+
+def told(text: str, epoch: int) -> str:
+    """Return the text of an event: what a user did, with the reason that was given for it."""
+    return bounded(text if epoch else with_reason(text, _reason.get()))
 
 
 def submitter() -> str:
@@ -202,7 +228,7 @@ class Historian:
             kind.value,
             self.now(),
             bounded(self.by or ("" if self.epoch else submitter())),
-            bounded(text),
+            told(text, self.epoch),
             self.epoch,
             self.attempt,
             why.action,

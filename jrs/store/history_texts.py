@@ -27,10 +27,15 @@ def restore_begun(source: str, from_job: str) -> str:
     return f"a restore from {named} of job {from_job!r} was begun"
 
 
-def restored_from(number: int, job_id: str) -> str:
-    """Return what the history says of a restore; the id of the job is empty if it is the same."""
+def restored_from(number: int, job_id: str, *, used_up: bool) -> str:
+    """Return what the history says of a restore.
+
+    Args:
+        job_id: of the snapshot's job; empty if it is the same.
+        used_up: whether the snapshot is deleted with it.
+    """
     of = f" of job {job_id}" if job_id else ""
-    return f"restored from snapshot {number}{of}"
+    return f"restored from snapshot {number}{of}{', which is used up' if used_up else ''}"
 
 
 def of_change(entry_point: str | None, partitions: int | None) -> str:

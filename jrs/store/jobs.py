@@ -166,10 +166,11 @@ class JobCatalog:
         restores.check_possible(self._backend, job_id, RestoreEvent.SIGN)
         decode(JobSpec, stored.value, stored.key)
         signed = self._spec_key.sign(stored.value, stored.key)
+        own, free = Update(stored.key, signed, stored.version), restores.none_of(job_id)
+        historian = Historian.of(self._backend, None, self._now)
         try:
-            self._backend.commit(
-                Update(stored.key, signed, stored.version), restores.none_of(job_id)
-            )
+            with historian.recorded(job_id, HistoryKind.CHANGED, "its spec was signed") as event:
+                self._backend.commit(own, free, *event)
         except Conflict:
             raise WrongState(f"job {job_id!r} has just been changed; check it again") from None
 

@@ -13,14 +13,17 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import Conflict, NotFound, OutcomeUnknown, WrongState
-from jrs.contract.operations import Check, Create, Delete, create_or_update
+from jrs.contract.operations import Check, Create, Delete, Op, create_or_update
 from jrs.contract.read_back import commit_and_read_back, still_unknown
 from jrs.contract.texts import did_you_mean
 from jrs.records import keys
 from jrs.records.cluster import PauseRecord, SwitchoverRecord
 from jrs.records.codec import decode, encode
+from jrs.records.history import HistoryKind
 from jrs.records.model import MasterInfo
+from jrs.store import cluster_history
 from jrs.store.cluster_format import format_of, is_at_least
+from jrs.store.history_texts import with_reason
 from jrs.store.masters import MasterRole, MasterView, Registry, newest_epoch
 
 _FORMAT = 5
@@ -53,23 +56,31 @@ class Steering:
         """
         self._check_format("a pause")
         pause = PauseRecord(self.now(), by, reason)
-        try:
-            commit_and_read_back(self.backend, Create(keys.PAUSE, encode(pause)))
-        except Conflict:
-            return self.paused() or pause
-        return pause
+        said = with_reason("paused the cluster", reason)
+        while (before := self.paused()) is None:
+            try:
+                own = Create(keys.PAUSE, encode(pause))
+                event = self._recorded(HistoryKind.PAUSED, by, said)
+                commit_and_read_back(self.backend, own, *event)
+            except Conflict:
+                continue  # It was paused, or another event was recorded meanwhile.
+            return pause
+        return before
 
-    def unpause(self) -> bool:
+    def unpause(self, by: str) -> bool:
         """End the pause; return whether there was one. Durable, idempotent."""
-        try:
-            self.backend.commit(Delete(keys.PAUSE))
-        except Conflict:
-            return False
-        except OutcomeUnknown as unknown:
-            with still_unknown(unknown):
-                if self.backend.get(keys.PAUSE) is not None:
-                    raise
-        return True
+        while self.backend.get(keys.PAUSE) is not None:
+            try:
+                event = self._recorded(HistoryKind.UNPAUSED, by, "ended the pause of the cluster")
+                self.backend.commit(Delete(keys.PAUSE), *event)
+            except Conflict:
+                continue  # It was ended, or another event was recorded meanwhile.
+            except OutcomeUnknown as unknown:
+                with still_unknown(unknown):
+                    if self.backend.get(keys.PAUSE) is not None:
+                        raise
+            return True
+        return False
 
     def switchover(self) -> SwitchoverRecord | None:
         """Return the newest request for a switchover, carried out or not; None if none was made.
@@ -145,14 +156,22 @@ class Steering:
             raise WrongState("the leadership has just changed: check it with jrs masters")
         value = encode(request)
         operation = create_or_update(keys.SWITCHOVER, value, stored and stored.version)
+        said = with_reason(f"requested a switchover to {request.to}", request.reason)
+        event = self._recorded(HistoryKind.SWITCHOVER, request.by, said)
         try:
-            commit_and_read_back(self.backend, operation, Check(keys.EPOCH, fence.version))
+            own_epoch = Check(keys.EPOCH, fence.version)
+            commit_and_read_back(self.backend, operation, own_epoch, *event)
         except Conflict:
+            if [fence, stored] == [self.backend.get(key) for key in (keys.EPOCH, keys.SWITCHOVER)]:
+                return self._request(request)  # Another event was recorded meanwhile.
             raise WrongState(
                 "the leadership has just changed, or another switchover was requested: check it "
                 "with jrs masters"
             ) from None
         return request
+
+    def _recorded(self, kind: HistoryKind, by: str, text: str) -> tuple[Op, ...]:
+        return cluster_history.steered(self.backend, kind, by, text, self.now)
 
     def _check_format(self, what: str) -> None:
         if not is_at_least(self.backend, _FORMAT):

@@ -276,7 +276,9 @@ class JobCleanup:
             )
         except CorruptRecord:
             again = Delete(key, stored.version)  # Every step may be repeated: begin again.
-        self._backend.commit(again)
+        historian, said = Historian.of(self._backend, None), "a retry of the cleanup was requested"
+        with historian.recorded(job_id, HistoryKind.CLEANUP, said) as event:
+            self._backend.commit(again, *event)
         return True
 
     def left(self, job_id: str) -> dict[str, list[str]]:

@@ -41,6 +41,7 @@ from . import delete, folders, manifest
 from .blobs import Blobs
 from .index import SnapshotIndex, SnapshotRef
 from .open import OpenSnapshot, opened, place
+from .told import told
 
 SINCE_FORMAT = 5
 """The first cluster format whose versions find the folder of a converted snapshot."""
@@ -198,7 +199,9 @@ def _update(
     if stored is None or decode(SnapshotRecord, stored.value, key) != record:
         raise NoSuchSnapshot(f"{record} was just deleted, moved or converted by another process")
     update = Update(key, encode(changed), stored.version)
-    commit_and_read_back(catalog.backend, update, fence=fence)
+    said = f"snapshot {record.number} was converted from {record.format} to {changed.format}"
+    with told(catalog.historian(fence), record.job_id, said) as event:
+        commit_and_read_back(catalog.backend, update, *event, fence=fence)
 
 
 def _is_listed(catalog: SnapshotIndex, record: SnapshotRecord, folder: Path) -> bool:

@@ -19,7 +19,6 @@ from jrs.contract.errors import (
 from jrs.contract.operations import Delete, Fence, Record
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.history import HistoryKind
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
 from jrs.store import restores
 from jrs.store.historian import Historian
@@ -30,6 +29,7 @@ from .blobs import Blobs
 from .doomed import Doomed
 from .index import SnapshotIndex
 from .open import places
+from .told import told
 
 
 def delete(
@@ -114,13 +114,8 @@ def remove(
 
 def _unlist(backend: Backend, record: SnapshotRecord, stored: Record, fence: Fence | None) -> None:
     own, job_id = Delete(stored.key, stored.version), record.job_id
-    if not any(backend.get(prefix + job_id) for prefix in (keys.JOBS, keys.RESULTS)):
-        backend.commit(own, fence=fence)  # Its history is gone with its result.
-        return
     said = f"snapshot {record.number} was deleted"
-    historian = Historian.of(backend, fence)
-    # In a chain of its own: the result may be expired at this moment.
-    with historian.recorded(job_id, HistoryKind.SNAPSHOT, said, repeatable=True) as event:
+    with told(Historian.of(backend, fence), job_id, said) as event:
         backend.commit(own, *event, fence=fence)
 
 

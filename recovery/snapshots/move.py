@@ -7,7 +7,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from . import delete, folders, manifest
 from .blobs import Blobs
 from .index import SnapshotIndex
 from .open import OpenSnapshot, check, opened, place, read
+from .told import told
 
 
 def move(
@@ -232,7 +233,8 @@ def _swap(
     own = catalog.storage
     storage = None if target.root == own.root else str(target.root.parent)
     source = str(place(own, record).root.parent)
-    return _update(catalog, record, fence, storage=storage, copy=source)
+    said = f"snapshot {record.number} was moved to {target.root.parent}"
+    return _update(catalog, record, fence, said, storage=storage, copy=source)
 
 
 def _end(catalog: SnapshotIndex, record: SnapshotRecord, fence: Fence | None) -> SnapshotRecord:
@@ -275,8 +277,13 @@ def _drop_copy(
 
 
 def _update(
-    catalog: SnapshotIndex, record: SnapshotRecord, fence: Fence | None, **changes: Any
+    catalog: SnapshotIndex,
+    record: SnapshotRecord,
+    fence: Fence | None,
+    said: str = "",
+    **changes: Any,
 ) -> SnapshotRecord:
+    """Change the record of a snapshot; record that in the history, if it says something."""
     key = keys.snapshot(record.job_id, record.number)
     stored = catalog.backend.get(key)
     if stored is None or decode(SnapshotRecord, stored.value, key) != record:
@@ -284,5 +291,7 @@ def _update(
     changed = attrs.evolve(record, **changes)
     if changed != record:
         update = Update(key, encode(changed), stored.version)
-        commit_and_read_back(catalog.backend, update, fence=fence)
+        history = told(catalog.historian(fence), record.job_id, said) if said else nullcontext(())
+        with history as event:
+            commit_and_read_back(catalog.backend, update, *event, fence=fence)
     return changed

@@ -298,7 +298,8 @@ def commit(
         some, ops = ops[:room], ops[room:]
         backend.commit(*some, Check(reserved.key, reserved.version), fence=request.fence)
     historian = catalog.historian(request.fence)
-    said = restored_from(found.number, found.job_id if job_id != found.job_id else "")
+    of = found.job_id if job_id != found.job_id else ""
+    said = restored_from(found.number, of, used_up=request.claim)
     try:
         with historian.recorded(job_id, HistoryKind.RESTORE, said) as event:
             if reserved.key.startswith(keys.JOBS):

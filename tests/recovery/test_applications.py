@@ -258,8 +258,9 @@ def test_u18_an_exception_of_main_is_recorded(url: str, client: jrs.Client) -> N
     assert result.main is not None
     assert result.main.error == "LookupError: no table"
     assert client.backend.get(keys.APPLICATIONS + NAME) is None
-    told = [entry.text for entry in client.job(NAME).history()]
-    assert told[-2:] == ["FINISHED in attempt 2", "clean"]
+    told = [(entry.kind.value, entry.attempt) for entry in client.job(NAME).history()]
+    assert told[-5:] == [("attempt", 1), ("died", 1), ("attempt", 2), ("ended", 2), ("clean", 0)]
+    assert "main raised LookupError: no table" in [one.text for one in client.job(NAME).history()]
 
 
 def test_u18_an_application_can_be_canceled(url: str, client: jrs.Client) -> None:

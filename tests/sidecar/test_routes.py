@@ -178,6 +178,20 @@ def test_verbs(served: Served) -> None:
     assert served.post(f"{path}/retry", {"as_id": "again"}).status == 409
 
 
+def test_each_verb_takes_a_reason(served: Served) -> None:
+    """The history has it."""
+    served.post("/v1/jobs", {**JOB, "because": "the input is late"})
+    served.post("/v1/jobs/nightly/suspend", {"reason": "a release"})
+    served.post("/v1/jobs/nightly/cancel", {"because": "no"})
+    refused = served.post("/v1/jobs/nightly/resume", {"because": 7})
+
+    assert refused.status == 422
+    assert [entry.text for entry in served.client.job("nightly").history()] == [
+        "submitted: the input is late",
+        "a suspend was requested: a release",
+    ]
+
+
 def test_the_cluster_is_steered(served: Served) -> None:
     """A pause and its end; a switchover needs a leader."""
     first = served.post("/v1/cluster/pause", {"reason": "the lake is moved"}).json

@@ -162,7 +162,7 @@ def test_it_is_done_once(places: Places) -> None:
     fill(places.open("file"))
     places.migration("file", "other").carry_out()
     there = places.open("other")
-    Steering(there).unpause()
+    Steering(there).unpause("operator")
     JobCatalog(there).submit(JobSpec("later", "json:dumps"))
 
     again = places.migration("file", "other")
@@ -373,7 +373,7 @@ def test_what_is_complete_is_not_abandoned(places: Places) -> None:
 def test_not_paused(places: Places) -> None:
     here = places.open("file")
     fill(here)
-    Steering(here).unpause()
+    Steering(here).unpause("operator")
     with pytest.raises(WrongState, match="not paused"):
         places.migration("file", "other").carry_out()
     assert list(places.raw("other").scan("")) == []
@@ -386,7 +386,7 @@ def test_unpaused_meanwhile(places: Places) -> None:
     real = Migration._close
 
     def close(self: Migration, *args: object) -> None:
-        Steering(here).unpause()
+        Steering(here).unpause("operator")
         real(self, *args)  # type: ignore[arg-type]  # Handed on as they came.
 
     with pytest.MonkeyPatch.context() as patch:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 
 import attrs
 import pytest
@@ -10,13 +11,17 @@ import pytest
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import CorruptRecord
+from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Create, Fence, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.history import ClusterHistory
 from jrs.recovery.inspect.fsck import fsck
-from jrs.store import cluster_history
+from jrs.store import cluster_history, feed
 from jrs.store.cluster_history import MOST_KEPT, LeadershipHistorian
+from jrs.store.historian import because
+from jrs.store.masters import Registration, Registry
+from jrs.store.steering import Steering
 from jrs.testing.contract import lead
 
 
@@ -88,6 +93,76 @@ def test_a_leader_that_lost_its_lease_says_so_while_it_has_no_successor(backend:
         ("elected", "m2"),
     ]
     assert told(backend)[1][3] == "lost its leadership: its lease ended"
+
+
+def test_what_an_operator_does_to_the_cluster(backend: Backend) -> None:
+    """It is recorded in the commit that does it; what changes nothing leaves no event."""
+    steering = Steering(backend, now=lambda: 5.0)
+    with lead(backend) as leadership:
+        historian(backend, leadership.fence, "m1").elected()
+        with registered(backend, leadership), because("rack 2 moves"):
+            steering.pause("ann@laptop", "maintenance")
+            steering.pause("ben@laptop", "again")
+            assert steering.unpause("ann@laptop")
+            assert not steering.unpause("ann@laptop")
+            for _ in range(2):
+                steering.request_switchover("m2", "ann@laptop", "")
+    with lead(backend) as leadership:
+        historian(backend, leadership.fence, "m2").elected()
+        assert told(backend)[1:-1] == [
+            ("paused", "ann@laptop", 0, "paused the cluster: maintenance: rack 2 moves"),
+            ("unpaused", "ann@laptop", 0, "ended the pause of the cluster: rack 2 moves"),
+            ("switchover", "ann@laptop", 0, "requested a switchover to m2: rack 2 moves"),
+            ("lost", "m1", 1, "lost its leadership: it ended or hung, and m2 was elected"),
+        ]
+    assert list(cluster_history.problems(backend)) == []
+    assert [one.event.text for one in feed.read(backend).events] == [
+        one.text for one in cluster_history.read(backend)
+    ]
+
+
+@contextmanager
+def registered(backend: Backend, leadership: Leadership) -> Iterator[None]:
+    """Two masters, of which one leads."""
+    registry = Registry(backend, now=lambda: 5.0)
+    with ExitStack() as stack:
+        for name in ("m1", "m2"):
+            one = stack.enter_context(closing(Registration(registry, name, max_attempts=1)))
+            if name == "m1":
+                one.leading(leadership.epoch)
+        yield
+
+
+def test_an_event_at_the_same_moment_is_no_conflict(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause, its end, an election and its end each find that another event came first."""
+    read, steering = cluster_history._stored, Steering(backend)
+    first: list[Callable[[], object]] = []
+
+    def after_another(backend: Backend, deadline: Deadline | None) -> object:
+        found = read(backend, deadline)
+        if first:
+            first.pop()()
+        return found
+
+    monkeypatch.setattr(cluster_history, "_stored", after_another)
+    with lead(backend) as leadership:
+        one = historian(backend, leadership.fence, "m1")
+        first.append(lambda: steering.pause("ann", "why"))
+        one.elected()
+        first.append(lambda: end(one, "it was stopped"))
+        assert steering.unpause("ann")
+        first.append(one.elected)
+        steering.pause("ben", "why not")
+        first.append(lambda: steering.unpause("ben"))
+        assert not steering.unpause("ann")
+
+        assert [kind for kind, *_ in told(backend)] == [
+            *("paused", "elected", "resigned", "unpaused"),
+            *("elected", "paused", "unpaused"),
+        ]
+    assert list(cluster_history.problems(backend)) == []
 
 
 def test_the_newest_events_are_kept(backend: Backend) -> None:

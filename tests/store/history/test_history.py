@@ -16,8 +16,9 @@ from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryEvent, HistoryFold, HistoryKind
 from jrs.records.model import JobResult, JobSpec, JobStatus, StopMode
+from jrs.records.signing import SpecKey
 from jrs.store import history
-from jrs.store.historian import Historian, Why
+from jrs.store.historian import Historian, Why, because
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
@@ -354,6 +355,35 @@ def test_what_users_ask_for_is_recorded(backend: Backend, fence: Fence) -> None:
     ]
     assert found[0].by == "ann@laptop"
     assert all("@" in one.by for one in found)
+
+
+def test_a_reason_is_behind_what_a_user_does(backend: Backend, fence: Fence) -> None:
+    """In the block alone; a leader in the same thread does nothing for that reason."""
+    jobs, stops = JobCatalog(backend), JobStops(backend)
+    with because("ticket 7\n"):
+        jobs.submit(JobSpec("job", "m:f"))
+        stops.request("job", StopMode.SUSPEND)
+        with Historian(backend, "m1", epoch=1).recorded("job", HistoryKind.ATTEMPT, "begun") as ops:
+            backend.commit(*ops, fence=fence)
+    jobs.cancel("job", "enough")
+
+    assert [(one.kind, one.text) for one in history.read(backend, "job")] == [
+        ("submitted", "submitted: ticket 7\n"),
+        ("stop", "a suspend was requested: ticket 7\n"),
+        ("attempt", "begun"),
+        ("cancel", "a cancel was requested: enough"),
+    ]
+
+
+def test_a_signature_is_recorded(backend: Backend) -> None:
+    """Who made a job one that masters run."""
+    JobCatalog(backend).submit(JobSpec("job", "m:f"))
+    JobCatalog(backend, spec_key=SpecKey(b"k" * 32)).sign("job")
+
+    assert [one.text for one in history.read(backend, "job")] == [
+        "submitted",
+        "its spec was signed",
+    ]
 
 
 def test_one_who_embeds_only_the_store_pays_nothing(backend: Backend, fence: Fence) -> None:
