@@ -36,7 +36,7 @@ from jrs.records.checks import check_json
 from jrs.records.codec import decode
 from jrs.records.model import JobResult, JobResultEntry, JobSpec, JobStatus, Json, ResultState
 from jrs.records.not_finished import JobNotFinished
-from jrs.store import applications
+from jrs.store import applications, mains
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 
@@ -140,7 +140,7 @@ class Replica:
             self._identity, master=master, epoch=fence.epoch, started_at=now, begun_at=now
         )
         try:
-            record = applications.begin(self._backend, wanted, fence) or wanted
+            record = mains.begin(self._backend, wanted, fence) or wanted
         except Canceled:
             return
         self._emit("attempt", str(record), fence.epoch)
@@ -158,7 +158,7 @@ class Replica:
                 code=self._code,
                 main=self._newest(record),
             )
-            with applications.finished(self._backend, record) as also:
+            with mains.finished(self._backend, record) as also:
                 record_result(self._backend, result, fence, leadership.lost, also=also)
         except (Fenced, Unavailable, OutcomeUnknown):
             raise  # Of this leadership, not of main.
@@ -168,7 +168,7 @@ class Replica:
             said = " ".join(f"{type(error).__name__}: {error}".split())
             self._emit("died", f"main raised {said}; another replica tries", fence.epoch)
             with suppress(JrsError):  # What main raised matters more.
-                applications.raised(self._backend, self._name, said, fence, at=time.time())
+                mains.raised(self._backend, self._name, said, fence, at=time.time())
             raise
 
     def _wait_if_canceled(self, leadership: Leadership) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 import click
 
+import jrs
 from jrs.cli.settings import from_file
 from jrs.contract import texts
 from jrs.contract.credentials import SPEC_KEY_FILE
@@ -23,7 +24,6 @@ from jrs.contract.storage_place import checked
 from jrs.contract.texts import did_you_mean, printable, shown
 from jrs.records.codec import to_plain
 from jrs.records.signing import SpecKey
-from jrs.store import historian
 
 EXIT_DIFFERS = 1
 EXIT_REFUSED = 2
@@ -85,7 +85,7 @@ def because_option(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--because", metavar="TEXT", default="", help="Why; it is in the history.")
     @functools.wraps(command)
     def wrapper(*args: Any, because: str, **options: Any) -> Any:
-        with historian.because(because):
+        with jrs.because(because):
             return command(*args, **options)
 
     return wrapper

@@ -135,3 +135,8 @@ def redacted(url: str) -> str:
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def with_reason(text: str, reason: str) -> str:
+    """Return a text and the reason of what it says, if there is one."""
+    return f"{text}: {reason}" if reason else text

@@ -19,14 +19,14 @@ from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import Conflict, CorruptRecord, OutcomeUnknown, Refused, Unavailable
 from jrs.contract.operations import Fence, Op, create_or_update
-from jrs.contract.texts import bounded
+from jrs.contract.texts import bounded, with_reason
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.fields import Json
 from jrs.records.history import ClusterHistory, HistoryEvent, HistoryKind
 from jrs.store.historian import told
 from jrs.store.history import place
-from jrs.store.history_texts import elected, lost_to, with_reason
+from jrs.store.history_texts import elected, lost_to
 
 MOST_KEPT = 128
 """Events of the cluster that are kept."""

@@ -16,7 +16,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
 import attrs
@@ -25,14 +25,13 @@ from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import CorruptRecord, Refused, Unavailable
 from jrs.contract.operations import Create, Fence, Op
-from jrs.contract.texts import bounded
+from jrs.contract.texts import bounded, with_reason
 from jrs.records import keys
 from jrs.records.checks import size_of_json
 from jrs.records.codec import encode
 from jrs.records.fields import Json
 from jrs.records.history import HistoryEvent, HistoryKind
 from jrs.store.history import closing_ops, place
-from jrs.store.history_texts import with_reason
 
 _MOST_FACTS = 2048
 """Bytes of the facts of one event; larger ones are left out."""
@@ -84,37 +83,34 @@ def _chains_of(backend: Backend) -> _Chains:
 
 
 _caller: ContextVar[str] = ContextVar("jrs_caller", default="")
-
-
-@contextmanager
-def acting_for(caller: str) -> Iterator[None]:
-    """Have what is done in the block recorded as done by a caller, for a program that acts for
-    several; empty: by the user of this process."""
-    token = _caller.set(caller)
-    try:
-        yield
-    finally:
-        _caller.reset(token)
-
-
 _reason: ContextVar[str] = ContextVar("jrs_reason", default="")
 
 
 @contextmanager
-def because(reason: str) -> Iterator[None]:
+def _set(variable: ContextVar[str], value: str) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def acting_for(caller: str) -> AbstractContextManager[None]:
+    """Have what is done in the block recorded as done by a caller, for a program that acts for
+    several; empty: by the user of this process."""
+    return _set(_caller, caller)
+
+
+def because(reason: str) -> AbstractContextManager[None]:
     """Have what this thread asks for in the block recorded with a reason.
 
-    The history of the job or of the cluster has the reason behind what was done. What a leader or
-    an attempt does is not affected. Example::
+    The history of the job, or of the cluster, has the reason behind what was done. What a leader or
+    an attempt does has none. Example::
 
         with jrs.because("the input of Monday was wrong"):
             client.job("nightly").cancel()
     """
-    token = _reason.set(reason)
-    try:
-        yield
-    finally:
-        _reason.reset(token)
+    return _set(_reason, reason)
 
 
 def told(text: str, epoch: int) -> str:

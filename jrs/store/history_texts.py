@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from jrs.contract.texts import with_reason
 from jrs.records.fields import Json
 from jrs.records.history import HistoryKind
 from jrs.records.model import StopMode
 from jrs.store.transitions import StopStep
-
-
-def with_reason(text: str, reason: str) -> str:
-    """Return what the history says of something that may have a reason."""
-    return f"{text}: {reason}" if reason else text
 
 
 def snapshot_taken(number: int, name: str | None) -> str:

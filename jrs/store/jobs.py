@@ -21,7 +21,7 @@ from jrs.contract.errors import (
 )
 from jrs.contract.operations import Absent, Create, Update
 from jrs.contract.read_back import commit_and_read_back
-from jrs.contract.texts import shown
+from jrs.contract.texts import shown, with_reason
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
 from jrs.records.checks import NAME, check_job_id
@@ -43,7 +43,6 @@ from jrs.records.signing import SpecKey
 from jrs.store import restores
 from jrs.store.cluster_format import is_at_least
 from jrs.store.historian import Historian, submitter
-from jrs.store.history_texts import with_reason
 from jrs.store.result_store import JobResultStore
 from jrs.store.similar import no_such_job
 from jrs.store.stored_result import how_it_ended

@@ -15,7 +15,7 @@ from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import Conflict, NotFound, OutcomeUnknown, WrongState
 from jrs.contract.operations import Check, Create, Delete, Op, create_or_update
 from jrs.contract.read_back import commit_and_read_back, still_unknown
-from jrs.contract.texts import did_you_mean
+from jrs.contract.texts import did_you_mean, with_reason
 from jrs.records import keys
 from jrs.records.cluster import PauseRecord, SwitchoverRecord
 from jrs.records.codec import decode, encode
@@ -23,7 +23,6 @@ from jrs.records.history import HistoryKind
 from jrs.records.model import MasterInfo
 from jrs.store import cluster_history
 from jrs.store.cluster_format import format_of, is_at_least
-from jrs.store.history_texts import with_reason
 from jrs.store.masters import MasterRole, MasterView, Registry, newest_epoch
 
 _FORMAT = 5

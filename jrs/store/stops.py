@@ -33,6 +33,7 @@ from jrs.contract.operations import (
     create_or_update,
 )
 from jrs.contract.read_back import commit_and_read_back
+from jrs.contract.texts import with_reason
 from jrs.records import keys
 from jrs.records.checks import check_job_id
 from jrs.records.codec import decode, encode
@@ -41,7 +42,7 @@ from jrs.records.model import JobSpec, StopMode, StopRecord, StopState, StreamRe
 from jrs.records.signing import SpecKey, renewed
 from jrs.store import cluster_format, restores
 from jrs.store.historian import Historian
-from jrs.store.history_texts import of_change, stop_came_to, with_reason
+from jrs.store.history_texts import of_change, stop_came_to
 from jrs.store.result_store import JobResultStore
 from jrs.store.similar import no_such_job
 from jrs.store.stored_result import how_it_ended

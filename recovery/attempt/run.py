@@ -17,11 +17,11 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.masks import masked
 from jrs.contract.operations import Fence, Op
+from jrs.contract.texts import with_reason
 from jrs.records.checks import check_json
 from jrs.records.history import HistoryKind
 from jrs.records.model import Failure, JobResult, JobStatus
 from jrs.store import attempt_fence, obstacles
-from jrs.store.history_texts import with_reason
 from jrs.store.result_store import JobResultStore
 
 from . import entry_point

@@ -38,14 +38,13 @@ from jrs.contract.operations import (
     Update,
     create_or_update,
 )
-from jrs.contract.texts import printable, shown
+from jrs.contract.texts import printable, shown, with_reason
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
 from jrs.records.model import CleanupJournal
 from jrs.store.cluster_format import is_at_least
 from jrs.store.historian import Historian
-from jrs.store.history_texts import with_reason
 from jrs.store.result_store import JobResultStore
 
 from ..processes.pools import side_by_side

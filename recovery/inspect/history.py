@@ -10,7 +10,7 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, NotFound
 from jrs.contract.operations import Record
-from jrs.contract.texts import printable, shown
+from jrs.contract.texts import printable, shown, with_reason
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
 from jrs.records.codec import T, decode
@@ -29,7 +29,7 @@ from jrs.records.snapshots import SnapshotRecord
 from jrs.records.stages import TAKEN_OVER
 from jrs.store import feed, restores
 from jrs.store import history as recorded_history
-from jrs.store.history_texts import restore_begun, snapshot_taken, with_reason
+from jrs.store.history_texts import restore_begun, snapshot_taken
 from jrs.store.jobs import JobView
 
 from ..rules.decision import RULES, Decision, Facts, decide

@@ -39,9 +39,8 @@ from ..files import epoch_folders, permissions, transfer
 from ..files.job_folders import JobStorage
 from . import delete, folders, manifest
 from .blobs import Blobs
-from .index import SnapshotIndex, SnapshotRef
+from .index import SnapshotIndex, SnapshotRef, told
 from .open import OpenSnapshot, opened, place
-from .told import told
 
 SINCE_FORMAT = 5
 """The first cluster format whose versions find the folder of a converted snapshot."""

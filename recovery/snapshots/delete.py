@@ -27,9 +27,8 @@ from ..files.job_folders import JobStorage
 from . import doomed, folders, manifest
 from .blobs import Blobs
 from .doomed import Doomed
-from .index import SnapshotIndex
+from .index import SnapshotIndex, told
 from .open import places
-from .told import told
 
 
 def delete(

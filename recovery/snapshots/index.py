@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import NoSuchSnapshot
-from jrs.contract.operations import Fence
+from jrs.contract.operations import Fence, Op
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.checks import check_job_id
 from jrs.records.codec import decode
+from jrs.records.history import HistoryKind
 from jrs.records.signing import SpecKey
 from jrs.records.snapshots import Manifest, SnapshotRecord
 from jrs.store.historian import Historian
@@ -130,3 +132,17 @@ class SnapshotIndex:
         with opened(self.storage, record) as found:
             check(str(record), found, thorough=thorough, progress=progress)
         return record
+
+
+@contextmanager
+def told(historian: Historian, job_id: str, text: str) -> Iterator[tuple[Op, ...]]:
+    """Yield the operations that record what happens to a snapshot, for the commit in the block.
+
+    None if the result of the job was expired: its history is gone with it.
+    """
+    if not any(historian.backend.get(prefix + job_id) for prefix in (keys.JOBS, keys.RESULTS)):
+        yield ()
+        return
+    # In a chain of its own: the result may be expired at this moment.
+    with historian.recorded(job_id, HistoryKind.SNAPSHOT, text, repeatable=True) as event:
+        yield event

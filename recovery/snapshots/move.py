@@ -31,9 +31,8 @@ from ..files import permissions, transfer
 from ..files.job_folders import JobStorage
 from . import delete, folders, manifest
 from .blobs import Blobs
-from .index import SnapshotIndex
+from .index import SnapshotIndex, told
 from .open import OpenSnapshot, check, opened, place, read
-from .told import told
 
 
 def move(

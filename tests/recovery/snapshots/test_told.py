@@ -25,8 +25,8 @@ def test_moved_converted_used_up_and_deleted(
     catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path
 ) -> None:
     """Each once, in the commit that does it; a repeat that changes nothing is no event."""
-    catalog.create("job", format=SnapshotFormat.FULL)
-    catalog.create("job", format=SnapshotFormat.FULL)
+    for _ in range(3):
+        catalog.create("job", format=SnapshotFormat.FULL)
     with because("the disk is full"):
         catalog.move("job", 1, tmp_path / "far")
         for _ in range(2):
@@ -37,6 +37,7 @@ def test_moved_converted_used_up_and_deleted(
     assert told(catalog) == [
         "snapshot 1 was taken",
         "snapshot 2 was taken",
+        "snapshot 3 was taken",
         f"snapshot 1 was moved to {tmp_path / 'far'}: the disk is full",
         "snapshot 2 was converted from full to link: the disk is full",
         "snapshot 2 was deleted: the disk is full",
