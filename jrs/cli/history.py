@@ -50,7 +50,8 @@ def history_command(
     decided is in brackets. With --json, each entry has an id for --after; with --follow, each is
     one line.
 
-    Without JOB: which masters were elected, and how each leadership ended. With --follow or
+    Without JOB: which masters were elected, how each leadership ended, and who paused the
+    cluster. With --follow or
     --after, whatever happens to all jobs and to the cluster from now on, or behind the cursor of
     an entry, which --json shows.
 
