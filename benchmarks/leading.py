@@ -1,6 +1,6 @@
 """How soon a new leader leads, and reacts, next to many jobs that have nothing to do.
 
-    python benchmarks/leading.py [--jobs N] [--state queued|held] [--backend URL] [--json]
+    python benchmarks/leading.py [--jobs N] [--state queued|held] [--kind KIND] [--json]
 
 The cluster is paused, so that queued jobs stay queued. The master is elected next to them, and one
 more job is canceled the moment the master leads.
@@ -14,8 +14,10 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
+from backends import SERVERS
 from jrs.contract.backend import Backend
 from jrs.records.model import JobSpec
 from jrs.store.jobs import JobCatalog
@@ -62,12 +64,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--state", choices=["queued", "held"], default="queued")
-    parser.add_argument("--backend", help="a URL; by default files in a temporary folder")
+    parser.add_argument("--kind", choices=["file", *SERVERS], default="file")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="jrs-leading-") as folder:
-        url = given.backend or Path(folder, "store").as_uri()
-        figures = trial(url, Path(folder), given.jobs, given.state)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jrs-leading-")))
+        if given.kind == "file":
+            url = (folder / "store").as_uri()
+        else:
+            url = stack.enter_context(SERVERS[given.kind]()).url()
+        figures = trial(url, folder, given.jobs, given.state)
     if given.json:
         json.dump(figures, sys.stdout, indent=2)
         return

@@ -11,7 +11,7 @@ from itertools import islice
 
 from .facts import SCANNED, Gatherer, JobMemory, Stored
 
-PAGE = 256
+PAGE = 64
 """Jobs that are checked together."""
 
 Page = dict[str, dict[str, Stored]]

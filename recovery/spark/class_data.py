@@ -6,7 +6,8 @@ session that finds no archive requests one. ``jrs prepare`` makes it, or a maste
 and user that runs with ``--prepare``, while nothing else wants the processor. Making one takes a
 JVM for a minute, so a master does not do it within a small limit of memory. An archive fits one
 Spark and one Java, takes some 190 MB in ``~/.cache/jrs``, and may be deleted at any time; a JVM
-that it does not fit ignores it. The environment variable ``JRS_CLASS_DATA`` names another folder,
+that it does not fit ignores it. The process that makes one deletes those that no session has used for 30
+days, such as those of a Java or a Spark that was upgraded. The environment variable ``JRS_CLASS_DATA`` names another folder,
 or is ``off``.
 
 Java shares no classes if the class path has a folder with files, and Spark puts its configuration
@@ -25,7 +26,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -45,6 +48,8 @@ FOLDER = "JRS_CLASS_DATA"
 """The environment variable that names the archives' folder, or is ``off``."""
 _LOOK = 10.0
 """Seconds between two checks for requests of sessions."""
+_UNUSED = 30 * 86400.0
+"""Seconds after which an archive that no session has used is deleted."""
 _PATIENCE = 900.0
 """Seconds after which making an archive is given up."""
 NEEDS = 512 * 1024 * 1024
@@ -61,6 +66,8 @@ def options() -> str:
         return ""
     try:
         if archive.is_file():
+            with suppress(OSError):
+                os.utime(archive)  # It is in use: see `delete_unused`.
             return f'"-XX:SharedArchiveFile={archive}" {_QUIET}'
         if not _failed(archive).exists():
             archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -118,6 +125,20 @@ def find_java() -> str | None:
     """Return the Java that Spark starts; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(str(Path(home, "bin", "java")) if home else "java")
+
+
+def delete_unused(archive: Path, now: float) -> None:
+    """Delete the archives next to one that no session has used for a month. A JVM that has one of
+    them mapped keeps it.
+
+    Args:
+        now: in seconds since 1970.
+    """
+    for other in archive.parent.glob("spark-*.jsa"):
+        with suppress(OSError):  # It is another user's, or was just deleted.
+            if other != archive and now - other.stat().st_mtime > _UNUSED:
+                other.unlink()
+                other.with_suffix(".lock").unlink(missing_ok=True)
 
 
 def make() -> Path:
@@ -263,6 +284,7 @@ def main() -> None:
                 _train(half, work)
                 sync(half)
                 os.rename(half, archive)
+                delete_unused(archive, time.time())
         except Exception as error:
             _failed(archive).write_text(str(error), encoding="utf-8")
         finally:
