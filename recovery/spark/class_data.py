@@ -6,9 +6,9 @@ session that finds no archive requests one. ``jrs prepare`` makes it, or a maste
 and user that runs with ``--prepare``, while nothing else wants the processor. Making one takes a
 JVM for a minute, so a master does not do it within a small limit of memory. An archive fits one
 Spark and one Java, takes some 190 MB in ``~/.cache/jrs``, and may be deleted at any time; a JVM
-that it does not fit ignores it. The process that makes one deletes those that no session has used for 30
-days, such as those of a Java or a Spark that was upgraded. The environment variable ``JRS_CLASS_DATA`` names another folder,
-or is ``off``.
+that it does not fit ignores it. The process that makes one deletes those that no session has used
+for 30 days, such as those of a Java or a Spark that was upgraded. The environment variable
+``JRS_CLASS_DATA`` names another folder, or is ``off``.
 
 Java shares no classes if the class path has a folder with files, and Spark puts its configuration
 folder there. Where that holds files, no archive can be made.

@@ -30,7 +30,7 @@ def aged(path: Path, now: float, days: float) -> Path:
 
 
 def test_an_archive_that_no_session_uses_is_deleted(archive: Path) -> None:
-    """Also its lock; the one that was just made stays, and so does what is no archive of Spark's."""
+    """Also its lock. The one that was just made stays, and so does what is none of Spark's."""
     now = 1000 * DAY
     stay = [
         aged(archive, now, 50),
