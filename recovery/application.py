@@ -215,6 +215,7 @@ def run(
     resources: Sequence[Resource] = (),
     cleanup_policy: CleanupPolicy | None = None,
     report: Report = lambda event: None,
+    openlineage: bool = False,
     backend: str = "",
     cluster_id: str = "",
 ) -> T:
@@ -243,6 +244,7 @@ def run(
         resources: what else the jobs leave behind, unknown to jrs; see `Resource`.
         cleanup_policy: how an incomplete cleanup is tried again.
         report: called with every event, from any thread; it must not block.
+        openlineage: tell OpenLineage of each attempt of a job; see docs/production.md.
 
     Raises:
         InvalidInput: an argument cannot be used, the name stands for another `main`, other
@@ -284,6 +286,7 @@ def run(
             resources=resources,
             cleanup_policy=cleanup_policy,
             report=report,
+            openlineage=openlineage,
         )
         replica = Replica(opened, identity, code_of(main), report)
         replica.check()

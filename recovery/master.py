@@ -24,13 +24,12 @@ from jrs.contract.errors import (
 )
 from jrs.contract.leadership import Leadership
 from jrs.contract.runtime import RUNTIME, Runtime
-from jrs.records import keys
 from jrs.records.checks import check_master_name
 from jrs.records.model import RunnerKind
 from jrs.records.policies import check_count
 from jrs.store import cluster_format
 from jrs.store.cluster_history import LeadershipHistorian
-from jrs.store.masters import Registration, Registry, newest_epoch
+from jrs.store.masters import Registration, Registry
 
 from . import process_attempt, run_hook
 from .attempt.runners import Runner
@@ -49,6 +48,7 @@ from .leader.admission import default_slots
 from .leader.context import LeaderContext
 from .leader.dispatcher import Dispatcher
 from .leader.feed_sweep import FeedSweep
+from .leader.hand_over import let_another_lead
 from .leader.loss_guard import LossGuard, grace
 from .leader.outage import Outage
 from .leader.retention import Retention
@@ -71,9 +71,6 @@ time doubles each time the masters take turns, up to four times as long."""
 _LAST_RECORD = 1.0
 """Seconds for which a leader tries to record how its leadership has ended: its successor waits."""
 
-_NEXT_LEADER = 5.0
-"""Seconds that a master which has handed the leadership over waits for another one to lead."""
-
 
 class _Held(Unavailable):
     """This master must not lead before an operator has mended something; it waits."""
@@ -83,6 +80,14 @@ def default_name() -> str:
     """Return a name that no other master has: host, pid and a random suffix."""
     host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())[:64] or "master"
     return f"{host}-{os.getpid()}-{secrets.token_hex(2)}"
+
+
+def _exporting(backend: Backend) -> Callable[[LeaderContext], AbstractContextManager[object]]:
+    """Return what exports the history of a leadership; raises as `OpenLineage`."""
+    from .leader.lineage_export import LineageExport
+    from .leader.openlineage import OpenLineage
+
+    return partial(LineageExport, send=OpenLineage(backend.cluster).send)
 
 
 class Master:
@@ -119,6 +124,8 @@ class Master:
             see ``jrs prepare``.
         warm: how many processes with a Spark session are prepared for the next attempts of jobs,
             while this master leads and while it does not; see docs/operating.md.
+        openlineage: tell OpenLineage of each attempt while this master leads; where, says
+            OpenLineage's own configuration. See docs/production.md.
         runtime: the clocks, the randomness and the threads, for tests that drive them.
         health: is told what happens, for probes and metrics.
 
@@ -126,7 +133,8 @@ class Master:
         InvalidInput: the storage cannot be used, for example on a filesystem that caches names, or
             is missing while the backend has no folder of its own, or is not the one that the
             cluster uses; the name, the ttl or `max_attempts` cannot be used; a resource is not a
-            `Resource`; or this process cannot see itself in /proc of its host or container.
+            `Resource`; OpenLineage is not installed or not configured; or this process cannot see
+            itself in /proc of its host or container.
     """
 
     def __init__(
@@ -145,6 +153,7 @@ class Master:
         retention: RetentionPolicy = RetentionPolicy(),  # noqa: B008 - it cannot be changed
         prepare: bool = False,
         warm: int = 0,
+        openlineage: bool = False,
         runtime: Runtime = RUNTIME,
         health: MasterHealth | None = None,
     ) -> None:
@@ -178,6 +187,7 @@ class Master:
         self._retention = retention
         self._prepare = prepare
         self._report = report
+        self._exporting = _exporting(backend) if openlineage else None
         self._handed_over = threading.Event()
         self._turns = 0
         self._registry = Registry(backend, now=runtime.now)
@@ -222,6 +232,9 @@ class Master:
         finally:
             registration.close()
 
+    def _export(self, context: LeaderContext) -> AbstractContextManager[object]:
+        return nullcontext() if self._exporting is None else self._exporting(context)
+
     def _preparing(self) -> AbstractContextManager[object]:
         if not self._prepare:
             return nullcontext()
@@ -252,7 +265,7 @@ class Master:
                     if self._lead(leadership, registration, switchovers, stop, lead):
                         return
                 if self._handed_over.is_set():
-                    self._let_another_lead(leadership.epoch, stop)
+                    let_another_lead(self.backend, leadership.epoch, stop)
             except (Unavailable, OutcomeUnknown) as error:
                 outage.wait(error, answers=isinstance(error, _Held))
 
@@ -316,7 +329,7 @@ class Master:
             self._health.leads()
             self._emit("leading", epoch, f"{self.name} leads")
             self._registry.forget_gone()
-            with Retention(context, self._retention), FeedSweep(context):
+            with Retention(context, self._retention), FeedSweep(context), self._export(context):
                 if lead is None:
                     return switchovers.wait(leadership, self._handed_over, stop)
                 return guard.call_main(partial(lead, dispatcher, leadership, stop))
@@ -377,16 +390,6 @@ class Master:
     def _hand_over(self, again: bool) -> None:
         self._turns += again
         self._handed_over.set()
-
-    def _let_another_lead(self, epoch: int, stop: threading.Event) -> None:
-        """Wait until a newer epoch than `epoch` exists, or nobody wants to lead."""
-        deadline = Deadline.after(_NEXT_LEADER)
-        with self.backend.watch(keys.EPOCH) as watch:
-            while not stop.is_set() and not deadline.expired:
-                newest = newest_epoch(self.backend)
-                if newest is None or newest.epoch > epoch:
-                    return
-                watch.wait(min(0.5, deadline.remaining()))
 
     def _exit(self, epoch: int) -> None:
         self._emit("deposed", epoch, "an attempt or main did not end; this process ends itself")

@@ -18,8 +18,11 @@ import attrs
 
 from jrs.contract import credentials, masks
 from jrs.contract.errors import CannotStartHere, Fenced, JrsError
+from jrs.records import traceparent
+from jrs.records.model import JobSpec
 from jrs.store.opening import open_backend
 
+from .attempt import tracing
 from .attempt.host import module_paths
 from .attempt.launch import EXIT_CANNOT_START, EXIT_DIED, EXIT_FENCED, EXIT_JVM_DIED, Launch
 from .attempt.launch_socket import Kind, LaunchSocket, read
@@ -52,6 +55,13 @@ def _launched(watchdog: LaunchSocket, engine: PySparkEngine) -> tuple[Launch, in
     return launch, reports
 
 
+def _continue_trace(launch: Launch, spec: JobSpec) -> None:
+    """Let what the job's function starts or submits be a part of the job's trace."""
+    if traceparent.VARIABLE not in launch.env:
+        found = traceparent.of_job(spec.traceparent, launch.cluster, spec.job_id)
+        os.environ[traceparent.VARIABLE] = found
+
+
 def main(limits: int, engine: PySparkEngine = ENGINE) -> None:
     """Run the attempt of the launch; the exit status reports how it ended.
 
@@ -68,6 +78,7 @@ def main(limits: int, engine: PySparkEngine = ENGINE) -> None:
         try:
             context = attrs.evolve(launch.context(backend, reports), timer=timer)
             sys.path[:0] = module_paths(context.spec.settings.py_files)
+            _continue_trace(launch, context.spec)
             run_attempt(context, engine=engine)
             status = 0
         except Fenced as error:
@@ -79,6 +90,7 @@ def main(limits: int, engine: PySparkEngine = ENGINE) -> None:
         except (AttemptDied, JrsError) as error:
             print(masks.masked(traceback.format_exc()), end="", file=sys.stderr)
             status = EXIT_JVM_DIED if isinstance(error, JvmDied) else EXIT_DIED
+    tracing.flush()
     sys.stdout.flush()
     sys.stderr.flush()
     # A JVM or threads that the function left running must not keep a finished attempt alive; the

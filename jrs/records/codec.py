@@ -24,7 +24,17 @@ from cattrs.errors import BaseValidationError, CattrsError
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from jrs.contract.errors import CorruptRecord, JrsError, UnsupportedVersion
-from jrs.records import applications, cluster, heads, history, lineage, model, objects, snapshots
+from jrs.records import (
+    applications,
+    cluster,
+    exports,
+    heads,
+    history,
+    lineage,
+    model,
+    objects,
+    snapshots,
+)
 from jrs.records.former import FORMER
 from jrs.records.stored import Stored
 
@@ -34,6 +44,7 @@ _TYPES: dict[type[Stored], tuple[str, int]] = {
     applications.ApplicationRecord: ("application", 1),
     lineage.Descendant: ("descendant", 1),
     cluster.ClosedRecord: ("closed", 1),
+    exports.ExportRecord: ("export", 1),
     cluster.MigrationRecord: ("migration", 1),
     cluster.PauseRecord: ("pause", 1),
     cluster.StorageMarker: ("marker", 1),

@@ -28,6 +28,7 @@ RESTORES = "restores/"
 HISTORY = "history/"
 FOLDS = "folds/"
 FEED = "feed/"
+EXPORTS = "exports/"
 LINEAGE = "lineage/"
 CLEANUP = "cleanup/"
 LEFT = "left/"
@@ -139,6 +140,11 @@ def history_fold(job_id: str) -> str:
 def fed(job_id: str, event: str) -> str:
     """Return the key of an event's place in the feed; the job is empty for one of the cluster."""
     return f"{FEED}{job_id}/{event}" if job_id else f"{FEED}{event}"
+
+
+def export(name: str) -> str:
+    """Return the key of how far the history was exported, to a receiver of that name."""
+    return f"{EXPORTS}{name}"
 
 
 def descendants(job_id: str) -> str:

@@ -114,7 +114,8 @@ class _Api:
             if route.method == "POST":
                 values |= body_values(await _body(request), route.body)
             who = "" if not caller.token else caller.name
-            call = Call(self._client, who, {**values, **request.path_params})
+            trace = request.headers.get("traceparent", "")
+            call = Call(self._client, who, {**values, **request.path_params}, trace)
             with acting_for(who), because(values.get("because", "")):
                 reply = await self._reply(route, call)
             if route.role is Role.OPERATE:

@@ -130,6 +130,8 @@ class Call:
     client: Client
     who: str
     values: Mapping[str, Any]
+    traceparent: str = ""
+    """The header of that name."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]

@@ -68,6 +68,7 @@ def _spec(call: Call) -> JobSpec:
             OnResult, "on_result", call["on_result"]
         ),
         submitted_by=call.who,
+        traceparent=call.traceparent,
     )  # fmt: skip
 
 
@@ -107,7 +108,13 @@ def _is_same(submitted: JobSpec, spec: JobSpec) -> bool:
 
     def asked(one: JobSpec) -> JobSpec:
         return attrs.evolve(
-            one, submitted_at=0.0, submitted_by="", signature="", lineage=None, unknown=None
+            one,
+            submitted_at=0.0,
+            submitted_by="",
+            signature="",
+            lineage=None,
+            traceparent="",
+            unknown=None,
         )
 
     return asked(submitted) == asked(spec)

@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from jrs.contract.texts import with_reason
 from jrs.records.fields import Json
-from jrs.records.history import HistoryKind
+from jrs.records.history import HistoryEvent, HistoryKind
 from jrs.records.model import StopMode
 from jrs.store.transitions import StopStep
+
+_ATTEMPT = re.compile(r"attempt ([1-9][0-9]*) (?:was started|died)\b")
+
+
+def attempt_started(number: int) -> str:
+    """Return what the history says of an attempt that starts."""
+    return f"attempt {number} was started"
+
+
+def attempt_died(number: int, why: str) -> str:
+    """Return what the history says of an attempt that ended without a result."""
+    return f"attempt {number} died: {why}"
+
+
+def attempt_of(event: HistoryEvent) -> int:
+    """Return the number of the attempt that an event of a leader is about, or that of the attempt
+    that has recorded it; 0 if it names none."""
+    found = _ATTEMPT.match(event.text) if event.known_kind in _OF_ATTEMPTS else None
+    return event.attempt if found is None else int(found[1])
+
+
+_OF_ATTEMPTS = (HistoryKind.ATTEMPT, HistoryKind.DIED)
+_HELD = "held"
+
+
+def hold_text(reason: str) -> str:
+    """Return what the history says of a job that is held."""
+    return with_reason(_HELD, reason)
+
+
+def is_held(event: HistoryEvent) -> bool:
+    """Return whether an event says that its job is held."""
+    said = event.text
+    return event.known_kind is HistoryKind.STOP and (said == _HELD or said.startswith(f"{_HELD}:"))
 
 
 def snapshot_taken(number: int, name: str | None) -> str:

@@ -46,6 +46,7 @@ from jrs.store.historian import Historian, submitter
 from jrs.store.result_store import JobResultStore
 from jrs.store.similar import no_such_job
 from jrs.store.stored_result import how_it_ended
+from jrs.store.tracing import current_traceparent
 from jrs.store.transitions import RestoreEvent
 
 
@@ -125,7 +126,8 @@ class JobCatalog:
             )
         self._check_free(spec.job_id)
         by = spec.submitted_by or submitter()
-        spec = attrs.evolve(spec, submitted_at=self._now(), submitted_by=by)
+        trace = spec.traceparent or current_traceparent()
+        spec = attrs.evolve(spec, submitted_at=self._now(), submitted_by=by, traceparent=trace)
         stored = encode(spec)
         if self._spec_key is not None:
             stored = self._spec_key.sign(stored, spec.job_id)

@@ -42,7 +42,7 @@ from jrs.records.model import JobSpec, StopMode, StopRecord, StopState, StreamRe
 from jrs.records.signing import SpecKey, renewed
 from jrs.store import cluster_format, restores
 from jrs.store.historian import Historian
-from jrs.store.history_texts import of_change, stop_came_to
+from jrs.store.history_texts import hold_text, of_change, stop_came_to
 from jrs.store.result_store import JobResultStore
 from jrs.store.similar import no_such_job
 from jrs.store.stored_result import how_it_ended
@@ -326,7 +326,7 @@ class JobStops:
             assert before.stop is not None
             held = attrs.evolve(held, drain=before.stop.drain or before.stop)
         none, own = restores.none_of(job_id), self._put(before, held)
-        said = with_reason("held", reason)
+        said = hold_text(reason)
         with self._historian.recorded(job_id, HistoryKind.STOP, said) as also:
             commit_and_read_back(self._backend, own, none, *also, fence=fence)
 

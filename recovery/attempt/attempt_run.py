@@ -29,6 +29,7 @@ from .engine import NO_SPARK, SparkEngine, StreamSupervisor
 from .job import Build, FinishedStage, Job, Stage, Stream, T
 from .publications import Publication, publication_at
 from .stage_outputs import outputs_of
+from .tracing import Tracing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +55,15 @@ class AttemptRun:
         self._serials: dict[tuple[str, ...], int] = {}
         self._numbering = threading.Lock()
         self._outputs = outputs_of(context)
+        self.tracing = Tracing(
+            context.spec,
+            context.backend.cluster,
+            {
+                "jrs.job": context.job_id,
+                "jrs.attempt": context.attempt,
+                "jrs.epoch": context.epoch,
+            },
+        )
 
     # -- what the job's function does ------------------------------------------------------
 
@@ -204,6 +214,7 @@ class AttemptRun:
         self._records.extend(records)
         for record in records:
             self.context.reporter.finished(record.name, record.seconds)
+            self.tracing.finished(record)
             if self.context.timer is not None:
                 self.context.timer.end(record.name)
 
@@ -287,7 +298,7 @@ class AttemptRun:
         context = self.context
         staging = context.storage.staging(context.job_id, context.epoch, name, context.attempt)
         began = context.runtime.clock()
-        with limited:
+        with limited, self.tracing.stage(name):
             returned = function(Stage(self.job, name, staging))
         result = check_json(returned, f"the result of stage {name!r}")
         self._engine.check_output(self, staging)

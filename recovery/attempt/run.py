@@ -66,7 +66,7 @@ def run_attempt(
         if function is None:
             function = entry_point.load(context.spec.entry_point)
         code = code_version(function)
-        with StopWatcher(run):
+        with run.tracing.attempt(), StopWatcher(run):
             payload = check_json(_call(function, run.job, context), "the job's result")
             run.wait()
     except BaseException as error:

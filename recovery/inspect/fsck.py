@@ -20,6 +20,7 @@ from jrs.records.cluster import (
     SwitchoverRecord,
 )
 from jrs.records.codec import decode
+from jrs.records.exports import ExportRecord
 from jrs.records.heads import JobGeneration, StreamHead, StreamPlan
 from jrs.records.history import ClusterHistory
 from jrs.records.lineage import Descendant
@@ -72,6 +73,7 @@ _KINDS: dict[str, type] = {
     keys.CANCEL: CancelRequest,
     keys.CLEANUP: CleanupJournal,
     keys.LEFT: CleanupJournal,
+    keys.EXPORTS: ExportRecord,
     keys.LINEAGE: Descendant,
     keys.MASTERS: MasterInfo,
     keys.FORMAT: FormatRecord,

@@ -29,6 +29,7 @@ from jrs.records.model import (
 )
 from jrs.records.obstacles import Obstacle
 from jrs.store import attempt_fence, restores
+from jrs.store.history_texts import attempt_died, attempt_started
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
@@ -145,7 +146,7 @@ class AttemptRecords:
         )
         name = attempt_fence.name_of(record.epoch, record.attempt, record.mark)
         let_in = attempt_fence.let_in_ops(self._backend, job_id, name)
-        key, said = keys.ATTEMPTS + job_id, f"attempt {record.attempt} was started"
+        key, said = keys.ATTEMPTS + job_id, attempt_started(record.attempt)
         try:
             with self._decisions.recorded(job_id, HistoryKind.ATTEMPT, said) as event:
                 self._put(key, encode(record), version, *guards, *let_in, *event)
@@ -200,7 +201,7 @@ class AttemptRecords:
             used=self._used_at_end(before, spec, ended),
             counted_at=0.0,
         )
-        said = f"attempt {record.attempt} died: {ended.message}"
+        said = attempt_died(record.attempt, ended.message)
         with self._historian.recorded(job_id, HistoryKind.DIED, said) as event:
             self._put(keys.ATTEMPTS + job_id, encode(record), version, *event)
         left = policy.attempts - deaths

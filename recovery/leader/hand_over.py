@@ -6,16 +6,33 @@ unless other jobs run here.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Deadline
+from jrs.records import keys
 from jrs.records.obstacles import Obstacle
-from jrs.store.masters import Registry
+from jrs.store.masters import Registry, newest_epoch
 
 from .attempts import Attempts
 from .context import LeaderContext
 
 ASK = 5.0
 """Seconds between two questions whether another master should lead."""
+_NEXT_LEADER = 5.0
+"""Seconds that a master which has handed the leadership over waits for another one to lead."""
+
+
+def let_another_lead(backend: Backend, epoch: int, stop: threading.Event) -> None:
+    """Wait until a newer epoch than `epoch` exists, or nobody wants to lead."""
+    deadline = Deadline.after(_NEXT_LEADER)
+    with backend.watch(keys.EPOCH) as watch:
+        while not stop.is_set() and not deadline.expired:
+            newest = newest_epoch(backend)
+            if newest is None or newest.epoch > epoch:
+                return
+            watch.wait(min(0.5, deadline.remaining()))
 
 
 class HandOver:

@@ -39,6 +39,8 @@ class EventKind(enum.StrEnum):
     """A master was elected, and recovers the jobs before it leads."""
     ERROR = "error"
     """Something failed, and is tried again."""
+    EXPORT = "export"
+    """A receiver of what is exported takes events again."""
     HELD = "held"
     """A job is held until an operator has looked."""
     LEADING = "leading"

@@ -57,6 +57,8 @@ HEAVY = {
     ("jrs.recovery.spark.table_source", "jrs.recovery.inspect.tables"): "executors lack jrs",
     ("jrs.recovery.spark.table_source", "jrs.store.opening"): "executors lack jrs",
     ("jrs.recovery.spark.doctor", "jrs.recovery.spark.probes"): "it imports pyspark",
+    ("jrs.recovery.master", "jrs.recovery.leader.lineage_export"): "few masters export",
+    ("jrs.recovery.master", "jrs.recovery.leader.openlineage"): "it imports OpenLineage, an extra",
     ("jrs.cli.demo", "jrs.demo"): "it imports pyspark",
     ("jrs.cli.serve", "jrs.sidecar.serving"): "it imports starlette, which is an extra",
     ("jrs.demo", "jrs.demo.story"): "it imports pyspark",

@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
-HEAVY = {"pyspark", "pyarrow", "pandas", "kazoo", "grpc", "rich", "click", "tenacity", "cattrs"}
+HEAVY = {
+    *("pyspark", "pyarrow", "pandas", "kazoo", "grpc", "rich", "click", "tenacity", "cattrs"),
+    *("openlineage", "opentelemetry", "requests"),
+}
 """Packages that take time or memory to load."""
 
 STORE = {"jrs.contract", "jrs.records", "jrs.store"}
@@ -36,7 +39,7 @@ PROCESSES = {
         "import jrs; jrs.JobResultStore; jrs.JobResult",
         STORE,
         {"cattrs"},
-        50,
+        52,
     ),
     "a client": (
         "import jrs; jrs.connect; jrs.Client",
@@ -71,7 +74,7 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        168,
+        171,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -79,7 +82,7 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        261,
+        265,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

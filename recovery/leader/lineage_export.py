@@ -1,0 +1,155 @@
+"""LineageExport: the leader tells a program that collects lineage of each attempt.
+
+It runs in a thread of its own, so that a receiver which is down or slow delays nothing else. It
+reads the feed of the history behind a stored position, sends what that says of attempts, and moves
+the position once all of it was taken. A leader that comes next sends what was sent and not yet
+recorded once more: the same events, to the byte.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import attrs
+
+from jrs.contract.errors import Conflict, Fenced, JrsError, NotFound
+from jrs.contract.operations import create_or_update
+from jrs.contract.read_back import commit_and_read_back
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.exports import MOST_OPEN, ExportRecord
+from jrs.store import feed
+
+from ..rules import runs
+from ..rules.events import EventKind
+from ..rules.runs import RunEvent
+from .context import LeaderContext
+
+NAME = "openlineage"
+_AT_ONCE = 64
+"""Events of the history that are exported before the position is recorded."""
+_LOOK = 5.0
+"""Seconds after which the feed is read although nothing was noticed."""
+_FIRST, _LONGEST = 0.5, 60.0
+"""Seconds before what has failed is tried again; twice as long each time."""
+
+
+class NotTaken(Exception):
+    """The receiver did not take an event."""
+
+
+class LineageExport:
+    """The export of one leadership; a context manager, which runs it.
+
+    Args:
+        send: sends an event, and returns once it was taken.
+    """
+
+    def __init__(self, context: LeaderContext, send: Callable[[RunEvent], None]) -> None:
+        self._context = context
+        self._backend = context.backend
+        self._send = send
+        self._over = threading.Event()
+        self._thread = context.runtime.thread(self._run, "jrs-openlineage")
+        self._failed = 0
+        self._taken: set[RunEvent] = set()
+        """What was sent behind the recorded position."""
+        self._lost = ""
+        """The cursor behind which events were swept; empty if none were."""
+
+    def __enter__(self) -> LineageExport:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self._thread.join(0.5)  # It may hang in a call to the receiver; it then ends by its fence.
+
+    def run_once(self) -> bool:
+        """Export a few events, and record that; return whether there are more.
+
+        Raises:
+            NotTaken: the receiver did not take one. The position was not moved.
+            Fenced: a newer leader exists.
+            JrsError: as of the backend; the call may be repeated.
+        """
+        record, version = self._stored()
+        try:
+            page = feed.read(self._backend, record.cursor, _AT_ONCE)
+        except NotFound:
+            self._say_lost(record.cursor)
+            record = attrs.evolve(record, cursor="", gaps=record.gaps + 1)
+            page = feed.read(self._backend, "", _AT_ONCE)
+        running = dict(record.open)
+        for one in page.events:
+            for event in runs.advance(running, one.event):
+                if event not in self._taken:
+                    self._check_leads()
+                    self._send(event)
+                    self._taken.add(event)
+        for job_id in list(running)[: max(0, len(running) - MOST_OPEN)]:
+            del running[job_id]
+        after = attrs.evolve(record, cursor=page.cursor, open=running)
+        if after != record:
+            self._move(after, version)
+        self._taken.clear()
+        return page.more
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._is_over():
+            try:
+                self._follow()
+            except Fenced:
+                return  # The dispatcher notices it, too.
+            except Exception as error:
+                self._pause(error)
+
+    def _follow(self) -> None:
+        with self._backend.watch(keys.FEED) as watch:
+            while not self._is_over():
+                more = self.run_once()
+                if self._failed:
+                    self._failed = 0
+                    self._context.emit(EventKind.EXPORT, "", "OpenLineage takes events again")
+                waited = 0.0
+                while not (more or self._is_over() or waited >= _LOOK or watch.wait(0.5)):
+                    waited += 0.5
+
+    def _pause(self, error: Exception) -> None:
+        if not self._failed:  # Once for each outage.
+            kind = EventKind.ERROR if isinstance(error, JrsError) else EventKind.WAITING
+            why = error if isinstance(error, NotTaken) else f"{type(error).__name__}: {error}"
+            said = f"the export to OpenLineage waits: {why}; trying again until it works"
+            self._context.emit(kind, "", said)
+        self._over.wait(min(_LONGEST, _FIRST * 2 ** min(self._failed, 10)))
+        self._failed += 1
+
+    def _is_over(self) -> bool:
+        return self._over.is_set() or self._context.leadership.lost.is_set()
+
+    def _check_leads(self) -> None:
+        if self._is_over() or not self._backend.is_current(self._context.fence):
+            raise Fenced(f"epoch {self._context.fence.epoch} was replaced: the export stops here")
+
+    def _stored(self) -> tuple[ExportRecord, int | None]:
+        stored = self._backend.get(keys.export(NAME))
+        if stored is None:
+            return ExportRecord(""), None
+        return decode(ExportRecord, stored.value, stored.key), stored.version
+
+    def _move(self, after: ExportRecord, version: int | None) -> None:
+        op = create_or_update(keys.export(NAME), encode(after), version)
+        try:
+            commit_and_read_back(self._backend, op, fence=self._context.fence)
+        except Conflict:  # Only a leader writes it, or an operator who removes it.
+            self._check_leads()
+
+    def _say_lost(self, cursor: str) -> None:
+        if self._lost != cursor:
+            self._lost = cursor
+            said = "events were swept from the feed before they were exported to OpenLineage: it "
+            said += "continues with the oldest that is kept"
+            self._context.emit(EventKind.ERROR, "", said)
