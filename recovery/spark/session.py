@@ -14,7 +14,7 @@ from ..attempt import entry_point
 from ..attempt.context import AttemptContext
 from ..attempt.job import Job, context_of
 from ..files import permissions
-from . import cluster, configuration, jvm, prepared, reach, surroundings
+from . import cluster, configuration, jvm, lineage, prepared, reach, surroundings
 from .settings import PLAIN, conf_of, dotted, given_by_code
 
 if TYPE_CHECKING:
@@ -155,6 +155,8 @@ def _started(attempt: AttemptContext, by_code: dict[str, str]) -> SparkSession:
     shared = permissions.is_shared(attempt.storage.root)
     conf = configuration.complete(given, elsewhere, shared=shared)
     conf.setdefault(configuration.NAME, f"jrs {attempt.job_id}")
+    run = lineage.parent(attempt.backend.cluster, attempt.job_id, attempt.attempt, conf, elsewhere)
+    conf |= run
     master = surroundings.master_of(conf, elsewhere)
     found = prepared.take(conf, elsewhere)
     if found is None:
@@ -165,7 +167,9 @@ def _started(attempt: AttemptContext, by_code: dict[str, str]) -> SparkSession:
         found.sparkContext.addPyFile(path)
     _started_with.clear()
     _started_with.update(by_code)
-    to_record = prepared.to_record(given) if surroundings.is_local(master) else None
+    # A session that was prepared ahead could not name the attempt that takes it.
+    can_prepare = surroundings.is_local(master) and not run
+    to_record = prepared.to_record(given) if can_prepare else None
     attempt.own.starts_session(attempt.backend, attempt.fence, to_record)
     return found
 
