@@ -8,7 +8,6 @@ import attrs
 
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
-from jrs.records import traceparent as traces
 from jrs.records.applications import ApplicationRecord, digest_of
 from jrs.records.attempts import AttemptSummary as AttemptSummary
 from jrs.records.attempts import SparkApplication, newest
@@ -117,8 +116,9 @@ class JobSpec(Stored):
     """The job that this one was made from."""
     submitted_by: str = ""
     """Who submitted it, as ``user@host``: what the submitting process says, and no proof."""
-    traceparent: str = attrs.field(default="", converter=traces.valid)
-    """The span of its submitter, in the W3C's form; empty if it had none, or a malformed one."""
+    traceparent: str = ""
+    """The span of its submitter, in the W3C's form; empty if it had none. What is malformed is
+    ignored."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()

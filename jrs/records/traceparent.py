@@ -29,8 +29,8 @@ def of_job(submitted: str, cluster: str, job_id: str) -> str:
         submitted: that of the job's submitter. Without one, the trace and its root are named after
             the job, so that each leader finds the same ones.
     """
-    if submitted:
-        return submitted
+    if found := valid(submitted):
+        return found
     name = hashlib.sha256(f"jrs/{cluster}/{job_id}".encode()).hexdigest()
     return f"00-{name[:32]}-{name[32:48]}-01"
 

@@ -22,7 +22,7 @@ from jrs.contract.errors import (
 from jrs.contract.operations import Absent, Create, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import shown, with_reason
-from jrs.records import keys
+from jrs.records import keys, traceparent
 from jrs.records.applications import ApplicationRecord
 from jrs.records.checks import NAME, check_job_id
 from jrs.records.codec import T, decode, encode
@@ -126,7 +126,7 @@ class JobCatalog:
             )
         self._check_free(spec.job_id)
         by = spec.submitted_by or submitter()
-        trace = spec.traceparent or current_traceparent()
+        trace = traceparent.valid(spec.traceparent) or current_traceparent()
         spec = attrs.evolve(spec, submitted_at=self._now(), submitted_by=by, traceparent=trace)
         stored = encode(spec)
         if self._spec_key is not None:

@@ -30,7 +30,7 @@ class Tracing:
     """
 
     def __init__(self, spec: JobSpec, cluster: str, attributes: Mapping[str, str | int]) -> None:
-        self._wanted = bool(spec.traceparent)
+        self._wanted = bool(traceparent.valid(spec.traceparent))
         self._parent = traceparent.of_job(spec.traceparent, cluster, spec.job_id)
         self._attributes = dict(attributes)
         self._inside: Any = None

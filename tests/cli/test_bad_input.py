@@ -226,6 +226,35 @@ def test_foreign_folder(jrs: Jrs, tmp_path: Path) -> None:
     assert [p.name for p in folder.iterdir()] == ["cat.jpg"]
 
 
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({}, ["OPENLINEAGE_URL", "OPENLINEAGE_CONFIG"]),
+        ({"OPENLINEAGE_URL": "not a url\x1b[31m"}, ["OpenLineage's configuration"]),
+        ({"OPENLINEAGE_CONFIG": "no.yml"}, ["OPENLINEAGE_CONFIG"]),
+        ({"OPENLINEAGE_CONFIG": "list.yml"}, ["OpenLineage"]),
+    ],
+)
+def test_openlineage_that_is_not_configured(
+    jrs: Jrs, home: Path, environment: dict[str, str], says: list[str]
+) -> None:
+    """A master does not start to export to nowhere."""
+    (home / "list.yml").write_text("- transport\n")
+
+    done = jrs("master", "--openlineage", HOME=str(home), **environment)
+    refused(done, *says)
+    assert "\x1b" not in done.stderr
+
+
+def test_openlineage_that_is_not_installed(jrs: Jrs, home: Path) -> None:
+    """The master says what to install."""
+    (home / "openlineage").mkdir()
+    (home / "openlineage" / "__init__.py").write_text("")
+
+    done = jrs("master", "--openlineage", PYTHONPATH=str(home))
+    refused(done, "openlineage-python", "pip install 'jrs[openlineage]'")
+
+
 def test_a_file_for_a_folder(jrs: Jrs, tmp_path: Path) -> None:
     """A file where a folder is expected is refused."""
     (tmp_path / "file").write_text("")

@@ -16,6 +16,7 @@ from jrs.records import (
     applications,
     cluster,
     codec,
+    exports,
     heads,
     history,
     lineage,
@@ -97,6 +98,9 @@ STORED: dict[type, st.SearchStrategy[Any]] = {
     ),
     objects.OutputIndex: st.builds(objects.OutputIndex, job_ids, by_name, by_name),
     objects.OutputManifest: st.builds(objects.OutputManifest, job_ids, st.text(), stored_files),
+    exports.ExportRecord: st.builds(
+        exports.ExportRecord, st.text(), st.dictionaries(st.text(), st.integers()), st.integers()
+    ),
     cluster.ClosedRecord: st.builds(
         cluster.ClosedRecord, st.text(), st.text(), st.booleans(), st.text(), seconds, st.text()
     ),

@@ -16,6 +16,7 @@ from jrs.backends.memory import MemoryBackend, Space
 from jrs.client.client import Client
 from jrs.records.model import JobSpec, RunnerKind
 from jrs.records.policies import RestartPolicy
+from jrs.records.settings import JobSettings
 from jrs.records.traceparent import of_job
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
@@ -86,9 +87,12 @@ def test_without_a_submitter_that_is_traced(tmp_path: Path) -> None:
         masters.start("a")
         results = JobResultStore(masters.backend)
         JobCatalog(masters.backend).submit(JobSpec("plain", f"{FILE}:passes_on"))
-        named = results.wait("plain", 60).payload
+        settings = JobSettings(env={"TRACEPARENT": GOOD})
+        JobCatalog(masters.backend).submit(JobSpec("own", f"{FILE}:passes_on", settings=settings))
+        named, own = (results.wait(one, 60).payload for one in ("plain", "own"))
 
     assert named == of_job("", CLUSTER, "plain")
+    assert own == GOOD
 
 
 def test_what_a_submission_records(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,11 +105,13 @@ def test_what_a_submission_records(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TRACEPARENT", GOOD.upper())
         client.submit(job("add"), id="malformed")
         client.submit_spec(JobSpec("given", job("add"), traceparent=GOOD))
+        monkeypatch.delenv("TRACEPARENT")
+        client.submit_spec(JobSpec("bad", job("add"), traceparent="nonsense"))
         found = {view.job_id: _traceparent(client, view.job_id) for view in client.views()}
 
     assert found["variable"] == found["given"] == GOOD
     assert f"{span.get_span_context().trace_id:032x}" in found["span"]
-    assert found["malformed"] == ""
+    assert found["malformed"] == found["bad"] == ""
 
 
 def _traceparent(client: Client, job_id: str) -> str:

@@ -56,6 +56,18 @@ def test_submitting_is_idempotent(served: Served) -> None:
     assert first.json["spec"]["submitted_by"] == "ops"
 
 
+def test_a_submission_is_part_of_its_callers_trace(served: Served) -> None:
+    """The header of the W3C is recorded; a malformed one is ignored; it makes no other job."""
+    header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    first = served.post("/v1/jobs", JOB, traceparent=header)
+    again = served.post("/v1/jobs", JOB, traceparent=header.replace("4bf", "5bf"))
+    other = served.post("/v1/jobs", {**JOB, "id": "other"}, traceparent="00-nonsense")
+
+    assert (first.status, again.status, other.status) == (201, 200, 201)
+    assert first.json["spec"]["traceparent"] == again.json["spec"]["traceparent"] == header
+    assert other.json["spec"]["traceparent"] == ""
+
+
 def test_all_of_a_spec_can_be_submitted(served: Served) -> None:
     """Each field arrives in the job's spec."""
     more = {
