@@ -244,7 +244,7 @@ def run(
         resources: what else the jobs leave behind, unknown to jrs; see `Resource`.
         cleanup_policy: how an incomplete cleanup is tried again.
         report: called with every event, from any thread; it must not block.
-        openlineage: tell OpenLineage of each attempt of a job; see docs/production.md.
+        openlineage: tell OpenLineage of each attempt of a job; see docs/operating.md.
 
     Raises:
         InvalidInput: an argument cannot be used, the name stands for another `main`, other

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import attrs
 
-from jrs.contract.errors import Conflict, Fenced, JrsError, NotFound
+from jrs.contract.errors import Conflict, Fenced, NotFound
 from jrs.contract.operations import create_or_update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
@@ -22,7 +22,6 @@ from jrs.records.exports import MOST_OPEN, ExportRecord
 from jrs.store import feed
 
 from ..rules import runs
-from ..rules.events import EventKind
 from ..rules.runs import RunEvent
 from .context import LeaderContext
 
@@ -49,6 +48,7 @@ class LineageExport:
     def __init__(self, context: LeaderContext, send: Callable[[RunEvent], None]) -> None:
         self._context = context
         self._backend = context.backend
+        self._emit = context.emit
         self._send = send
         self._over = threading.Event()
         self._thread = context.runtime.thread(self._run, "jrs-openlineage")
@@ -72,7 +72,7 @@ class LineageExport:
         Raises:
             NotTaken: the receiver did not take one. The position was not moved.
             Fenced: a newer leader exists.
-            JrsError: as of the backend; the call may be repeated.
+            Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
         """
         record, version = self._stored()
         try:
@@ -113,17 +113,16 @@ class LineageExport:
                 more = self.run_once()
                 if self._failed:
                     self._failed = 0
-                    self._context.emit(EventKind.EXPORT, "", "OpenLineage takes events again")
+                    self._emit("export", "", "OpenLineage takes events again")
                 waited = 0.0
                 while not (more or self._is_over() or waited >= _LOOK or watch.wait(0.5)):
                     waited += 0.5
 
     def _pause(self, error: Exception) -> None:
         if not self._failed:  # Once for each outage.
-            kind = EventKind.ERROR if isinstance(error, JrsError) else EventKind.WAITING
             why = error if isinstance(error, NotTaken) else f"{type(error).__name__}: {error}"
             said = f"the export to OpenLineage waits: {why}; trying again until it works"
-            self._context.emit(kind, "", said)
+            self._emit("waiting" if isinstance(error, NotTaken) else "error", "", said)
         self._over.wait(min(_LONGEST, _FIRST * 2 ** min(self._failed, 10)))
         self._failed += 1
 
@@ -152,4 +151,4 @@ class LineageExport:
             self._lost = cursor
             said = "events were swept from the feed before they were exported to OpenLineage: it "
             said += "continues with the oldest that is kept"
-            self._context.emit(EventKind.ERROR, "", said)
+            self._emit("error", "", said)
