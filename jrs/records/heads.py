@@ -10,6 +10,46 @@ from jrs.records.stored import Stored
 
 
 @attrs.frozen
+class StreamProgress(Stored):
+    """What Spark reported of one batch of a stream, once the batch was done. None is unknown."""
+
+    batch: int
+    """The batch that all of this is about."""
+    started_at: float = 0.0
+    """When Spark began the batch, in seconds since 1970; 0 if unknown."""
+    rows: int | None = None
+    """The rows that it read."""
+    rows_per_second: float | None = None
+    """The rate at which rows arrived since the batch before."""
+    processed_per_second: float | None = None
+    """The rate at which Spark processed them."""
+    seconds: float | None = None
+    """How long the whole batch took."""
+    watermark: float | None = None
+    """The watermark of the batch, in seconds since 1970."""
+    offsets_behind: int | None = None
+    """The records that the slowest partition of a source, such as Kafka's, was behind its end."""
+    files_behind: int | None = None
+    """The files that its sources had found and not read."""
+    state_rows: int | None = None
+    """The rows in its state."""
+    state_bytes: int | None = None
+    """The memory that its state used."""
+
+
+@attrs.frozen
+class BatchReport(Stored):
+    """What an attempt knew of a stream when it recorded a batch. It changes no decision."""
+
+    batch: int
+    """The batch that was recorded. An older jrs may have recorded later ones since."""
+    at: float
+    """When the attempt first tried to, in seconds since 1970."""
+    progress: StreamProgress | None = None
+    """The newest that Spark had reported: of the batch before, or of an earlier one."""
+
+
+@attrs.frozen
 class StreamHead(Stored):
     """The newest batch of a streaming stage whose rows count. An attempt moves it by one batch at a
     time, under its fence; that is the commit of the batch."""
@@ -27,6 +67,8 @@ class StreamHead(Stored):
     manifest: StoredObject | None = None
     """The `BatchManifest` of the batch, where the storage is of objects; None before the first
     batch."""
+    report: BatchReport | None = attrs.field(default=None, eq=False)
+    """For people; None if none is known. Heads that differ in it alone are equal."""
 
     def least_reader(self) -> int:
         # Others would look for the rows in a folder.
@@ -61,6 +103,8 @@ class StreamPlan(Stored):
     earlier plans have named. All of them are synced; large ones are left out here."""
     manifest: StoredObject | None = None
     """The `BatchManifest` with the checkpoint, where the storage is of objects."""
+    report: BatchReport | None = attrs.field(default=None, eq=False)
+    """For people; None if none is known. Plans that differ in it alone are equal."""
 
     def least_reader(self) -> int:
         return 1 if self.manifest is None else 2

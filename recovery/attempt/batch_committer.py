@@ -24,6 +24,7 @@ from jrs.records.heads import StreamHead
 from jrs.store import heads
 
 from ..checkpoint_format.position import input_digest, position
+from .batch_reports import BatchReports, Progress, unknown
 from .batch_rows import BatchRows, RowsInFolders, RowsInObjects
 from .context import AttemptContext, held_if_unreadable
 
@@ -38,9 +39,17 @@ class BatchCommitter:
     Args:
         folder: of the stage in its epoch, with ``ck`` and ``staging``.
         output: where the stage's batches are published.
+        progress: asked once for each batch; the head keeps what it returns, for people.
     """
 
-    def __init__(self, context: AttemptContext, stage: str, folder: Path, output: Path) -> None:
+    def __init__(
+        self,
+        context: AttemptContext,
+        stage: str,
+        folder: Path,
+        output: Path,
+        progress: Progress = unknown,
+    ) -> None:
         self._context = context
         self._stage = stage
         self._folder = folder
@@ -52,6 +61,7 @@ class BatchCommitter:
         )
         with held_if_unreadable():
             self._keeps_heads = heads.are_kept(context.backend)
+        self._reports = BatchReports(progress, context.runtime.now)
         self._turn = threading.Lock()
         self._run = ""
 
@@ -177,6 +187,7 @@ class BatchCommitter:
             return
         # A batch without rows may have been planned again with some: nothing of it is published.
         moved = self._rows.staged(head, attrs.evolve(head, batch=batch, plan=plan), files)
+        moved = attrs.evolve(moved, report=self._reports.of(batch, head.report))
         self._rows.before_commit(moved)
         self._move(record, moved)
         self._publish(moved)

@@ -26,15 +26,27 @@ from ..checkpoint_format import plan_files
 from ..checkpoint_format.plan_files import PlanFiles
 from ..files import copied_from
 from ..storage.copies import read_record
+from .batch_reports import BatchReports, Progress, unknown
 from .checkpoint_upload import CheckpointUpload
 from .context import AttemptContext, held_if_unreadable
 
 
 class PlanKeeper:
-    """Keeps the plans of one stage, batch after batch."""
+    """Keeps the plans of one stage, batch after batch.
 
-    def __init__(self, context: AttemptContext, stage: str, checkpoint: Path) -> None:
+    Args:
+        progress: asked once for each batch; the plan keeps what it returns, for people.
+    """
+
+    def __init__(
+        self,
+        context: AttemptContext,
+        stage: str,
+        checkpoint: Path,
+        progress: Progress = unknown,
+    ) -> None:
         self._context = context
+        self._reports = BatchReports(progress, context.runtime.now)
         self._stage = stage
         self._checkpoint = checkpoint
         self._turn = threading.Lock()
@@ -98,6 +110,8 @@ class PlanKeeper:
             else:
                 durable = self._files.make_durable(batch)
                 plan = attrs.evolve(plan, files=plan_files.texts(self._checkpoint, durable))
+        report = self._reports.of(batch, before.report if before is not None else None)
+        plan = attrs.evolve(plan, report=report)
         key = keys.plan(context.job_id, self._stage)
         context.commit(create_or_update(key, encode(plan), record and record.version))
 

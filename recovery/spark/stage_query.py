@@ -36,6 +36,7 @@ from ..attempt.engine import StateLost, StreamHost
 from ..checkpoint_format.checkpoint import is_computed
 from . import cluster, queries, rescaling
 from .held import plan_flush, position
+from .progress import ProgressWatch, summary
 from .session import jvm_died
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class StageQuery:
     """The number of partitions for its state; None leaves it to the session."""
     committer: BatchCommitter | None = None
     """What commits its batches; None if they go to another sink than that of jrs."""
+    progress: ProgressWatch = attrs.field(factory=ProgressWatch)
     step: Step = Step.WAITING
     holds_back: str | None = attrs.field(init=False)
     """Why it holds back rows that no watermark flushes; None if it does not."""
@@ -104,7 +106,7 @@ class StageQuery:
     """The batch before which the state could not be loaded."""
     _deaths: int = 0
     _start_at: float = 0.0
-    _progress: Json = None
+    _summary: Json = None
     _reported: int | None = None
     """The newest batch that was reported as committed, or was there before the attempt."""
     _report_at: float = 0.0
@@ -151,7 +153,7 @@ class StageQuery:
                 if self._clock() >= self._start_at:
                     self._relaunch(draining)
             elif self._query.isActive:
-                self._report_batches()
+                self._report_batches(self._query)
                 if draining and self.step is Step.RUNNING and not self._stopping:
                     self._stopping = True
                     stop = partial(_stop_at_boundary, self._query, self.checkpoint)
@@ -178,7 +180,7 @@ class StageQuery:
         return StageRecord(
             job_id=self.run.context.job_id,
             name=self.name,
-            result={"batches": position(self.checkpoint).committed + 1, "progress": self._progress},
+            result={"batches": position(self.checkpoint).committed + 1, "progress": self._summary},
             attempt=self.run.context.attempt,
             epoch=self.run.context.epoch,
             seconds=round(self._clock() - self._began, 3),
@@ -244,9 +246,9 @@ class StageQuery:
 
     def _ended(self, query: StreamingQuery, draining: bool) -> None:
         """Take the next step after the end of a query."""
-        self._progress = _progress(query) or self._progress
+        self._summary = summary(query) or self._summary
         self._query, error = None, query.exception()
-        self._report_batches(now=True)
+        self._report_batches(query, now=True)
         at = position(self.checkpoint)
         left_off = at.planned > at.committed
         if error is not None:
@@ -270,7 +272,7 @@ class StageQuery:
         else:
             self.step = Step.DRAINED
 
-    def _report_batches(self, *, now: bool = False) -> None:
+    def _report_batches(self, query: StreamingQuery, *, now: bool = False) -> None:
         """Report the batches that were committed since the last report, once a second."""
         if not now and self._clock() < self._report_at:
             return
@@ -280,6 +282,7 @@ class StageQuery:
             if self._reported is not None and newest > self._reported:
                 self.run.context.reporter.committed(self.name, self._reported + 1, newest)
             self._reported = newest
+            self.progress.look(query, newest)
 
     def _is_done(self, query: StreamingQuery, committed: int) -> bool:
         """Return whether a query that ended without an error has done its step."""
@@ -383,11 +386,3 @@ def _stop(query: StreamingQuery) -> None:
         query.stop()
     except Exception:
         pass  # It did not end in time, or its JVM is gone: its process group is ended in any case.
-
-
-def _progress(query: StreamingQuery) -> Json:
-    """Return the useful part of the newest progress that Spark reported."""
-    newest: Any = query.lastProgress
-    if newest is None:
-        return None
-    return {"batch": newest.batchId, "timestamp": newest.timestamp, "rows": newest.numInputRows}

@@ -39,6 +39,7 @@ from ..attempt.plan_keeper import PlanKeeper
 from . import queries
 from .commits import Commits
 from .data_format import register_format
+from .progress import ProgressWatch
 from .session import cancel_work
 from .sink_server import SinkServer
 from .stage_query import StageQuery, Step
@@ -106,9 +107,9 @@ class Streams:
             job.job_id, name, bounded, "", str(session.version), order=order, after=after
         )
         self._check_plan(place, writer)
-        committer = None
+        committer, progress = None, ProgressWatch()
         if queries.uses_sink(writer):
-            committer = self._committer(name, output)
+            committer = self._committer(name, output, progress)
         folder = context.storage.stream(job.job_id, job.epoch, name)
         checkpoint = folder / "ck"
         # Unique in the session, which jobs may share; but a table has the name of its stage.
@@ -119,11 +120,11 @@ class Streams:
             writer = writer.option("staging", str(folder / "staging"))
             writer = writer.option("stage", name).option("address", self._sink_server().address)
         if queries.calls_function(writer):
-            self._keep_plans(name, writer, checkpoint)
+            self._keep_plans(name, writer, checkpoint, progress)
         once = RestartPolicy(attempts=1)
         stage = StageQuery(
             self._run, name, writer, checkpoint, bounded, restart or once, order, after,
-            context.spec.partitions, committer,
+            context.spec.partitions, committer, progress,
         )  # fmt: skip
         stage.start(draining=self._draining)
         with self._lock:
@@ -291,20 +292,22 @@ class Streams:
             self._marks = []
             self._changed.notify_all()
 
-    def _committer(self, stage: str, output: Path) -> BatchCommitter:
+    def _committer(self, stage: str, output: Path, progress: ProgressWatch) -> BatchCommitter:
         """Return what commits the batches of a stage, once it has published what is committed."""
         context = self._context
         folder = context.storage.checkpoint(context.job_id, context.epoch, stage).parent
-        committer = BatchCommitter(context, stage, folder, output)
+        committer = BatchCommitter(context, stage, folder, output, progress.newest)
         if context.storage.objects is None:
             context.storage.make_folder(output)
         committer.begin()
         self._sink_server().add(stage, committer)
         return committer
 
-    def _keep_plans(self, stage: str, writer: DataStreamWriter, checkpoint: Path) -> None:
+    def _keep_plans(
+        self, stage: str, writer: DataStreamWriter, checkpoint: Path, progress: ProgressWatch
+    ) -> None:
         """Record the plan of each batch before the stage's function is called for it."""
-        keeper = PlanKeeper(self._context, stage, checkpoint)
+        keeper = PlanKeeper(self._context, stage, checkpoint, progress.newest)
         keeper.begin()
         queries.guard_function(
             writer, lambda batch: self._commits.carry_out(lambda: keeper.keep(batch))

@@ -41,6 +41,13 @@ seconds = st.floats(0, 2**33)
 whole = st.integers(0, 2**63)
 failures = st.builds(model.Failure, st.text(), st.text(), st.text(), st.none() | st.integers())
 summaries = st.builds(model.StageSummary, st.text(), whole, whole, seconds)
+unknown = st.none() | whole
+reports = st.builds(
+    heads.BatchReport, whole, seconds, st.none() | st.builds(
+        heads.StreamProgress, whole, seconds, unknown, st.none() | seconds, st.none() | seconds,
+        st.none() | seconds, st.none() | seconds, unknown, unknown, unknown, unknown,
+    ),
+)  # fmt: skip
 terminal = st.sampled_from([s for s in model.JobStatus if s.is_globally_terminal])
 
 formats = st.sampled_from(snapshots.SnapshotFormat)
@@ -164,12 +171,14 @@ STORED: dict[type, st.SearchStrategy[Any]] = {
         st.none() | st.builds(model.StopRecord, job_ids, st.just(model.StopMode.DRAIN)),
     ),
     heads.StreamHead: st.builds(
-        heads.StreamHead, job_ids, st.text(), whole, st.integers(-1, 10**6), st.text(), st.text()
+        heads.StreamHead, job_ids, st.text(), whole, st.integers(-1, 10**6), st.text(), st.text(),
+        report=st.none() | reports,
     ),
     heads.JobGeneration: st.builds(heads.JobGeneration, job_ids, whole),
     heads.StreamPlan: st.builds(
         heads.StreamPlan, job_ids, st.text(), whole, whole, whole, whole,
         st.dictionaries(st.sampled_from(["metadata", "offsets/1", "sources/0/7"]), st.text()),
+        report=st.none() | reports,
     ),
     model.StreamRecord: st.builds(
         model.StreamRecord, job_ids, st.text(), st.booleans(), st.text(), st.text(), seconds
@@ -213,10 +222,14 @@ EXAMPLES = [
     model.StopRecord("j", model.StopMode.DRAIN, stages={"sums": "flushing"}),
     model.StreamRecord("j", "sums", True, "a1", "4.0", 1.0),
     heads.StreamHead("j", "sums", 1, 7, "a1", "batch=7.c4"),
+    heads.StreamHead(
+        "j", "sums", 1, 7,
+        report=heads.BatchReport(7, 9.5, heads.StreamProgress(6, 8.0, 20, 1.5, 2.5, 0.5, 3.0, 4)),
+    ),
     heads.JobGeneration("j", 2),
     heads.StreamPlan("j", "sums", 1, 7, 3, 2, {"offsets/7": "v1"}),
     model.MasterInfo("m", "h", 1, 2.0, 3.0),
-]
+]  # fmt: skip
 by_type = pytest.mark.parametrize("kind", list(STORED), ids=lambda kind: kind.__name__)
 by_example = pytest.mark.parametrize("value", EXAMPLES, ids=lambda value: type(value).__name__)
 
