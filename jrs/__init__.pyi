@@ -67,6 +67,7 @@ from .records.attempts import SparkApplication as SparkApplication
 from .records.cluster import PauseRecord as PauseRecord
 from .records.cluster import StorageRecord as StorageRecord
 from .records.cluster import SwitchoverRecord as SwitchoverRecord
+from .records.heads import StreamProgress as StreamProgress
 from .records.history import HistoryKind as HistoryKind
 from .records.lineage import Descendant as Descendant
 from .records.lineage import Lineage as Lineage
@@ -147,6 +148,7 @@ from .store.masters import MasterRole as MasterRole
 from .store.masters import MasterView as MasterView
 from .store.opening import open_backend as open_backend
 from .store.result_store import JobResultStore as JobResultStore
+from .store.streams import StreamStatus as StreamStatus
 
 # Deprecated; loaded with a warning.
 JobCatalog = jrs.store.jobs.JobCatalog

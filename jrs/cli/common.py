@@ -168,7 +168,6 @@ def when(stamp: float) -> str:
     return texts.when(stamp).removesuffix(" UTC") if stamp else "-"
 
 
-_BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -215,14 +214,6 @@ def took(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
-
-
-def size_text(size: float) -> str:
-    """Return a number of bytes for people."""
-    unit = 0
-    while size >= 1024 and unit < len(_BYTES) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{size:.1f} {_BYTES[unit]}" if unit else f"{size:.0f} B"
 
 
 def table(columns: list[str], rows: list[list[str]]) -> None:

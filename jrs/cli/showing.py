@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from jrs.cli.common import (
 from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
 from jrs.client import plain
+from jrs.client.stream_texts import StreamTexts
 from jrs.records.applications import ApplicationRecord
 from jrs.records.lineage import LineageKind
 from jrs.records.model import AttemptSummary, JobResult, JobSpec, StopMode
@@ -59,7 +61,9 @@ def show_command(place: ClusterRef, job_id: str, storage: str | Path | None, as_
             return 0
         view, made, logs = job.view(), tuple(job.descendants()), job.log_folder()
         explained = job.explain() if view.entry is None else None
+        streams = job.streams()
     facts = list(_facts_of(view, explained))
+    facts += [fact for one in streams for fact in _stream(StreamTexts.of(one, time.time()))]
     facts += [(_MADE[one.how], f"{one.descendant}, {when(one.at)}") for one in made]
     if logs is not None:
         facts.append(("logs", str(logs)))
@@ -178,6 +182,11 @@ def _stage(done: StageSummary, *, last: int) -> str:
         return f"taken over, {took(done.seconds)}"
     skipped = ", skipped by the last attempt" if done.attempt < last else ""
     return f"attempt {done.attempt}, {took(done.seconds)}{skipped}"
+
+
+def _stream(texts: StreamTexts) -> Iterator[Fact]:
+    for at, line in enumerate(texts.lines()):
+        yield (f"stream {texts.stage}" if not at else "", line)
 
 
 def _ended(result: JobResult, *, tell_start: bool) -> Iterator[Fact]:

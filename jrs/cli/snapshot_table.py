@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jrs.cli.common import echo, size_text, table, when
-from jrs.contract.texts import counted
+from jrs.cli.common import echo, table, when
+from jrs.contract.texts import counted, size_text
 from jrs.records.snapshots import SnapshotRecord, SnapshotStage
 
 

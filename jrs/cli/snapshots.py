@@ -18,7 +18,6 @@ from jrs.cli.common import (
     echo,
     echo_json,
     json_option,
-    size_text,
     spec_key_option,
     storage_option,
     when,
@@ -31,6 +30,7 @@ from jrs.client import plain
 from jrs.client.client import Client
 from jrs.client.job import JobHandle
 from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import size_text
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
 from jrs.recovery.snapshots.restore import Restored
 

@@ -28,7 +28,9 @@ from jrs.recovery.inspect.explain import Explanation, explain
 from jrs.recovery.inspect.history import HistoryEntry, PastDecision, decision_of_then, history
 from jrs.recovery.inspect.output_files import OutputFiles, output_files
 from jrs.recovery.snapshots.retry import RetryRequest, retry
+from jrs.store import streams
 from jrs.store.jobs import JobView
+from jrs.store.streams import StreamStatus
 
 
 def _check_entry(spec: JobSpec) -> None:
@@ -123,6 +125,24 @@ class JobHandle(JobChanges):
         """
         self.view()
         return waiting.for_stage(self._connection, self.id, check_stage_name(name), timeout)
+
+    def streams(self) -> tuple[StreamStatus, ...]:
+        """Return what the streams of the job do now, as far as their newest batches have recorded:
+        rows and rates, the watermark, the state, and how far they are behind their sources.
+
+        Spark reports a batch when it is done, so what is recorded with a batch is of an earlier
+        one, whose number is there. A job that does not run has the values that were recorded last,
+        until it is cleaned up. A finished stage is left out, and so is a job that is unknown.
+
+        Raises:
+            Unavailable: the backend did not answer.
+
+        Example::
+
+            for stream in client.job("live").streams():
+                print(stream.stage, stream.batch, stream.progress and stream.progress.rows)
+        """
+        return streams.of_job(self._connection.backend, self.id)
 
     def explain(self) -> Explanation:
         """Return what a leader does with the job now, and why.

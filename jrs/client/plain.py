@@ -21,7 +21,7 @@ Plain = dict[str, Any]
 
 
 def of_job(job: JobHandle) -> Plain:
-    """Return everything that is known of a job, and the jobs that were made from it.
+    """Return everything that is known of a job, with its streams and the jobs made from it.
 
     Raises:
         NoSuchJob: the cluster knows nothing of it.
@@ -31,7 +31,11 @@ def of_job(job: JobHandle) -> Plain:
 
 def with_descendants(job: JobHandle, view: JobView) -> Plain:
     """Return the same of a view that was read already."""
-    return {**to_plain(view), "descendants": to_plain(list(job.descendants()))}
+    return {
+        **to_plain(view),
+        "streams": to_plain(list(job.streams())),
+        "descendants": to_plain(list(job.descendants())),
+    }
 
 
 def of_explanation(found: Explanation) -> Plain:

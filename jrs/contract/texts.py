@@ -25,6 +25,7 @@ _LEAST = 64
 _ENTRY = 8
 """Bytes of an entry's quotes, colon and comma, rounded up."""
 _SHOWN = 80
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 # C0, DEL and C1, Unicode line ends, marks that change the writing direction, surrogates.
 _UNPRINTABLE = re.compile(
@@ -96,6 +97,14 @@ def span(seconds: float) -> str:
         elif parts:
             break
     return " ".join(parts[:2]) or "0 s"
+
+
+def size_text(size: float) -> str:
+    """Return a number of bytes for people."""
+    unit = 0
+    while size >= 1024 and unit < len(_SIZES) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.1f} {_SIZES[unit]}" if unit else f"{size:.0f} B"
 
 
 def shown(value: object) -> str:

@@ -19,10 +19,12 @@ from jrs.client.listing import JobOrder
 from jrs.client.overview import job_line
 from jrs.contract.clock import Clock
 from jrs.contract.errors import InvalidInput, JrsError
+from jrs.contract.texts import printable
 from jrs.records.model import JobStatus
 from jrs.sidecar.answers import problem_answer
 from jrs.sidecar.changes import Changes
 from jrs.sidecar.problems import problem_of
+from jrs.store.streams import StreamStatus
 
 _LOOKED_BACK = 24 * 3600.0
 """Seconds for which the jobs of a prefix are looked for."""
@@ -35,6 +37,7 @@ class _OfJob(Collector):
         job = client.job(job_id)
         self._view = job.view()
         self._line = job_line(self._view, None)
+        self._streams = job.streams()
 
     def collect(self) -> Iterator[Metric]:
         status = GaugeMetricFamily("jrs_job_status", "The job's status: 1 for the one it has.",
@@ -52,6 +55,47 @@ class _OfJob(Collector):
             ("jrs_job_cleanup_pending", "Whether it is not cleaned up: 1 or 0.", dirty),
         ):
             yield GaugeMetricFamily(name, f"{said}", value=float(value))
+        for name, (said, read) in STREAM_METRICS.items():
+            family = GaugeMetricFamily(name, said, labels=["stage"])
+            for stream in self._streams:
+                found = read(stream)
+                if found is not None:
+                    family.add_metric([printable(stream.stage)], float(found))
+            yield family
+
+
+def _progress(name: str) -> Callable[[StreamStatus], float | None]:
+    """Return what reads a number of a stream's progress."""
+    return lambda one: None if one.progress is None else getattr(one.progress, name)
+
+
+STREAM_METRICS: dict[str, tuple[str, Callable[[StreamStatus], float | None]]] = {
+    "jrs_stream_batch": ("The newest batch that is recorded.", lambda one: one.batch),
+    "jrs_stream_batch_timestamp_seconds": ("When that was.", lambda one: one.batch_at),
+    "jrs_stream_progress_batch": (
+        "The batch that all of the following is about.",
+        _progress("batch"),
+    ),
+    "jrs_stream_rows": ("Rows that it read.", _progress("rows")),
+    "jrs_stream_rows_per_second": ("Rows that arrived per second.", _progress("rows_per_second")),
+    "jrs_stream_processed_per_second": (
+        "Rows that Spark processed per second.",
+        _progress("processed_per_second"),
+    ),
+    "jrs_stream_batch_seconds": ("How long the batch took.", _progress("seconds")),
+    "jrs_stream_watermark_timestamp_seconds": ("Its watermark.", _progress("watermark")),
+    "jrs_stream_offsets_behind": (
+        "Records that the slowest partition of a source was behind its end.",
+        _progress("offsets_behind"),
+    ),
+    "jrs_stream_files_behind": (
+        "Files that its sources had found and not read.",
+        _progress("files_behind"),
+    ),
+    "jrs_stream_state_rows": ("Rows in its state.", _progress("state_rows")),
+    "jrs_stream_state_bytes": ("Memory that its state used.", _progress("state_bytes")),
+}
+"""The metrics of streams: what each says, and how it is read. An unknown value has no sample."""
 
 
 class _OfPrefix(Collector):

@@ -19,6 +19,7 @@ from starlette.responses import HTMLResponse, Response
 from jrs.client.client import Client
 from jrs.client.listing import JobOrder
 from jrs.client.overview import job_line, job_lines, overview
+from jrs.client.stream_texts import StreamTexts
 from jrs.contract.errors import JrsError
 from jrs.contract.texts import bounded, printable, span, when
 from jrs.records.model import JobStatus, ResultState
@@ -160,6 +161,7 @@ class Pages:
             "history": history,
             "timeline": Markup(timeline(view, history)),
             "payload": "" if result is None else _payload(result.payload),
+            "streams": [StreamTexts.of(one, time.time()) for one in job.streams()],
             "snapshots": _or_none(job.snapshots.list),
             "log": _or_none(lambda: self._log(job_id)),
             "descendants": job.descendants(),

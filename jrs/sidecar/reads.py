@@ -136,7 +136,7 @@ ROUTES = (
                  most=LONGEST_WAIT))),
     Route("GET", "/v1/jobs", "jobs", _jobs, "A page of the jobs.", "client.views(…)", FILTERS),
     Route("GET", "/v1/jobs/{id}", "job", _job, "Everything that is known of a job.",
-          f"{_J}.view()"),
+          f"{_J}.view(), streams()"),
     Route("GET", "/v1/jobs/{id}/explain", "explain", _explain,
           "What a leader does with a job now, and why.", f"{_J}.explain()"),
     Route("GET", "/v1/jobs/{id}/history", "history", _history,

@@ -144,7 +144,8 @@ class Streams:
         job = self._client.job(job_id)
         view = job.view()
         explained = job.explain() if view.entry is None else None
-        return job_line(view, explained).plain()
+        newest = {one.stage: one.batch for one in job.streams()}
+        return {**job_line(view, explained).plain(), "batches": newest}
 
     async def _event_of(self, job_id: str) -> str:
         try:

@@ -34,12 +34,6 @@ class StreamStatus:
     problem: str
     """Why a record of it cannot be read; empty if each can."""
 
-    def __str__(self) -> str:
-        """Return the newest batch for people."""
-        if self.batch is None:
-            return "no batch is known" if not self.problem else self.problem
-        return f"batch {self.batch} {'begun' if self.by_function else 'committed'}"
-
 
 def of_job(backend: Backend, job_id: str) -> tuple[StreamStatus, ...]:
     """Return the streaming stages of a job that have not finished, in the order of their names.

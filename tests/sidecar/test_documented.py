@@ -7,6 +7,7 @@ from pathlib import Path
 from jrs.recovery.health.facts import MasterHealth
 from jrs.recovery.health.metrics import metrics
 from jrs.sidecar.app import ROUTES
+from jrs.sidecar.metrics import STREAM_METRICS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sidecar.md").read_text().splitlines()
 
@@ -23,4 +24,5 @@ def test_every_metric_is_documented() -> None:
     rows = [
         f"| `{one.name}` | {one.kind} | {one.help} |" for one in metrics(MasterHealth().facts())
     ]
+    rows += [f"| `{name}` | gauge | {said} |" for name, (said, _) in STREAM_METRICS.items()]
     assert [line for line in PAGE if line.startswith("| `jrs_")] == rows

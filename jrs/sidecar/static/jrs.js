@@ -39,11 +39,14 @@
     } catch {
       live.textContent = "The server does not answer; this page may be old.";
     }
-    busy = false;
-    if (again) {
-      again = false;
-      setTimeout(refresh, 250);
-    }
+    // A stream may commit many batches in a second.
+    setTimeout(() => {
+      busy = false;
+      if (again) {
+        again = false;
+        refresh();
+      }
+    }, 1000);
   }
 
   const events = new EventSource(main.dataset.events);
