@@ -1,4 +1,4 @@
-"""JobChanges: what a client asks of a job: cancel, suspend, rescale, upgrade and fork it."""
+"""JobChanges: what a client asks of a job: cancel, suspend, rescale, upgrade, fork, clean it up."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from jrs.client.connection import Connection, entry_point_of
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import InvalidInput, NoSuchResult, WrongState
 from jrs.records.lineage import Descendant
 from jrs.records.model import StopMode, StopRecord, StopState
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.snapshots.restore import Restored
 from jrs.recovery.snapshots.retry import descendants
@@ -150,6 +152,49 @@ class JobChanges:
             CorruptRecord: a record cannot be read.
         """
         return tuple(descendants(self._connection.backend, self.id))
+
+    # -- cleaning up -------------------------------------------------------------------------
+
+    def left(self) -> dict[str, list[str]]:
+        """Return what the ended job has left, by resource. Changes nothing.
+
+        It is what is found from this host, and what the leader's journal names of resources that
+        only masters know.
+
+        Raises:
+            NoSuchResult: the job has not ended.
+            InvalidInput: no storage is known.
+        """
+        return self._cleanup().left(self.id)
+
+    def retry_cleanup(self) -> bool:
+        """Have the leader retry a failed cleanup at once; return whether one was left. Durable.
+
+        Raises:
+            NoSuchResult: the job has not ended.
+            InvalidInput: no storage is known.
+        """
+        return self._cleanup().retry(self.id)
+
+    def force_cleanup(self) -> dict[str, list[str]]:
+        """Mark the job's result clean whatever is left, and return that: the last resort. Durable.
+
+        Raises:
+            NoSuchResult: the job has not ended.
+            WrongState: its result is not dirty.
+            InvalidInput: no storage is known.
+        """
+        cleanup = self._cleanup()
+        if not self._connection.results.has_dirty(self.id):
+            raise WrongState(f"the result of job {self.id!r} is not dirty")
+        return cleanup.force(self.id)
+
+    def _cleanup(self) -> JobCleanup:
+        backend = self._connection.backend
+        cleanup = JobCleanup(backend, default_resources(backend, self._connection.storage()))
+        if not self._connection.results.has_entry(self.id):
+            raise NoSuchResult(f"job {self.id!r} has no result; there is nothing to clean up")
+        return cleanup
 
     def _check_state_stores(self) -> None:
         storage = self._connection.known_storage()

@@ -11,7 +11,6 @@ from jrs.client.changes import JobChanges
 from jrs.client.connection import Connection, entry_point_of
 from jrs.client.logs import JobLogs, LogPart
 from jrs.client.snapshots import JobSnapshots
-from jrs.contract.errors import NoSuchResult, WrongState
 from jrs.records.checks import check_stage_name
 from jrs.records.model import (
     JobResult,
@@ -21,8 +20,6 @@ from jrs.records.model import (
 )
 from jrs.records.snapshots import SnapshotRecord
 from jrs.recovery.attempt.entry_point import check_entry
-from jrs.recovery.cleanup.job_cleanup import JobCleanup
-from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.inspect.explain import Explanation, explain
 from jrs.recovery.inspect.history import HistoryEntry, PastDecision, decision_of_then, history
@@ -359,48 +356,3 @@ class JobHandle(JobChanges):
         )
         new_id = retry(self._connection.snapshots(), self.id, request)
         return JobHandle(self._connection, new_id)
-
-    # -- cleaning up -------------------------------------------------------------------------
-
-    def left(self) -> dict[str, list[str]]:
-        """Return what the ended job has left, by resource. Changes nothing.
-
-        It is what is found from this host, and what the leader's journal names of resources that
-        only masters know.
-
-        Raises:
-            NoSuchResult: the job has not ended.
-            InvalidInput: no storage is known.
-        """
-        return self._cleanup().left(self.id)
-
-    def retry_cleanup(self) -> bool:
-        """Have the leader retry a failed cleanup at once; return whether one was left. Durable.
-
-        Raises:
-            NoSuchResult: the job has not ended.
-            InvalidInput: no storage is known.
-        """
-        return self._cleanup().retry(self.id)
-
-    def force_cleanup(self) -> dict[str, list[str]]:
-        """Mark the job's result clean whatever is left, and return that: the last resort. Durable.
-
-        Raises:
-            NoSuchResult: the job has not ended.
-            WrongState: its result is not dirty.
-            InvalidInput: no storage is known.
-        """
-        cleanup = self._cleanup()
-        if not self._connection.results.has_dirty(self.id):
-            raise WrongState(f"the result of job {self.id!r} is not dirty")
-        return cleanup.force(self.id)
-
-    # -- inside ------------------------------------------------------------------------------
-
-    def _cleanup(self) -> JobCleanup:
-        backend = self._connection.backend
-        cleanup = JobCleanup(backend, default_resources(backend, self._connection.storage()))
-        if not self._connection.results.has_entry(self.id):
-            raise NoSuchResult(f"job {self.id!r} has no result; there is nothing to clean up")
-        return cleanup
