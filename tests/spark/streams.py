@@ -110,3 +110,17 @@ def unbounded(
 
 def unbounded_v2(job: Job, source: str) -> Json:
     return unbounded(job, source, version="v2")
+
+
+def watched(job: Job, source: str) -> Json:
+    """Sums of windows for the sink of jrs, and for a function."""
+
+    def take(rows: DataFrame, batch: int) -> None:
+        rows.collect()
+
+    def writer(stage: Any) -> Any:
+        rows = windows(events(stage, source)).writeStream
+        return rows.trigger(processingTime="200 milliseconds")
+
+    job.stream("calls", lambda stage: writer(stage).foreachBatch(take))
+    return job.stream("sums", lambda stage: writer(stage).format("jrs")).result()
