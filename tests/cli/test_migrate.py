@@ -193,14 +193,14 @@ def test_a_dry_run_changes_nothing(jrs: Jrs, paused: str, target: str, tmp_path:
 
     shown = jrs("migrate", "--from", paused, "--to", target, "--dry-run")
     assert shown.returncode == 0
-    assert "would move 5 records" in shown.stdout
+    assert "would move 6 records" in shown.stdout
     assert "2 jobs" in shown.stdout
     assert shown.stderr == ""
     as_json = json.loads(
         jrs("migrate", "--from", paused, "--to", target, "--dry-run", "--json").stdout
     )
-    assert (as_json["records"], as_json["moved"], as_json["first"]) == (5, False, [])
-    assert as_json["by_kind"] == {"cluster": 1, "history": 2, "jobs": 2}
+    assert (as_json["records"], as_json["moved"], as_json["first"]) == (6, False, [])
+    assert as_json["by_kind"] == {"cluster": 2, "history": 2, "jobs": 2}
     assert contents(tmp_path / "store") == before
     assert not (tmp_path / "target").exists()
 
