@@ -79,15 +79,14 @@ def let_in_ops(backend: Backend, job_id: str, name: bytes) -> list[Op]:
 
 
 def let_in(backend: Backend) -> list[str]:
-    """Return the jobs of which an attempt is let in; in a cluster whose format has no fences of
-    attempts, those that have an attempt at all.
+    """Return the jobs of which an attempt is let in; in a cluster without fences of attempts, those
+    that have an attempt at all. Does not depend on the record of the format, which may be damaged.
 
     Raises:
         CorruptRecord: the records cannot be listed.
         Unavailable: the backend did not answer.
     """
-    has_fences = cluster_format.is_at_least(backend, SINCE_FORMAT)
-    stored = backend.scan(keys.FENCES if has_fences else keys.ATTEMPTS)
+    stored = list(backend.scan(keys.FENCES)) or backend.scan(keys.ATTEMPTS)
     return [keys.job_of(one.key) for one in stored if one.value != NOBODY]
 
 

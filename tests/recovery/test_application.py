@@ -330,7 +330,8 @@ def test_bad_input_to_run_changes_nothing(
         run(lambda driver: driver.run(job_id, lambda job, **given: 1, **arguments), url)
     with open_backend(url, cluster=CLUSTER) as backend:
         stored = [record.key for record in backend.scan("")]
-    kept = (keys.CLUSTER_HISTORY, keys.FEED)  # The election is recorded.
+    # The election is recorded, and that main began and raised.
+    kept = (keys.CLUSTER_HISTORY, keys.FEED, keys.history("main"))
     stored = [key for key in stored if not key.startswith(kept)]
     assert stored == ["applications/main", keys.STORAGE, keys.EPOCH]
 

@@ -21,8 +21,8 @@ from jrs.records.traceparent import of_job
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
+from tests.recovery.spans import SPANS
 from tests.recovery.support import CLUSTER, job
-from tests.recovery.traced_jobs import SPANS
 
 FILE = Path(__file__).with_name("traced_jobs.py")
 GOOD = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -21,8 +21,7 @@ from opentelemetry.sdk.trace.export import (
 )
 
 from jrs import Job
-
-SPANS = "JRS_TEST_SPANS"
+from tests.recovery.spans import SPANS
 
 
 class ToFile(SpanExporter):

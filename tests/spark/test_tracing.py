@@ -11,10 +11,10 @@ from jrs.recovery.rules.runs import run_id
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
+from tests.recovery.spans import SPANS
 from tests.recovery.test_tracing import GOOD, spans
-from tests.recovery.traced_jobs import SPANS
 
-from . import traced
+TRACED = Path(__file__).with_name("traced.py")
 
 
 @pytest.mark.spark
@@ -28,7 +28,7 @@ def test_a_stream(tmp_path: Path) -> None:
         (tmp_path / "store").as_uri(), cluster="c", ttl=30.0, environment={SPANS: str(path)}
     ) as masters:
         masters.start("m")
-        entry = f"{traced.__file__}:streams"
+        entry = f"{TRACED}:streams"
         JobCatalog(masters.backend).submit(
             JobSpec("j", entry, {"folder": str(source)}, traceparent=GOOD)
         )
