@@ -1,4 +1,4 @@
-"""Where jobs that trace themselves write their spans. Apart from them: they set OpenTelemetry up."""
+"""Where jobs that trace themselves write spans; they import OpenTelemetry, and tests need not."""
 
 SPANS = "JRS_TEST_SPANS"
 """The environment variable that names the file."""
