@@ -128,6 +128,9 @@ class ChaosCluster:
             return self.fleet.pid_of(self.leading())
         return self.fleet.pids(who)
 
+    def starve(self, pid: int) -> None:
+        self.fleet.starved.add(pid)
+
     def network(self, host: str) -> Proxies | None:
         return self.fleet.all[host].network
 

@@ -50,6 +50,9 @@ class Arena(Protocol):
     def pids(self, who: str) -> list[int]:
         """Return the living processes of a kind."""
 
+    def starve(self, pid: int) -> None:
+        """Note that a process is denied a resource: libraries in C abort where they need it."""
+
     def network(self, host: str) -> Proxies | None:
         """Return the network between a host and the servers; None with the file backend."""
 
@@ -331,6 +334,7 @@ def no_descriptors(
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         for pid in _one(arena.pids(who), rng):
             most = max(map(int, os.listdir(f"/proc/{pid}/fd")), default=2) + 1
+            arena.starve(pid)
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, usual[1]))
             yield f"{who} {pid}"
             resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
@@ -348,6 +352,7 @@ def no_memory(
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         for pid in _one(arena.pids(who), rng):
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+            arena.starve(pid)
             resource.prlimit(pid, resource.RLIMIT_AS, (pages * resource.getpagesize(), usual[1]))
             yield f"{who} {pid}"
             resource.prlimit(pid, resource.RLIMIT_AS, usual)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -82,6 +83,8 @@ class Hosts:
         self.all: dict[str, Host] = {}
         self.broken: list[str] = []
         """What ended by itself, and why."""
+        self.starved: set[int] = set()
+        """The processes that were denied a resource."""
 
     def add_master(self, name: str, masters: Masters) -> None:
         """Add a host with a master."""
@@ -138,7 +141,10 @@ class Hosts:
         last = said.rpartition("\n")[2]
         # One that cannot start, and says so, is started again, as by any supervisor.
         refused = bool(_CANNOT_START.search(last)) and not self._had_opened(ended)
-        if status not in (0, -9, -15, EXIT_DEPOSED) and not refused:
+        # A library in C may abort where it is denied a resource, and say nothing: a master on
+        # etcd did.
+        aborted = status == -signal.SIGABRT and not said and ended.process.pid in self.starved
+        if status not in (0, -9, -15, EXIT_DEPOSED) and not refused and not aborted:
             self.broken.append(f"{host.name} ended with status {status}: {last}")
 
     def _had_opened(self, master: LoggedProcess) -> bool:

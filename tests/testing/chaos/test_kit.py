@@ -193,6 +193,30 @@ def test_a_master_that_cannot_be_started_is_no_fault(
 
 
 @pytest.mark.parametrize(
+    ("says", "starved", "broken"), [("", True, False), ("", False, True), ("Fatal", True, True)]
+)
+def test_a_library_that_aborts_for_lack_of_descriptors_is_no_fault(
+    tmp_path: Path, says: str, starved: bool, broken: bool
+) -> None:
+    """It says nothing; an abort of Python's, or without a reason, is one."""
+    hosts = Hosts(lambda network: "", None, tmp_path, "none-of-a-run")
+    program = f"printf '{says}'; kill -ABRT $$"
+    try:
+        hosts.add_master("m1", cast(Masters, Starter(["/bin/sh", "-c", program])))
+        first = hosts.all["m1"].lives[0]
+        if starved:
+            hosts.starved.add(first.process.pid)
+        first.process.wait()
+        hosts.supervise()
+
+        assert bool(hosts.broken) is broken
+    finally:
+        for process in hosts.all["m1"].lives:
+            process.close()
+        hosts.close()
+
+
+@pytest.mark.parametrize(
     "text",
     [
         *("kill(every=0)", "kill(every=-1)", 'kill(every="x")', 'kill("mater")', 'pause("x")'),
@@ -238,6 +262,9 @@ class Fake:
 
     def pids(self, who: str) -> list[int]:
         return []
+
+    def starve(self, pid: int) -> None:
+        raise ProcessLookupError(pid)
 
     def network(self, host: str) -> None:
         return None
