@@ -9,13 +9,13 @@ more job is canceled the moment the master leads.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import tempfile
 import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
+
+from measure import print_plain
 
 from backends import SERVERS
 from jrs.contract.backend import Backend
@@ -74,11 +74,7 @@ def main() -> None:
         else:
             url = stack.enter_context(SERVERS[given.kind]()).url()
         figures = trial(url, folder, given.jobs, given.state)
-    if given.json:
-        json.dump(figures, sys.stdout, indent=2)
-        return
-    for name, value in figures.items():
-        print(f"{name:24}{value:10.3f}")
+    print_plain(figures, digits=3, as_json=given.json)
 
 
 if __name__ == "__main__":

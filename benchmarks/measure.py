@@ -188,6 +188,15 @@ def measuring() -> Iterator[Callable[[str], None]]:
         yield lambda what: progress.update(task, description=what)
 
 
+def print_plain(figures: Mapping[str, float], *, digits: int, as_json: bool) -> None:
+    """Print figures by their names, each on a line or all as JSON."""
+    if as_json:
+        click.echo(json.dumps(figures, indent=2))
+        return
+    for name, value in figures.items():
+        click.echo(f"{name:24}{value:10.{digits}f}")
+
+
 def print_report(title: str, figures: list[Figure], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([attrs.asdict(one) for one in figures], indent=2))

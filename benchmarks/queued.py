@@ -9,12 +9,12 @@ the processor time of the master and all of its processes.
 from __future__ import annotations
 
 import argparse
-import json
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
+
+from measure import print_plain
 
 from jrs.records.model import JobSpec, RunnerKind
 from jrs.store.jobs import JobCatalog
@@ -72,11 +72,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="jrs-queued-") as folder:
         url = given.backend or Path(folder, "store").as_uri()
         figures = trial(url, Path(folder), given.jobs, RunnerKind(given.runner), given.options)
-    if given.json:
-        json.dump(figures, sys.stdout, indent=2)
-        return
-    for name, value in figures.items():
-        print(f"{name:24}{value:10.1f}")
+    print_plain(figures, digits=1, as_json=given.json)
 
 
 if __name__ == "__main__":

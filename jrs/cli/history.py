@@ -51,9 +51,8 @@ def history_command(
     one line.
 
     Without JOB: which masters were elected, how each leadership ended, and who paused the
-    cluster. With --follow or
-    --after, whatever happens to all jobs and to the cluster from now on, or behind the cursor of
-    an entry, which --json shows.
+    cluster. With --follow or --after, whatever happens to all jobs and to the cluster from now on,
+    or behind the cursor of an entry, which --json shows.
 
     \b
     Examples:

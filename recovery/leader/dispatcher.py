@@ -121,9 +121,9 @@ class Dispatcher:
             Fenced: a newer leader exists.
             Unavailable: the backend could not be asked.
         """
-        urgent = self._facts.urgent()
-        for first in range(0, len(urgent), PAGE):
-            self._look({job_id: {} for job_id in urgent[first : first + PAGE]})
+        for job_id in self._facts.urgent():
+            self._agenda.add(job_id)
+        self._look_at_due()
         self._admit()  # A job that ran goes before those that wait.
         self._tasks.pools.cleanups.submit(self._actions.empty_trash)
 
@@ -180,14 +180,7 @@ class Dispatcher:
         if self._pause.has_changed():
             for job_id in self._jobs:
                 self._agenda.add(job_id)
-        while due := self._agenda.take(PAGE):
-            self._listing.checked(due)
-            try:
-                self._look({job_id: {} for job_id in due})
-            except BaseException:
-                for job_id in due:
-                    self._agenda.add(job_id)
-                raise
+        self._look_at_due()
         # After the named jobs: a listing that fails must not block them.
         if self._listing.is_due:
             self._listing.step(self._look)
@@ -238,6 +231,17 @@ class Dispatcher:
         return self._jobs[job_id].busy or self._attempts.is_running(job_id)
 
     # -- checking jobs ---------------------------------------------------------------------
+
+    def _look_at_due(self) -> None:
+        """Check the jobs on the agenda, page by page."""
+        while due := self._agenda.take(PAGE):
+            self._listing.checked(due)
+            try:
+                self._look({job_id: {} for job_id in due})
+            except BaseException:
+                for job_id in due:
+                    self._agenda.add(job_id)
+                raise
 
     def _look(self, page: Page) -> None:
         """Check a page of jobs; an error of one job does not block the others."""

@@ -186,14 +186,14 @@ class Gatherer:
 
     def urgent(self) -> list[str]:
         """Return the jobs whose attempt was let in by an earlier leader, and those whose results
-        are dirty.
+        are dirty; some of them may be both.
 
         Raises:
             Unavailable: the backend could not be asked.
             CorruptRecord: the records cannot be listed.
         """
         dirty = [keys.job_of(one.key) for one in self._backend.scan(keys.DIRTY)]
-        return list(dict.fromkeys((*attempt_fence.let_in(self._backend), *dirty)))
+        return [*attempt_fence.let_in(self._backend), *dirty]
 
     def changed(
         self, jobs: Mapping[str, JobMemory], prefixes: Collection[str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -54,7 +55,7 @@ def is_exported(masters: Masters) -> bool:
 def test_leaders_that_are_killed_between_sending_and_recording(tmp_path: Path) -> None:
     """What the next leader sends once more is the same to the byte: each attempt has one start and
     one end."""
-    with Receiver() as receiver:
+    with closing(Receiver()) as receiver:
         with started(tmp_path, {"OPENLINEAGE_URL": receiver.url}, "abc") as masters:
             names = (f"m{number}" for number in count())
             seen: set[bytes] = set()
@@ -100,7 +101,7 @@ def test_leaders_that_are_killed_between_sending_and_recording(tmp_path: Path) -
 def test_a_receiver_that_is_down(tmp_path: Path) -> None:
     """Jobs finish meanwhile, one line says that the export waits, and the events follow in their
     order. So it is while it does not answer, and while it answers with an error."""
-    with Receiver() as receiver:
+    with closing(Receiver()) as receiver:
         receiver.status = 503
         environment = impatient(tmp_path, receiver.url)
         with started(tmp_path, environment, "a") as masters:
@@ -132,7 +133,7 @@ def test_a_receiver_that_is_down(tmp_path: Path) -> None:
 def test_what_an_event_says(tmp_path: Path) -> None:
     """The job's id under the cluster's name space, the run of the attempt, the moment of the
     history, and why an attempt failed."""
-    with Receiver() as receiver:
+    with closing(Receiver()) as receiver:
         with started(tmp_path, {"OPENLINEAGE_URL": receiver.url}, "a") as masters:
             before = time.time()
             JobCatalog(masters.backend).submit(JOBS[1])
