@@ -37,6 +37,7 @@ from jrs.records.model import (
     StopState,
 )
 from jrs.store import attempt_fence, obstacles
+from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from jrs.store.transitions import StopEvent, StopStep
 
@@ -151,6 +152,15 @@ class Actions:
         """
         self._attempts.end(spec.job_id, Deadline.after(_KILL))
         return self._records.count_death(spec, AttemptExit(why, timed_out=True))
+
+    def judge(self, spec: JobSpec, ended: AttemptExit) -> RestartPlan | None:
+        """Count an attempt that ended by itself as a death, or for the figures as what the store
+        says: it has recorded its job's result, or it had to stop."""
+        death = self._records.count_death(spec, ended)
+        how = ended.how or ("died" if death else "")
+        completed = not how and JobResultStore(self._backend).has_entry(spec.job_id)
+        self._context.health.attempt_ended(how or ("completed" if completed else "stopped"))
+        return death
 
     def _run(
         self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd

@@ -87,9 +87,9 @@ class Attempts:
         """Return whether the job has an attempt whose end was not reported yet."""
         return job_id in self._begun
 
-    def how(self, begun: AttemptHandle, ended: AttemptExit) -> str:
-        """Return how an attempt ended, for figures."""
-        return begun.ended_as or ("stopped" if self._over else ended.how)
+    def ended_as(self, begun: AttemptHandle) -> str:
+        """Return why its leader ends an attempt, for figures; empty if it does not end it."""
+        return begun.ended_as or ("stopped" if self._over else "")
 
     def ran(self, job_id: str) -> float:
         """Return the seconds since the job's attempt began; 0 if none runs."""

@@ -336,7 +336,7 @@ class Dispatcher:
             job_id,
             job,
             None,
-            lambda: self._records.count_death(end.spec, end.how),
+            lambda: self._actions.judge(end.spec, end.how),
             lambda death: job.count_death(death, end.at),
         )
 
@@ -353,17 +353,22 @@ class Dispatcher:
 
     def _on_end(self, spec: JobSpec) -> Callable[[AttemptHandle, AttemptExit], None]:
         def note(begun: AttemptHandle, ended: AttemptExit) -> None:
-            self._context.health.attempt_ended(self._attempts.how(begun, ended))
-            self._loop.post(lambda: self._ended(spec, begun, ended))
+            if how := self._attempts.ended_as(begun):
+                self._context.health.attempt_ended(how)
+            self._loop.post(lambda: self._ended(spec, begun, ended, counted=bool(how)))
 
         return note
 
-    def _ended(self, spec: JobSpec, begun: AttemptHandle, ended: AttemptExit) -> None:
+    def _ended(
+        self, spec: JobSpec, begun: AttemptHandle, ended: AttemptExit, *, counted: bool
+    ) -> None:
         if self._attempts.over:
             return  # It ended with its leader.
-        # An attempt that is no longer known was ended on purpose.
+        # One that is no longer known was ended on purpose, perhaps after it had ended by itself.
         if self._attempts.forget(spec.job_id, begun):
             self._jobs[spec.job_id].ended = End(spec, ended, self._clock())
+        elif not counted:
+            self._context.health.attempt_ended(self._attempts.ended_as(begun) or "stopped")
         self._agenda.add(spec.job_id)
 
     def _failed(self, job_id: str, error: BaseException, delay: float) -> None:

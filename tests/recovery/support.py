@@ -28,6 +28,7 @@ from jrs.recovery.attempt.runners import AttemptExit, OnEnd, Runner, RunningAtte
 from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.health.facts import MasterHealth
 from jrs.recovery.leader.context import LeaderContext
 from jrs.recovery.leader.dispatcher import Dispatcher
 from jrs.recovery.rules.events import Event
@@ -326,6 +327,7 @@ class Leader:
         self.storage = JobStorage(root, backend.cluster)
         self.cleanup = JobCleanup(backend, [*default_resources(backend, self.storage), *resources])
         self.store = JobResultStore(backend)
+        self.health = MasterHealth()
         self.dispatcher = Dispatcher(
             leader_context(
                 leadership,
@@ -339,6 +341,7 @@ class Leader:
                 max_attempts=max_attempts,
                 ttl=ttl,
                 runtime=Runtime(clock=clock, now=now),
+                health=self.health,
             )
         )
 

@@ -37,12 +37,10 @@ class AttemptExit:
 
     @property
     def how(self) -> str:
-        """How it ended, in one word, for figures."""
+        """How it ended, in one word for figures; empty if only the store can tell."""
         if self.fenced or self.lapsed:
             return "fenced"
-        if self.cannot_start or not self.begun:
-            return "not_started"
-        return "died" if self.message or self.exit_status else "completed"
+        return "not_started" if self.cannot_start or not self.begun else ""
 
 
 OnEnd = Callable[[AttemptExit], None]

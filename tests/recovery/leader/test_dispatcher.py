@@ -582,6 +582,33 @@ def test_an_attempt_that_lingers_after_its_result_is_ended_before_cleanup(
         assert order == ["ended", "cleaned"]
 
 
+def test_an_attempt_is_counted_by_its_result_not_by_its_exit(
+    memory: FaultyMemory, root: Path
+) -> None:
+    """A process that ended by itself says no more than its status; whether it left a result, died,
+    or was ended, the store and the leader know."""
+
+    def counted(leader: Leader) -> dict[str, int]:
+        return leader.health.facts().attempts_ended
+
+    with Leader(memory, root) as leader:
+        jobs = JobCatalog(memory)
+        for job_id in ("done", "dead", "canceled", "lapsed", "running"):
+            jobs.submit(spec(job_id, restart=RestartPolicy(attempts=1)))
+        done = leader.runner.of("done")
+        done.record("sum")
+        done.die("its process exited with status 0 and left no result", exit_status=0)
+        until(lambda: counted(leader)["completed"] == 1, "the result counts")
+        leader.runner.of("dead").die("its process was killed by signal 9", exit_status=-9)
+        until(lambda: counted(leader)["died"] == 1, "the death counts")
+        jobs.cancel("canceled")
+        until(lambda: counted(leader)["stopped"] == 1, "the cancel counts")
+        leader.runner.of("lapsed").die("its leadership was over", lapsed=True)
+        until(lambda: counted(leader)["fenced"] == 1, "the end of its lease counts")
+
+        assert sum(counted(leader).values()) == 4
+
+
 def test_an_end_that_comes_while_the_start_is_still_on_its_way_counts_once(
     memory: FaultyMemory, root: Path
 ) -> None:

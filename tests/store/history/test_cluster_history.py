@@ -23,6 +23,7 @@ from jrs.store.historian import because
 from jrs.store.masters import Registration, Registry
 from jrs.store.steering import Steering
 from jrs.testing.contract import lead
+from tests.support import until
 
 
 def historian(backend: Backend, fence: Fence, name: str) -> LeadershipHistorian:
@@ -130,6 +131,11 @@ def registered(backend: Backend, leadership: Leadership) -> Iterator[None]:
             one = stack.enter_context(closing(Registration(registry, name, max_attempts=1)))
             if name == "m1":
                 one.leading(leadership.epoch)
+        # Heartbeats are written by threads of their own.
+        until(
+            lambda: [one.leading for one in registry.running()] == [leadership.epoch, None],
+            "both run",
+        )
         yield
 
 
