@@ -17,14 +17,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from jrs.client.client import Client
+from jrs.client.job_overview import job_overview
 from jrs.client.listing import JobOrder
-from jrs.client.overview import job_line, job_lines, overview
+from jrs.client.overview import job_lines, overview
 from jrs.client.stream_texts import StreamTexts
 from jrs.contract.errors import JrsError
 from jrs.contract.texts import bounded, printable, span, when
 from jrs.records.model import JobStatus, ResultState
 from jrs.sidecar.changes import Changes
-from jrs.sidecar.next_steps import next_steps
 from jrs.sidecar.problems import problem_of
 from jrs.sidecar.reads import FILTERS
 from jrs.sidecar.shared_reads import SharedReads
@@ -144,28 +144,23 @@ class Pages:
         }
 
     def _of_job(self, job_id: str) -> dict[str, Any]:
-        job = self._client.job(job_id)
-        view = job.view()
-        explained = job.explain() if view.entry is None else None
-        history = job.history()
-        line = job_line(view, explained)
-        result = view.entry.result if view.entry is not None else None
-        leads = self._client.leader()
-        paused = self._client.paused() is not None if explained is not None else False
-        led = leads.leader is not None
+        found = job_overview(self._client, job_id)
+        entry = found.view.entry
+        result = entry.result if entry is not None else None
         return {
-            "view": view,
-            "line": line,
+            "view": found.view,
+            "line": found.line,
             "result": result,
-            "explained": explained,
-            "history": history,
-            "timeline": Markup(timeline(view, history)),
+            "reason": found.reason,
+            "explained": found.explained,
+            "history": found.history,
+            "timeline": Markup(timeline(found.view, found.history)),
             "payload": "" if result is None else _payload(result.payload),
-            "streams": [StreamTexts.of(one, time.time()) for one in job.streams()],
-            "snapshots": _or_none(job.snapshots.list),
+            "streams": [StreamTexts.of(one, found.at) for one in found.streams],
+            "snapshots": found.snapshots_problem or found.snapshots,
             "log": _or_none(lambda: self._log(job_id)),
-            "descendants": job.descendants(),
-            "steps": next_steps(line, self._client.backend.cluster, paused=paused, led=led),
+            "descendants": self._client.job(job_id).descendants(),
+            "steps": found.steps,
         }
 
     def _log(self, job_id: str) -> list[tuple[str, str]]:
