@@ -88,7 +88,7 @@ def _facts_of(view: JobView, explained: Explanation | None) -> Iterator[Fact]:
         yield from _submitted(view.submitted, arguments_left_out=cut)
     yield from _attempts(view)
     for stage in view.stages if result is None else ():
-        yield f"stage {stage.name}", _stage(stage.summary(), last=stage.attempt)
+        yield f"stage {stage.name}", stage_text(stage.summary(), last=stage.attempt)
     if view.entry is not None:
         yield "result", view.entry.state.value
     if result is not None:
@@ -164,20 +164,22 @@ def _attempts(view: JobView) -> Iterator[Fact]:
     if view.attempts_left_out:
         yield "attempts", f"{view.attempts_left_out} earlier ones are not listed"
     for one in view.attempts:
-        yield f"attempt {one.attempt}", _attempt(one)
+        yield f"attempt {one.attempt}", attempt_text(one)
 
 
-def _attempt(one: AttemptSummary) -> str:
+def attempt_text(one: AttemptSummary) -> str:
+    """Return an attempt in one line: when and where it ran, under which master, how it ended."""
     where = f" on {one.host}" if one.host else ""
     pid = f", pid {one.pid}" if one.pid else ""
     until = f" to {when(one.ended_at)}" if one.ended_at else ""
     how = f": {one.ended}" if one.ended else ""
-    by = f"by {one.master} in epoch {one.epoch}"
+    by = f"by {one.master} in epoch {one.epoch}" if one.master else f"in epoch {one.epoch}"
     spark = f", {one.spark}" if one.spark else ""
     return f"{when(one.started_at)}{until}{where}{pid}, {by}{spark}{how}"
 
 
-def _stage(done: StageSummary, *, last: int) -> str:
+def stage_text(done: StageSummary, *, last: int) -> str:
+    """Return a finished stage in one line; `last`: the newest attempt of its job."""
     if done.attempt == TAKEN_OVER:
         return f"taken over, {took(done.seconds)}"
     skipped = ", skipped by the last attempt" if done.attempt < last else ""
@@ -194,7 +196,7 @@ def _ended(result: JobResult, *, tell_start: bool) -> Iterator[Fact]:
     if result.stages_left_out:
         yield "stages", f"{result.stages_left_out} earlier ones are not listed"
     for done in result.stages:
-        yield f"stage {done.name}", _stage(done, last=result.attempt)
+        yield f"stage {done.name}", stage_text(done, last=result.attempt)
     yield "attempts", str(result.attempt)
     if result.started_at and tell_start:
         yield "started", when(result.started_at)

@@ -1,17 +1,21 @@
-"""``jrs top``: the overview of a cluster in a terminal, live."""
+"""``jrs top``: the overview of a cluster, or of one job, in a terminal, live."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from jrs.cli.common import ClusterRef, echo_json, shortened, took, when, with_cluster
+from jrs.cli.completing import optional_job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import Duration
+from jrs.cli.top_job import drawn_job
 from jrs.client.client import Client
+from jrs.client.job_overview import job_overview
 from jrs.client.overview import JobLine, Overview, overview
 from jrs.contract.texts import printable
 
@@ -27,43 +31,61 @@ _TITLES = {"dirty": "not cleaned up", "failed": "failed in the last day"}
 _MOST = 15
 """Jobs of each part."""
 
+Draw = Callable[[int], Any]
+"""Reads and draws what is shown now, with at most so many lines in each part."""
+
 
 @click.command("top")
+@optional_job_argument
 @click.option("--every", type=Duration(above_zero=True), default="2s", show_default=True,
               metavar="DURATION", help="The time between two looks, unless something changes "
               "earlier.")  # fmt: skip
 @click.option("--once", is_flag=True, help="Print it once.")
 @click.option("--json", "as_json", is_flag=True, help="Print it once, as JSON, for programs.")
 @with_cluster
-def top_command(place: ClusterRef, every: float, once: bool, as_json: bool) -> int:
+def top_command(
+    place: ClusterRef, job_id: str | None, every: float, once: bool, as_json: bool
+) -> int:
     """Show who leads, and which jobs are held, failed, running or waiting, and why. Live; end it
     with Ctrl-C.
+
+    With JOB: its state and why, its newest attempt, its stages, how its streams progress, what
+    happened last, and the commands that you would run next.
 
     \b
     Examples:
       jrs top
       jrs top --json
+      jrs top nightly-2026-11-20
     """
     with connect(place) as client:
+
+        def draw(most: int) -> Any:
+            if job_id is None:
+                return _drawn(overview(client), most)
+            return drawn_job(job_overview(client, job_id), most)
+
         if as_json:
-            echo_json(overview(client).plain())
+            found = overview(client) if job_id is None else job_overview(client, job_id)
+            echo_json(found.plain())
         elif once or not sys.stdout.isatty():
             from rich.console import Console
 
             width = None if sys.stdout.isatty() else 160
-            Console(width=width).print(_drawn(overview(client), most=sys.maxsize))
+            Console(width=width).print(draw(sys.maxsize))
         else:
-            _live(client, every)
+            _live(client, every, draw)
     return 0
 
 
-def _live(client: Client, every: float) -> None:
+def _live(client: Client, every: float, draw: Draw) -> None:
     from rich.live import Live
 
-    with client.backend.watch("") as watch, Live(screen=True, auto_refresh=False) as screen:
+    first = draw(_MOST)  # Before the screen is taken: a job may be unknown.
+    with client.backend.watch("") as watch, Live(first, screen=True, auto_refresh=False) as screen:
         try:
             while True:
-                screen.update(_drawn(overview(client), _MOST), refresh=True)
+                screen.update(draw(_MOST), refresh=True)
                 if watch.changes(every) != frozenset():
                     time.sleep(0.5)  # A change seldom comes alone.
         except KeyboardInterrupt:

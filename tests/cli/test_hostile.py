@@ -141,6 +141,8 @@ COMMANDS: list[list[str]] = [
     ["migrate", "--from", "memory://x", "--to", f"etcd://{TOLD}", "--abandon"],
     ["top", "--once"],
     ["top", "--json"],
+    ["top", TOLD],
+    *(["top", job_id, *more] for job_id in JOBS for more in (["--once"], ["--json"])),
     ["serve", "--listen", TOLD],
     ["serve", "--listen", f"unix:/nowhere/{TOLD}"],
     ["serve", "--listen", "127.0.0.1:0", "--token-file", f"/nowhere/{TOLD}"],

@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from jrs import Client, StreamProgress, connect
+from jrs.client import plain
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.heads import BatchReport, StreamHead
+from jrs.records.model import (
+    AttemptRecord,
+    Failure,
+    JobResult,
+    JobSpec,
+    JobStatus,
+    StageRecord,
+    StageSummary,
+    StopMode,
+    StopRecord,
+    StopState,
+    StreamRecord,
+)
 from tests.cli.conftest import Jrs
+from tests.support import until
+
+PROGRESS = StreamProgress(11, 1795679281.0, 1200, 120.04, 1263.1, 0.95, None, 1532, 7, 3, 1800)
 
 
 def test_top(jrs_here: Jrs) -> None:
@@ -49,3 +78,133 @@ def test_what_cannot_be_opened(jrs_here: Jrs, home: Path) -> None:
     assert said.returncode == 2
     assert "does not answer as jrs serve does" in said.stderr
     assert "0123456789abcdef" not in said.stderr
+
+
+# -- one job ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def live(url: str) -> Iterator[Client]:
+    """A job with a finished stage and a stream, whose leader is gone."""
+    now = time.time()
+    with connect(url) as client:
+        client.submit_spec(JobSpec("live", "m:f"))
+        records = {
+            keys.ATTEMPTS + "live": AttemptRecord("live", 3, 4, "m2", now - 30, host="host-b"),
+            keys.stage("live", "ingest"): StageRecord("live", "ingest", None, 2, 3, 20.0, now - 35),
+            keys.stream("live", "sums"): StreamRecord("live", "sums", False, "p", "4.3", now - 25),
+            keys.head("live", "sums"): StreamHead(
+                "live", "sums", 1, 12, report=BatchReport(12, now - 3, PROGRESS)
+            ),
+        }
+        for key, record in records.items():
+            client.backend.overwrite(key, encode(record))
+        yield client
+
+
+def test_top_of_a_job(live: Client, jrs_here: Jrs) -> None:
+    """It says what runs where, how far it is, what happened last, and what can be done."""
+    said = jrs_here("top", "live", "--once")
+    assert said.returncode == 0
+    told = " ".join(said.stdout.split())
+    assert told.startswith("live RUNNING now waiting: no master has ever led")
+    assert "attempt 3 " in told
+    assert "on host-b, by m2 in epoch 4, for 3" in told
+    assert "ingest finished " in told
+    assert "attempt 2, 20.0 s, skipped by the last attempt" in told
+    assert "sums running since " in told
+    assert "batch 11: 1,200 rows in 0.95 s; 120/s in, 1,263/s processed" in told
+    assert "behind its sources: 1,532 records in a partition, 7 files" in told
+    assert "snapshots 0" in told
+    assert "jrs suspend live" in told
+    assert "newest events" in told
+    assert "submitted" in told.partition("newest events")[2]
+
+
+def test_top_of_a_job_for_programs(live: Client, jrs_here: Jrs) -> None:
+    """It has the same, as the API and the other commands have it."""
+    found = json.loads(jrs_here("top", "live", "--json").stdout)
+    shown = json.loads(jrs_here("show", "live", "--json").stdout)
+    explained = json.loads(jrs_here("explain", "live", "--json").stdout)
+    history = json.loads(jrs_here("history", "live", "--json").stdout)
+
+    assert found["job"]["status"] == "RUNNING"
+    assert found["explanation"] == explained
+    assert found["streams"] == shown["streams"]
+    assert found["history"] == history
+    assert (found["attempt"]["attempt"], found["attempt"]["epoch"]) == (3, 4)
+    assert [(one["name"], one["state"], one["seconds"]) for one in found["stages"]] == [
+        ("ingest", "finished", 20.0), ("sums", "running", None),
+    ]  # fmt: skip
+    assert found["steps"][0]["command"] == "jrs master"
+    assert found["snapshots"] == 0
+
+
+def test_top_shows_the_newest_events(live: Client, jrs_here: Jrs) -> None:
+    """Ten of them, with the newest first for people and last for programs."""
+    job = live.submit_spec(JobSpec("waits", "m:f"))
+    for number in range(8):
+        job.suspend(reason=f"reason {number}")
+        done = StopRecord("waits", StopMode.SUSPEND, StopState.DONE)  # No leader does it here.
+        live.backend.overwrite(keys.STOPS + "waits", encode(done))
+        job.resume()
+    history = job.history()
+    assert len(history) > 10
+    found = json.loads(jrs_here("top", "waits", "--json").stdout)
+    assert found["history"] == plain.of_history(history[-10:])
+    told = jrs_here("top", "waits").stdout
+    assert "reason 1" not in told
+    assert told.index("reason 7") < told.index("reason 6")
+
+
+def test_top_of_an_ended_job(url: str, jrs_here: Jrs) -> None:
+    """It says why it failed, when it ended, and how to run it again."""
+    failure = Failure("exception", "no disk")
+    with connect(url) as client:
+        stages = (StageSummary("one", 1, 3, 0.5, 4.0), StageSummary("two", 0, 0, 2.0, 3.0))
+        client.results.create_dirty(
+            JobResult("bad", JobStatus.FAILED, None, failure, stages=stages, finished_at=9.0), None
+        )
+    told = " ".join(jrs_here("top", "bad").stdout.split())
+    assert told.startswith("bad FAILED dirty why no disk ended 1970-01-01 00:00:09")
+    assert "one finished 1970-01-01 00:00:04, attempt 1, 0.5 s" in told
+    assert "two taken over, 2.0 s" in told
+    assert "jrs retry bad" in told
+
+
+def test_top_of_an_unknown_job(live: Client, jrs_here: Jrs) -> None:
+    """It is refused in one line, as by `jrs show`."""
+    for options in ([], ["--once"], ["--json"]):
+        said, shown = jrs_here("top", "lives", *options), jrs_here("show", "lives")
+        assert (said.returncode, said.stderr, said.stdout) == (shown.returncode, shown.stderr, "")
+        assert "lives" in said.stderr
+        assert len(said.stderr.splitlines()) == 1
+
+
+def test_top_is_live(live: Client, url: str) -> None:
+    """On a terminal it shows what changes, and ends with Ctrl-C."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jrs", "--backend", url, "top", "live", "--every", "1h"],
+        stdin=theirs, stdout=theirs, stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "50"},
+    )  # fmt: skip
+    os.close(theirs)
+    seen = bytearray()
+
+    def shows(text: bytes) -> bool:
+        if select.select([ours], [], [], 0.1)[0]:
+            seen.extend(os.read(ours, 65536))
+        return text in seen
+
+    try:
+        until(lambda: shows(b"batch 12, committed"), "the first look")
+        live.backend.overwrite(keys.head("live", "sums"), encode(StreamHead("live", "sums", 1, 13)))
+        until(lambda: shows(b"batch 13, committed"), "the change")
+        process.send_signal(signal.SIGINT)
+        until(lambda: shows(b"\x1b[?1049l"), "the terminal is as it was")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
