@@ -35,10 +35,15 @@ class StreamStatus:
     """Why a record of it cannot be read; empty if each can."""
 
 
-def of_job(backend: Backend, job_id: str) -> tuple[StreamStatus, ...]:
+def of_job(
+    backend: Backend, job_id: str, *, with_finished: bool = False
+) -> tuple[StreamStatus, ...]:
     """Return the streaming stages of a job that have not finished, in the order of their names.
 
     What a job has recorded of them is removed with it: a job that was cleaned up has none.
+
+    Args:
+        with_finished: whether to return finished ones, too.
 
     Raises:
         Unavailable: the backend did not answer.
@@ -48,7 +53,7 @@ def of_job(backend: Backend, job_id: str) -> tuple[StreamStatus, ...]:
     plans = _records(backend, keys.plans(job_id))
     if not begun and not heads and not plans:
         return ()
-    finished = _records(backend, keys.stages(job_id))
+    finished = {} if with_finished else _records(backend, keys.stages(job_id))
     names = sorted((begun.keys() | heads.keys() | plans.keys()) - finished.keys())
     return tuple(_status(name, begun.get(name), heads.get(name), plans.get(name)) for name in names)
 

@@ -7,133 +7,32 @@ the time of their end is given, or a status that is rare.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, pairwise, takewhile
 from typing import Any
 
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchJob
-from jrs.contract.texts import shown
+from jrs.contract.errors import CorruptRecord, NoSuchJob
 from jrs.records import keys
-from jrs.records.checks import NAME, check_job_id
+from jrs.records.checks import NAME
 from jrs.records.codec import decode
-from jrs.records.model import JobResultEntry, JobStatus, Json, ResultState
+from jrs.records.model import JobResultEntry, Json, ResultState
 from jrs.records.snapshots import SnapshotRecord
+from jrs.store import streams
 from jrs.store.jobs import JobCatalog, JobView
 from jrs.store.result_store import JobResultStore
+from jrs.store.streams import StreamStatus
 
 from .history import history, row_of
+from .wanted import LAST, TERMINAL, Wanted
 
 Row = tuple[Any, ...]
-_LAST = "~"
-"""Comes after every character of a job id."""
 _SMALL = 1000
 """Results that are read in one range."""
 _CHOICE = 4
 """Prefixes of ids for each range that is wanted: the more, the more alike the ranges are."""
-_TERMINAL = frozenset(status for status in JobStatus if status.is_globally_terminal)
-_RARE = {JobStatus.FAILED, JobStatus.CANCELED}
-"""Statuses for which the index is read, and not all results."""
-
-
-def _moment(text: str) -> float:
-    """Return a time in seconds since 1970."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
-        raise InvalidInput(
-            f"{shown(text)} is not a time with a zone, such as 2026-11-25T03:00:00+00:00"
-        )
-    return at.timestamp()
-
-
-def _statuses(text: str) -> frozenset[JobStatus]:
-    names = [name.strip() for name in text.split(",")]
-    if unknown := [name for name in names if name not in set(JobStatus)]:
-        raise InvalidInput(f"{shown(unknown[0])} is none of {', '.join(JobStatus)}")
-    return frozenset(map(JobStatus, names))
-
-
-@attrs.frozen
-class Wanted:
-    """The jobs whose rows a table has."""
-
-    job: str | None = None
-    """Only this job."""
-    prefix: str = ""
-    """Only jobs whose id begins so."""
-    statuses: frozenset[JobStatus] = frozenset(JobStatus)
-    since: float | None = None
-    """Only jobs that ended then or later, in seconds since 1970."""
-    until: float | None = None
-    """Only jobs that ended then or earlier."""
-    low: str = ""
-    """No job before this id: where a range begins."""
-    below: str = _LAST
-    """Only jobs before this id: where the next range begins."""
-
-    @classmethod
-    def chosen(cls, options: Mapping[str, str]) -> Wanted:
-        """Return what options choose: ``job``, ``prefix``, ``status`` (one or several, with commas
-        between them), ``since`` and ``until`` (times as ISO 8601 has them, with their zone).
-
-        Raises:
-            InvalidInput: a value has the wrong form.
-        """
-        return cls(
-            job=check_job_id(options["job"]) if "job" in options else None,
-            prefix=options.get("prefix", ""),
-            statuses=_statuses(options.get("status", ",".join(JobStatus))),
-            since=_moment(options["since"]) if "since" in options else None,
-            until=_moment(options["until"]) if "until" in options else None,
-        )
-
-    @property
-    def first(self) -> str:
-        """The first id that can be wanted."""
-        return max(self.low, self.prefix)
-
-    @property
-    def end(self) -> str:
-        """The first id that is not wanted any more."""
-        return min(self.below, self.prefix + _LAST)
-
-    @property
-    def is_timed(self) -> bool:
-        return self.since is not None or self.until is not None
-
-    @property
-    def terminal(self) -> frozenset[JobStatus]:
-        """The statuses of results that are wanted."""
-        return self.statuses & _TERMINAL
-
-    @property
-    def by_index(self) -> bool:
-        """Whether the index of results finds the jobs that have ended."""
-        return self.job is None and (self.is_timed or self.terminal <= _RARE)
-
-    @property
-    def can_be_unfinished(self) -> bool:
-        return not self.is_timed and self.terminal != self.statuses
-
-    def has(self, job_id: str, status: JobStatus | None, ended: float = 0.0) -> bool:
-        """Return whether a job is wanted; one of unknown status is if each status is.
-
-        Args:
-            ended: when it ended, in seconds since 1970; 0 if it has not, or that is unknown.
-        """
-        if not self.first <= job_id < self.end or self.job not in (None, job_id):
-            return False
-        if self.since is not None and not ended >= self.since:
-            return False
-        if self.until is not None and not 0.0 < ended <= self.until:
-            return False
-        return status in self.statuses or (status is None and len(self.statuses) == len(JobStatus))
 
 
 @attrs.frozen
@@ -191,7 +90,7 @@ def _longer(backend: Backend, prefix: str) -> Iterator[str]:
             return
         longer = keys.job_of(found.key)[: len(prefix) + 1]
         yield longer
-        behind = longer + _LAST
+        behind = longer + LAST
 
 
 # -- what is read ---------------------------------------------------------------------------------
@@ -204,7 +103,7 @@ def _entries(backend: Backend, wanted: Wanted) -> Iterator[JobResultEntry]:
     if wanted.job is not None:
         found = [store.get(wanted.job)]
     elif wanted.by_index:
-        statuses = sorted(wanted.terminal) if wanted.terminal != _TERMINAL else [None]
+        statuses = sorted(wanted.terminal) if wanted.terminal != TERMINAL else [None]
         found = chain.from_iterable(
             store.by_end(status=status, since=wanted.since, until=wanted.until)
             for status in statuses
@@ -310,11 +209,28 @@ def _stages(backend: Backend, wanted: Wanted) -> Iterator[Row]:
     for view in _views(backend, wanted):
         result = view.entry.result if view.entry else None
         stages = result.stages if result else [stage.summary() for stage in view.stages]
+        # What is recorded of streams is removed while the job is cleaned up.
+        found = () if view.entry else streams.of_job(backend, view.job_id, with_finished=True)
+        running = {stream.stage: stream for stream in found}
         for stage in stages:
             yield (
                 view.job_id, stage.name, stage.attempt, stage.epoch, stage.seconds,
-                stage.finished_at or None,
+                stage.finished_at or None, *_progress(running.pop(stage.name, None)),
             )  # fmt: skip
+        for stream in running.values():
+            if not stream.problem:
+                yield (view.job_id, stream.stage, None, None, None, None, *_progress(stream))
+
+
+def _progress(stream: StreamStatus | None) -> Row:
+    """Return the columns of a stream; None in each for another stage."""
+    found = stream.progress if stream is not None else None
+    return (
+        stream and stream.batch, stream and stream.batch_at,
+        found and found.rows_per_second, found and found.processed_per_second,
+        found and found.offsets_behind, found and found.files_behind, found and found.watermark,
+        found and found.state_rows, found and found.state_bytes,
+    )  # fmt: skip
 
 
 def _attempts(backend: Backend, wanted: Wanted) -> Iterator[Row]:
@@ -371,7 +287,9 @@ TABLES = {
     ),
     "stages": Table(
         "job_id string, stage string, attempt bigint, epoch bigint, seconds double, "
-        "stage_finished_at timestamp",
+        "stage_finished_at timestamp, batch bigint, batch_at timestamp, rows_per_second double, "
+        "processed_per_second double, offsets_behind bigint, files_behind bigint, "
+        "watermark timestamp, state_rows bigint, state_bytes bigint",
         _stages,
     ),
     "attempts": Table(

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from jrs.contract.backend import Backend
 
-    from ..inspect.tables import Table, Wanted
+    from ..inspect.tables import Table
+    from ..inspect.wanted import Wanted
 
 TABLE = "table"
 """The option that names a table; without it, the output of a stage is read."""
@@ -91,7 +92,7 @@ class TableReader(DataSourceReader):
             yield from batches(self._schema, _table(self._options).rows(backend, wanted))
 
     def _wanted(self) -> Wanted:
-        from ..inspect.tables import Wanted
+        from ..inspect.wanted import Wanted
 
         return Wanted.chosen(self._options)
 
@@ -109,7 +110,7 @@ def columns_of(options: Mapping[str, str]) -> str:
     Raises:
         ValueError: an option is missing, unknown or wrong.
     """
-    from ..inspect.tables import Wanted
+    from ..inspect.wanted import Wanted
 
     _check(options)
     table = _table(options)

@@ -55,6 +55,7 @@ HEAVY = {
     ("jrs.recovery.spark.history_stream", "jrs.recovery.inspect.history"): "executors lack jrs",
     ("jrs.recovery.spark.history_stream", "jrs.store.feed"): "executors lack jrs",
     ("jrs.recovery.spark.table_source", "jrs.recovery.inspect.tables"): "executors lack jrs",
+    ("jrs.recovery.spark.table_source", "jrs.recovery.inspect.wanted"): "executors lack jrs",
     ("jrs.recovery.spark.table_source", "jrs.store.opening"): "executors lack jrs",
     ("jrs.recovery.spark.doctor", "jrs.recovery.spark.probes"): "it imports pyspark",
     ("jrs.recovery.master", "jrs.recovery.leader.lineage_export"): "few masters export",

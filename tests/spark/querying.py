@@ -30,6 +30,10 @@ def main(url: str) -> None:
     results = table("results")
     whole = results.groupBy("status").count().orderBy("status")
     at = "cast(finished_at as double) as at"
+    live = table("stages", job="live").selectExpr(
+        "attempt", "batch", "rows_per_second", "offsets_behind", "state_bytes",
+        "cast(watermark as double) as watermark", "cast(batch_at as double) as batch_at",
+    )  # fmt: skip
     found = {
         "columns": {name: table(name).columns for name in TABLES},
         "counts": {name: table(name).count() for name in TABLES},
@@ -40,6 +44,8 @@ def main(url: str) -> None:
         "statuses": {row["status"]: row["count"] for row in whole.collect()},
         "late": table("results", since="1970-01-01T00:41:39Z").count(),
         "failed": table("jobs", status="FAILED").where("finished_at is not null").count(),
+        "live": live.collect()[0].asDict(),
+        "types": dict(live.dtypes),
         "tags": [row[0] for row in table("jobs", job="waits").selectExpr("tags[0]").collect()],
     }
     print(json.dumps(found))

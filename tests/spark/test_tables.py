@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 import jrs
+from jrs.records import keys
 from jrs.records.attempts import AttemptSummary
+from jrs.records.codec import encode
+from jrs.records.heads import BatchReport, StreamHead, StreamProgress
 from jrs.records.model import Failure, JobResult, JobSpec, JobStatus, StageSummary
 from jrs.recovery.inspect.tables import TABLES
 
@@ -22,7 +25,7 @@ ENDED = 2500
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A cluster with some thousand results, and a job that waits."""
+    """A cluster with some thousand results, a job that waits, and one with a stream."""
     url = (tmp_path / "store").as_uri()
     with jrs.connect(url) as client:
         store = jrs.JobResultStore(client.backend)
@@ -30,6 +33,12 @@ def url(tmp_path: Path) -> str:
         for one in written:
             one.result(BOUND)
         client.submit("etl:nightly", id="waits", tags=["team=sales"])
+        client.submit("etl:live", id="live")
+        progress = StreamProgress(
+            11, rows_per_second=120.5, watermark=7.5, offsets_behind=1532, state_bytes=2**33
+        )
+        head = StreamHead("live", "sums", 1, 12, report=BatchReport(12, 9.5, progress))
+        client.backend.overwrite(keys.head("live", "sums"), encode(head))
     return url
 
 
@@ -67,7 +76,7 @@ def test_queries(url: str) -> None:
         for name, table in TABLES.items()
     }
     assert found["counts"] == found["driver"] == {
-        "results": ENDED, "jobs": ENDED + 1, "stages": ENDED, "attempts": 2 * ENDED,
+        "results": ENDED, "jobs": ENDED + 2, "stages": ENDED + 1, "attempts": 2 * ENDED,
         "snapshots": 0, "history": found["counts"]["history"],
     }  # fmt: skip
     assert found["counts"]["history"] > ENDED
@@ -77,6 +86,12 @@ def test_queries(url: str) -> None:
     assert found["late"] == 3
     assert found["failed"] == ENDED // 10
     assert found["tags"] == ["team=sales"]
+    assert found["live"] == {
+        "attempt": None, "batch": 12, "rows_per_second": 120.5, "offsets_behind": 1532,
+        "state_bytes": 2**33, "watermark": 7.5, "batch_at": 9.5,
+    }  # fmt: skip
+    assert found["types"]["batch"] == found["types"]["state_bytes"] == "bigint"
+    assert found["types"]["rows_per_second"] == "double"
 
 
 def test_the_report(url: str) -> None:

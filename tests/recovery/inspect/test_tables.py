@@ -16,10 +16,21 @@ from jrs.contract.operations import Create, Delete
 from jrs.records import keys
 from jrs.records.attempts import AttemptSummary
 from jrs.records.codec import encode
-from jrs.records.model import AttemptRecord, Failure, JobResult, JobSpec, JobStatus, StageSummary
+from jrs.records.heads import BatchReport, StreamHead, StreamProgress
+from jrs.records.model import (
+    AttemptRecord,
+    Failure,
+    JobResult,
+    JobSpec,
+    JobStatus,
+    StageRecord,
+    StageSummary,
+    StreamRecord,
+)
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
 from jrs.recovery.inspect import tables
-from jrs.recovery.inspect.tables import TABLES, Wanted, ranges
+from jrs.recovery.inspect.tables import TABLES, ranges
+from jrs.recovery.inspect.wanted import Wanted
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 
@@ -150,10 +161,45 @@ def test_stages_and_attempts(backend: Backend) -> None:
     backend.commit(Create(keys.ATTEMPTS + "b", encode(record)))
 
     (row,) = rows(backend, "stages")
-    assert tuple(row.values()) == ("a", "one", 1, 3, 0.5, 4.0)
+    assert tuple(row.values()) == ("a", "one", 1, 3, 0.5, 4.0, *[None] * 9)
     one, other = sorted(rows(backend, "attempts"), key=lambda row: row["job_id"])
     assert tuple(one.values()) == ("a", 1, 3, "m1", "h", 2.0, None, None, None, None)
     assert (other["attempt"], other["epoch"], other["host"]) == (2, 4, "h2")
+
+
+def test_the_progress_of_streams(backend: Backend) -> None:
+    """A stream has it whether it has finished or not, until its job has ended. One whose record
+    cannot be read is no row, unless it has finished."""
+    JobCatalog(backend).submit(JobSpec("live", "m:f"))
+    progress = StreamProgress(11, 1.0, 1200, 120.5, 1263.1, 0.95, 0.5, 1532, 7, 3, 1800)
+    for at, name in enumerate(("batch", "done", "hurt"), 4):
+        stage = StageRecord("live", name, None, 1, 2, 3.0, float(at))
+        backend.commit(Create(keys.stage("live", name), encode(stage)))
+    backend.commit(
+        Create(keys.head("live", "done"), encode(StreamHead("live", "done", 1, 6))),
+        Create(keys.head("live", "hurt"), b"{"),
+        Create(keys.head("live", "sums"), encode(
+            StreamHead("live", "sums", 1, 12, report=BatchReport(12, 9.0, progress))
+        )),
+        Create(keys.stream("live", "new"),
+               encode(StreamRecord("live", "new", False, "p", "4.3", 8.0))),
+        Create(keys.head("live", "torn"), b"{"),
+    )  # fmt: skip
+    ended(backend, "past", stages=(StageSummary("sums", 1, 3, 0.5, 4.0),))
+
+    found = {
+        (row["job_id"], row["stage"]): tuple(row.values())[2:] for row in rows(backend, "stages")
+    }
+
+    of_none = (None,) * 9
+    assert found == {
+        ("live", "batch"): (1, 2, 3.0, 4.0, *of_none),
+        ("live", "done"): (1, 2, 3.0, 5.0, 6, *of_none[1:]),
+        ("live", "hurt"): (1, 2, 3.0, 6.0, *of_none),
+        ("live", "sums"): (*[None] * 4, 12, 9.0, 120.5, 1263.1, 1532, 7, 0.5, 3, 1800),
+        ("live", "new"): (*[None] * 4, *of_none),
+        ("past", "sums"): (1, 3, 0.5, 4.0, *of_none),
+    }  # fmt: skip
 
 
 def test_snapshots_and_history(backend: Backend) -> None:
