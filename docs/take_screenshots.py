@@ -4,7 +4,7 @@
 
 Debian's package `chromium` is needed. Without a folder, the six pictures of the documentation are
 renewed; with one, every page is taken in every form: wide and narrow, light and dark, with and
-without JavaScript.
+without JavaScript. That takes some ten minutes, and screenshot_scenes.py makes more scenes for it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import attrs
+import screenshot_scenes as scenes
 
 from jrs import Client, RestartPolicy, connect
 from jrs.contract.listening import Address
@@ -75,12 +76,12 @@ class Form:
 
 
 FORMS = [
-    Form(),
-    Form(dark=True, script=False),
-    Form(390, 844, script=False),
-    Form(390, 844, dark=True),
+    Form(width, height, dark, script)
+    for width, height in ((1280, 1400), (390, 1700))
+    for dark in (False, True)
+    for script in (True, False)
 ]
-"""Each of the two widths, shades, and ways to live without JavaScript."""
+"""Each width, in each shade, with and without JavaScript; high enough for most pages."""
 
 
 class Camera:
@@ -155,6 +156,10 @@ async def forward(front: int, port: int, stop: threading.Event) -> None:
                 await writer.drain()
         writer.close()
 
+    async def gone(reader: asyncio.StreamReader) -> None:
+        with suppress(ConnectionError):
+            await reader.read()
+
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -167,8 +172,13 @@ async def forward(front: int, port: int, stop: threading.Event) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", port)
         rest = rest.replace(b"Connection: keep-alive", b"Connection: close")
         back.write(line + f"\r\nAuthorization: Bearer {TOKEN}\r\n".encode() + rest)
-        await pump(there, writer)
+        # A stream of events ends with the browser, and not by itself.
+        ends = {asyncio.ensure_future(one) for one in (pump(there, writer), gone(reader))}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for one in ends:
+            one.cancel()
         back.close()
+        writer.close()
 
     async with await asyncio.start_server(handle, "127.0.0.1", front):
         while not stop.is_set():
@@ -192,19 +202,21 @@ def play(folder: Path, camera: Callable[[int], Camera], pictures: bool) -> None:
         for name in ("m1", "m2", "m3"):
             masters.start(name)
         until(lambda: client.leader().leader, "one leads")
-        for day in range(1, 13):
-            client.submit(f"{entry}report", id=f"report-2026-11-{day:02}", day=f"2026-11-{day:02}",
-                          tags=["daily"], restart=RestartPolicy(attempts=1))  # fmt: skip
-        until(lambda: len(list(client.jobs(since=0))) == 12, "the reports have ended")
+        if pictures:
+            cam.take("overview-empty", "/")
+        report(client, entry)
         client.submit(f"{entry}hourly", id="hourly-delays", arguments=arguments, tags=["team=ops"])
         job = client.job("hourly-delays")
         until(lambda: len(job.view().stages) == 1, "the first stage")
         client.submit(f"{entry}waits", id="carriers", arguments=arguments, tags=["team=ops"])
         if pictures:
-            cam.take("overview-healthy", "/")
+            cam.take("overview-running", "/")
         for attempt in (1, 2):
-            time.sleep(2)
-            masters.leader().kill()
+            time.sleep(20 if pictures else 2)  # Longer, as the failover before is.
+            if attempt == 1 and pictures:
+                fail_over(masters, client, cam)
+            else:
+                masters.leader().kill()
             until(lambda: len(job.view().attempts) == attempt + 1, "the next attempt")  # noqa: B023
             (hold / f"clean-{attempt + 1}").touch()
             until(lambda: len(job.view().stages) == attempt, "its stage")  # noqa: B023
@@ -214,27 +226,83 @@ def play(folder: Path, camera: Callable[[int], Camera], pictures: bool) -> None:
         for name in ("airports", "planes"):
             client.submit(f"{entry}waits", id=name, arguments=arguments)
         time.sleep(6)
-        cam.take("overview", "/", Form(height=1150) if not pictures else None)
-        cam.take("job", "/jobs/hourly-delays", Form(height=1060) if not pictures else None)
-        cam.take("held", "/jobs/load-orders", Form(height=800) if not pictures else None)
-        cam.take("jobs", "/jobs", Form(dark=True, height=700) if not pictures else None)
+        take_what_runs(cam, pictures)
         if pictures:
-            cam.take("failed", "/jobs/report-2026-11-03")
-        else:
-            cam.take("phone", "/", Form(390, 844))
-            cam.take("phone-dark", "/jobs/hourly-delays", Form(390, 844, dark=True))
-        if pictures:
-            for master in masters.all:
-                master.kill()
-            time.sleep(16)  # Until their heartbeats count no more.
-            cam.take("nobody-leads", "/")
-            masters.start("m5")
-            until(lambda: client.leader().leader, "m5 leads")
-        (hold / "all").touch()
-        until(lambda: job.view().entry is not None, "it ends")
-        if pictures:
-            until(lambda: client.results.has_clean("hourly-delays"), "it is clean")
-            cam.take("job-ended", "/jobs/hourly-delays")
+            end(masters, client, cam, hold)
+
+
+def report(client: Client, entry: str) -> None:
+    """Run a job for each of some days. A few fail."""
+    for day in range(1, 13):
+        client.submit(f"{entry}report", id=f"report-2026-11-{day:02}", day=f"2026-11-{day:02}",
+                      tags=["daily"], restart=RestartPolicy(attempts=1))  # fmt: skip
+    until(lambda: len(list(client.jobs(since=0))) == 12, "the reports have ended")
+
+
+def fail_over(masters: Masters, client: Client, cam: Camera) -> None:
+    """Kill the leader, and take the pictures of the time until another one leads."""
+    with scenes.leaderless(masters, client):
+        cam.take("failover-no-leader", "/")
+        cam.take("failover-no-leader-job", "/jobs/hourly-delays")
+        with scenes.recovering(client):
+            until(lambda: client.leader().elected, "it is elected")
+            cam.take("failover-elected", "/")
+            cam.take("failover-elected-job", "/jobs/hourly-delays")
+
+
+def take_what_runs(cam: Camera, pictures: bool) -> None:
+    """Take what has come of the failovers, and what is held: for the documentation, or all."""
+    if pictures:
+        for name, path in (("overview", "/"), ("job", "/jobs/hourly-delays"), ("jobs", "/jobs"),
+                           ("held", "/jobs/load-orders"), ("failed", "/jobs/report-2026-11-03"),
+                           ("none", "/jobs/nothing")):  # fmt: skip
+            cam.take(name, path)
+        return
+    cam.take("overview", "/", Form(height=1150))
+    cam.take("job", "/jobs/hourly-delays", Form(height=1060))
+    cam.take("held", "/jobs/load-orders", Form(height=800))
+    cam.take("jobs", "/jobs", Form(dark=True, height=700))
+    cam.take("phone", "/", Form(390, 844))
+    cam.take("phone-dark", "/jobs/hourly-delays", Form(390, 844, dark=True))
+
+
+def end(masters: Masters, client: Client, cam: Camera, hold: Path) -> None:
+    """Have no master for a while, and then all jobs end."""
+    for master in masters.all:
+        master.kill()
+    time.sleep(16)  # Until their heartbeats count no more.
+    cam.take("nobody-leads", "/")
+    masters.start("m5")
+    until(lambda: client.leader().leader, "m5 leads")
+    (hold / "all").touch()
+    for name in ("hourly-delays", "carriers", "airports", "planes"):
+        until(lambda: client.results.has_clean(name), f"{name} is clean")  # noqa: B023
+    cam.take("job-ended", "/jobs/hourly-delays")
+
+
+def play_alone(folder: Path, camera: Callable[[int], Camera]) -> None:
+    """Take the pictures of what is written without masters, each in a cluster of its own."""
+    with ExitStack() as stack:
+        client = stack.enter_context(connect((folder / "streams").as_uri(), cluster="streams"))
+        with scenes.leading(client, "m1"):
+            pass  # The first epoch; the second is that of the newest attempt.
+        fence = stack.enter_context(scenes.leading(client, "m2"))
+        scenes.draining(client, fence)
+        cam = camera(stack.enter_context(served(client, folder)))
+        for form in FORMS:
+            scenes.commit_batch(client, fence)
+            cam.take(f"draining-{form}", "/jobs/live-delays", form)
+        cam.take("overview-draining", "/")
+    with ExitStack() as stack:
+        client = stack.enter_context(connect((folder / "archive").as_uri(), cluster="archive"))
+        fence = stack.enter_context(scenes.leading(client, "m1"))
+        scenes.archive(client, fence)
+        cam = camera(stack.enter_context(served(client, folder)))
+        cam.take("archive", "/")
+        cam.take("archive-jobs", "/jobs")
+        cam.take("archive-failed", "/jobs?status=FAILED&order=ended")
+        cam.take("archive-page", "/jobs?after=load-1234-20")
+        cam.take("archive-healthy-job", "/jobs/load-1234-20")
 
 
 def main() -> None:
@@ -246,7 +314,14 @@ def main() -> None:
     # A timeout's SIGTERM must end the masters, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory() as folder:
-        play(Path(folder), lambda port: Camera(port, target.absolute(), FORMS), len(sys.argv) > 1)
+        pictures = len(sys.argv) > 1
+
+        def camera(port: int) -> Camera:
+            return Camera(port, target.absolute(), FORMS)
+
+        play(Path(folder), camera, pictures)
+        if pictures:
+            play_alone(Path(folder), camera)
 
 
 if __name__ == "__main__":
