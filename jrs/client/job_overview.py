@@ -151,6 +151,7 @@ def job_overview(client: Client, job_id: str, *, now: Clock = time.time) -> JobO
     line = job_line(view, explained)
     leads = client.leader()
     led = leads.leader is not None
+    will_be = led or bool(leads.elected or leads.standby)
     paused = explained is not None and plain.of_pause(client) is not None
     problem, snapshots = "", list[SnapshotRecord]()
     try:
@@ -168,5 +169,5 @@ def job_overview(client: Client, job_id: str, *, now: Clock = time.time) -> JobO
         history=job.history(),
         snapshots=tuple(snapshots),
         snapshots_problem=problem,
-        steps=tuple(next_steps(line, client.backend.cluster, paused=paused, led=led)),
+        steps=tuple(next_steps(line, client.backend.cluster, paused=paused, led=will_be)),
     )

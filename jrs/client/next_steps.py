@@ -17,7 +17,11 @@ class Step:
 
 
 def next_steps(line: JobLine, cluster: str, *, paused: bool, led: bool) -> list[Step]:
-    """Return the commands for a job in that state, the likeliest first."""
+    """Return the commands for a job in that state, the likeliest first.
+
+    Args:
+        led: whether a master leads, or one is there that will.
+    """
     job = line.job_id
     steps = _of_ended(line) if line.state else _of_unfinished(line, paused=paused, led=led)
     named = "" if cluster == "default" else f" --cluster {cluster}"

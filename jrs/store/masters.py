@@ -63,6 +63,8 @@ class LeaderView:
     """The running master that was elected and does not lead yet: it recovers the jobs."""
     since: float = 0.0
     """Since when no master leads, in seconds since 1970, by its last heartbeat; 0 if unknown."""
+    standby: bool = False
+    """Whether no master leads, and one that stands by will."""
 
     def __str__(self) -> str:
         """Return it for people, in one line."""
@@ -73,6 +75,8 @@ class LeaderView:
         since = f" since {when(self.since)}" if self.since else ""
         if self.elected:
             return f"no master leads{since}; {self.elected} is elected and recovers the jobs"
+        if self.standby:
+            return f"no master leads{since}; a master that stands by takes over"
         return f"no master leads{since}: start one with 'jrs master'"
 
 
@@ -128,7 +132,9 @@ class Registry:
             if info.name == newest.candidate and info.leading is None and self._is_running(info)
         ]
         last = max((info.seen_at for info in masters if info.leading is not None), default=0.0)
-        return LeaderView(newest.epoch, None, elected[0] if elected else "", last)
+        # One that led an earlier epoch may have died since its heartbeat.
+        standby = any(info.leading is None and self._is_running(info) for info in masters)
+        return LeaderView(newest.epoch, None, elected[0] if elected else "", last, standby)
 
     def put(self, info: MasterInfo) -> None:
         """Write a master's heartbeat."""

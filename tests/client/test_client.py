@@ -283,6 +283,20 @@ def test_masters(client: Client) -> None:
     }
 
 
+def test_no_master_leads(client: Client) -> None:
+    """Whether one takes over is told, and that one has to be started otherwise. One that led, and
+    may have died since its heartbeat, takes over nothing."""
+    with lead(client.backend) as leadership:
+        dead = MasterInfo("a", "host", 1, 1.0, 0.0, leading=leadership.epoch - 1)
+        Registry(client.backend).put(dead)
+        assert not client.leader().standby
+        assert "start one with 'jrs master'" in str(client.leader())
+        Registry(client.backend).put(MasterInfo("b", "host", 1, 1.0, 0.0))
+        found = client.leader()
+    assert (found.leader, found.standby) == (None, True)
+    assert str(found).endswith("; a master that stands by takes over")
+
+
 def test_fsck(client: Client, root: Path) -> None:
     """Damage and left-overs are told apart; where the storage is known, its files are checked."""
     client.submit("m:f", id="job")

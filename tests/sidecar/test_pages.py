@@ -16,11 +16,21 @@ from jrs.client import overview as overviews
 from jrs.records import keys
 from jrs.records.attempts import AttemptSummary
 from jrs.records.codec import encode
-from jrs.records.model import AttemptRecord, Failure, JobSpec, StageRecord, StopMode, StopRecord
+from jrs.records.model import (
+    AttemptRecord,
+    Failure,
+    JobSpec,
+    MasterInfo,
+    StageRecord,
+    StopMode,
+    StopRecord,
+)
 from jrs.records.stop import StopState
 from jrs.sidecar.pages import HERE, STATIC
 from jrs.sidecar.timeline import timeline
 from jrs.store.jobs import JobCatalog
+from jrs.store.masters import Registry
+from jrs.testing.contract import lead
 from tests.sidecar.conftest import Served
 
 EVIL = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\"'\x1b[31m\u202e"
@@ -197,6 +207,26 @@ def test_a_failed_job_page(crowded: Client, served: Served) -> None:
     assert [text for text in texts if text.startswith("Traceback\n</pre><script>")]
     assert "jrs retry failed" in texts
     assert "jrs cleanup retry failed" in texts
+
+
+def test_next_commands_while_no_master_leads(crowded: Client, served: Served) -> None:
+    """A master is to be started, unless one takes over by itself."""
+    assert "jrs master" in page(served, "/jobs/runs").texts
+    with lead(crowded.backend):
+        Registry(crowded.backend).put(MasterInfo("m3", "host", 1, 1.0, 0.0))
+        assert "jrs master" not in page(served, "/jobs/runs").texts
+
+
+def test_the_attempt_of_a_failed_job_is_no_good_one(client: Client) -> None:
+    """Its bar has the colour of what has failed, as its status has."""
+    attempt = AttemptSummary(1, 1, "m1", "h", 7, 5.0, 8.0, "failed")
+    for status, kind in ((JobStatus.FAILED, "died"), (JobStatus.FINISHED, "done")):
+        failure = Failure("exception", "no disk") if status is JobStatus.FAILED else None
+        result = JobResult(
+            f"job-{kind}", status, None, failure, attempts=(attempt,), finished_at=9.0
+        )
+        client.results.create_dirty(result, None)
+        assert f'"bar {kind}"' in timeline(client.job(f"job-{kind}").view(), ())
 
 
 def test_a_time_line_of_nothing_and_of_much(client: Client) -> None:
