@@ -23,7 +23,9 @@ from jrs.recovery.inspect.history import HistoryEntry
 from jrs.store.jobs import JobView
 
 _WIDTH = 1000.0
-_LEFT, _RIGHT = 170.0, 20.0
+_MOST_LEFT, _RIGHT = 170.0, 20.0
+_CHARACTER = 7.0
+"""The width of a character of a name, about; what is left of the bars is as wide as the names."""
 _TOP, _ROW, _BAR = 30.0, 26.0, 16.0
 _AXIS = 24.0
 """Below the rows, for the times."""
@@ -56,11 +58,13 @@ class Scale:
 
     first: float
     last: float
+    left: float = _MOST_LEFT
+    """Where the first moment is."""
 
     def at(self, moment: float) -> float:
         """Return the horizontal place of a moment."""
         share = (moment - self.first) / max(self.last - self.first, 1e-3)
-        return _LEFT + min(1.0, max(0.0, share)) * (_WIDTH - _LEFT - _RIGHT)
+        return self.left + min(1.0, max(0.0, share)) * (_WIDTH - self.left - _RIGHT)
 
 
 def timeline(view: JobView, history: Iterable[HistoryEntry], now: float | None = None) -> str:
@@ -73,11 +77,13 @@ def timeline(view: JobView, history: Iterable[HistoryEntry], now: float | None =
     runs = view.status is JobStatus.RUNNING
     until = ended or (now if runs else 0.0)
     bars = [_bar_of(one, later, until, runs=runs) for one, later in _with_next(attempts)]
+    if view.status is JobStatus.FAILED:
+        bars[-1] = attrs.evolve(bars[-1], kind="died")
     stages = _stages(view)
     marks = [one for one in history if one.kind in _MARKED]
     first = min(one.start for one in (*bars, *stages.values()))
     last = max([one.end for one in (*bars, *stages.values())] + [one.at for one in marks])
-    scale = Scale(first, max(last, first + 1.0))
+    scale = Scale(first, max(last, first + 1.0), _left_of(("attempts", "requests", *stages)))
     rows = 1 + len(stages) + bool(marks)
     height = _TOP + rows * _ROW + _AXIS
     parts = [*_bands(attempts, scale, height), *_axis(scale, height)]
@@ -89,6 +95,12 @@ def timeline(view: JobView, history: Iterable[HistoryEntry], now: float | None =
         parts += _marks(marks, rows - 1, scale)
     parts += _failovers(attempts, scale, height)
     return _picture(parts, height, _description(view, attempts, stages))
+
+
+def _left_of(names: Iterable[str]) -> float:
+    """Return the room that the names of the rows take."""
+    longest = max(len(_short(name)) for name in names)
+    return min(_MOST_LEFT, 20.0 + _CHARACTER * longest)
 
 
 # -- what is shown -------------------------------------------------------------------------
@@ -194,7 +206,7 @@ def _clock(moment: float, length: float) -> str:
 
 def _row(name: str, number: int, bars: Iterable[tuple[Bar, str]], scale: Scale) -> Iterable[str]:
     top = _TOP + number * _ROW
-    yield _label("name", _LEFT - 10, top + 12, _short(name), "end")
+    yield _label("name", scale.left - 10, top + 12, _short(name), "end")
     for bar, label in bars:
         start, end = scale.at(bar.start), scale.at(bar.end)
         width = max(_LEAST, end - start)
@@ -208,7 +220,7 @@ def _row(name: str, number: int, bars: Iterable[tuple[Bar, str]], scale: Scale) 
 
 def _marks(marks: Iterable[HistoryEntry], number: int, scale: Scale) -> Iterable[str]:
     middle = _TOP + number * _ROW + 8
-    yield _label("name", _LEFT - 10, middle + 4, "requests", "end")
+    yield _label("name", scale.left - 10, middle + 4, "requests", "end")
     for one in marks:
         x = scale.at(one.at)
         yield (
