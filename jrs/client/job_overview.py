@@ -17,7 +17,7 @@ from jrs.contract.errors import JrsError
 from jrs.contract.texts import bounded, printable
 from jrs.records.attempts import AttemptSummary
 from jrs.records.codec import to_plain
-from jrs.records.model import JobStatus
+from jrs.records.model import JobStatus, StopState
 from jrs.records.snapshots import SnapshotRecord
 from jrs.records.stages import TAKEN_OVER, StageSummary
 from jrs.recovery.inspect.explain import Explanation
@@ -153,6 +153,7 @@ def job_overview(client: Client, job_id: str, *, now: Clock = time.time) -> JobO
     led = leads.leader is not None
     will_be = led or bool(leads.elected or leads.standby)
     paused = explained is not None and plain.of_pause(client) is not None
+    stopping = view.stop is not None and view.stop.state is StopState.REQUESTED
     problem, snapshots = "", list[SnapshotRecord]()
     try:
         snapshots = job.snapshots.list()
@@ -169,5 +170,7 @@ def job_overview(client: Client, job_id: str, *, now: Clock = time.time) -> JobO
         history=job.history(),
         snapshots=tuple(snapshots),
         snapshots_problem=problem,
-        steps=tuple(next_steps(line, client.backend.cluster, paused=paused, led=will_be)),
+        steps=tuple(
+            next_steps(line, client.backend.cluster, paused=paused, led=will_be, stopping=stopping)
+        ),
     )

@@ -16,18 +16,24 @@ class Step:
     said: str
 
 
-def next_steps(line: JobLine, cluster: str, *, paused: bool, led: bool) -> list[Step]:
+def next_steps(
+    line: JobLine, cluster: str, *, paused: bool, led: bool, stopping: bool = False
+) -> list[Step]:
     """Return the commands for a job in that state, the likeliest first.
 
     Args:
         led: whether a master leads, or one is there that will.
+        stopping: whether the job is being suspended or drained: another stop is refused then.
     """
     job = line.job_id
     steps = _of_ended(line) if line.state else _of_unfinished(line, paused=paused, led=led)
+    if stopping:
+        steps = [one for one in steps if one is not _SUSPEND]
     named = "" if cluster == "default" else f" --cluster {cluster}"
     return [Step(f"{command.format(job=job)}{named}", said) for command, said in steps]
 
 
+_SUSPEND = ("jrs suspend {job}", "stop at a batch boundary, to be resumed")
 _LOG = ("jrs logs {job} --err --tail 100", "the end of what it printed")
 
 
@@ -63,7 +69,7 @@ def _of_unfinished(line: JobLine, *, paused: bool, led: bool) -> list[tuple[str,
     elif line.status == JobStatus.RUNNING:
         steps += [
             ("jrs logs -f {job}", "follow what it prints"),
-            ("jrs suspend {job}", "stop at a batch boundary, to be resumed"),
+            _SUSPEND,
         ]
     else:
         steps.append(("jrs explain {job}", "what it waits for"))

@@ -22,7 +22,7 @@ from jrs.client.listing import JobOrder
 from jrs.client.overview import job_lines, overview
 from jrs.client.stream_texts import StreamTexts
 from jrs.contract.errors import JrsError
-from jrs.contract.texts import bounded, printable, span, when
+from jrs.contract.texts import bounded, printable, size_text, span, when
 from jrs.records.model import JobStatus, ResultState
 from jrs.sidecar.changes import Changes
 from jrs.sidecar.problems import problem_of
@@ -67,6 +67,7 @@ class Pages:
             "moment": _moment,
             "path": lambda text: quote(text, ""),
             "screen": _screen,
+            "size": size_text,
             "span": span,
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -138,6 +139,17 @@ def test_top_of_a_job_for_programs(live: Client, jrs_here: Jrs) -> None:
     ]  # fmt: skip
     assert found["steps"][0]["command"] == "jrs master"
     assert found["snapshots"] == 0
+
+
+def test_top_of_a_job_that_drains(live: Client, jrs_here: Jrs) -> None:
+    """It has the step of each stream, and offers no second stop, which would be refused."""
+    assert "jrs suspend live" in jrs_here("top", "live").stdout
+    drain = StopRecord("live", StopMode.DRAIN, stages={"sums": "flushing"})
+    live.backend.overwrite(keys.STOPS + "live", encode(drain))
+    said = jrs_here("top", "live").stdout
+    assert re.search(r"sums +running since .*; flushing", said)
+    assert "jrs suspend live" not in said
+    assert "jrs cancel live" in said
 
 
 def test_top_shows_the_newest_events(live: Client, jrs_here: Jrs) -> None:
