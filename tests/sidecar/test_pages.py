@@ -201,6 +201,14 @@ def test_a_job_page(crowded: Client, served: Served) -> None:
     assert "jrs logs -f runs" in steps or "jrs explain runs" in steps
 
 
+def test_a_job_page_without_attempts(crowded: Client, served: Served) -> None:
+    """A job that has ended was started, also where no attempt is recorded."""
+    for job_id, said in (("done", "No attempt is recorded."), ("waits", "It was not started yet.")):
+        found = page(served, f"/jobs/{job_id}")
+        assert said in found.texts
+        assert "Attempts" not in found.texts
+
+
 def test_a_failed_job_page(crowded: Client, served: Served) -> None:
     """It has the traceback, and how to run the job again."""
     texts = page(served, "/jobs/failed").texts
