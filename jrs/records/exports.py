@@ -21,3 +21,5 @@ class ExportRecord(Stored):
     """The attempts whose start was exported and whose end was not: their numbers, by job."""
     gaps: int = 0
     """How often events were swept from the feed before they were exported."""
+    refused: int = 0
+    """How many events the receiver has refused for good: they were left out."""

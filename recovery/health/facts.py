@@ -73,6 +73,10 @@ class Facts:
     failover_count: int
     failover_sum: float
     """Seconds of all failovers, each from the election until the master led."""
+    export_failing: float
+    """Since the export of the history has failed; 0 if it works, or this master does not lead."""
+    export_refused: int
+    """Events that the receiver of the export has refused for good."""
 
     @property
     def live(self) -> bool:
@@ -101,6 +105,7 @@ class MasterHealth:
         self._ends: Counter[str] = Counter(dict.fromkeys(ATTEMPT_ENDS, 0))
         self._failovers = [0] * len(BUCKETS)
         self._failover_sum = 0.0
+        self._export_failed_at: float | None = None
 
     # -- what the parts of a master report -------------------------------------------------
 
@@ -126,6 +131,7 @@ class MasterHealth:
         with self._lock:
             self._counts["lost" if lost else "resigned"] += 1
             self._leadership, self._tally, self._turned_at = None, _no_jobs, None
+            self._export_failed_at = None
 
     def turned(self) -> None:
         """Note that the leader's loop works."""
@@ -153,6 +159,20 @@ class MasterHealth:
             for name, kind in kinds.items():
                 self._counts[name] += isinstance(error, kind)
 
+    def export_works(self) -> None:
+        """Note that the export of the history has come as far as it can."""
+        self._export_failed_at = None
+
+    def export_failed(self) -> None:
+        """Note that the export of the history waits."""
+        if self._export_failed_at is None:
+            self._export_failed_at = self._clock()
+
+    def export_refused(self) -> None:
+        """Note that the receiver of the export has refused an event for good."""
+        with self._lock:
+            self._counts["refused"] += 1
+
     # -- what probes and metrics read ------------------------------------------------------
 
     def facts(self) -> Facts:
@@ -164,6 +184,7 @@ class MasterHealth:
             leads = valid and self._recovered and (lease is None or lease > 0.0)
             turned, answered, tally = self._turned_at, self._answered_at, self._tally
             counts, ends = Counter(self._counts), dict(self._ends)
+            export_failed = self._export_failed_at
             failovers, total = tuple(self._failovers), self._failover_sum
         return Facts(
             leads=leads,
@@ -182,4 +203,6 @@ class MasterHealth:
             failover_counts=failovers,
             failover_count=counts["failovers"],
             failover_sum=total,
+            export_failing=0.0 if export_failed is None else max(0.0, now - export_failed),
+            export_refused=counts["refused"],
         )

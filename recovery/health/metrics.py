@@ -93,6 +93,16 @@ def metrics(facts: Facts) -> Iterator[Metric]:
         "Commits of this process whose outcome was unknown; each was read back.",
         facts.unknown,
     )
+    yield _gauge(
+        "jrs_export_failing_seconds",
+        "Time since the export to OpenLineage has failed; 0 if it works, or there is none.",
+        facts.export_failing,
+    )
+    yield _counter(
+        "jrs_export_refused_total",
+        "Events that OpenLineage has refused for good, and that were left out.",
+        facts.export_refused,
+    )
     yield from _failovers(facts)
 
 

@@ -35,7 +35,11 @@ _FIRST, _LONGEST = 0.5, 60.0
 
 
 class NotTaken(Exception):
-    """The receiver did not take an event."""
+    """The receiver did not take an event. It may take it later."""
+
+
+class EventRefused(Exception):
+    """The receiver refuses an event for good."""
 
 
 class LineageExport:
@@ -53,8 +57,9 @@ class LineageExport:
         self._over = threading.Event()
         self._thread = context.runtime.thread(self._run, "jrs-openlineage")
         self._failed = 0
-        self._taken: set[RunEvent] = set()
-        """What was sent behind the recorded position."""
+        self._taken: dict[RunEvent, bool] = {}
+        """What was sent behind the recorded position; False: the receiver refused it."""
+        self._refuses = False
         self._lost = ""
         """The cursor behind which events were swept; empty if none were."""
 
@@ -70,7 +75,8 @@ class LineageExport:
         """Export a few events, and record that; return whether there are more.
 
         Raises:
-            NotTaken: the receiver did not take one. The position was not moved.
+            NotTaken: the receiver did not take one. The position was not moved. (One that it
+                refuses for good is left out: it would block all others forever.)
             Fenced: a newer leader exists.
             Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
         """
@@ -86,11 +92,11 @@ class LineageExport:
             for event in runs.advance(running, one.event):
                 if event not in self._taken:
                     self._check_leads()
-                    self._send(event)
-                    self._taken.add(event)
+                    self._taken[event] = self._is_taken(event)
         for job_id in list(running)[: max(0, len(running) - MOST_OPEN)]:
             del running[job_id]
-        after = attrs.evolve(record, cursor=page.cursor, open=running)
+        refused = record.refused + list(self._taken.values()).count(False)
+        after = attrs.evolve(record, cursor=page.cursor, open=running, refused=refused)
         if after != record:
             self._move(after, version)
         self._taken.clear()
@@ -111,6 +117,7 @@ class LineageExport:
         with self._backend.watch(keys.FEED) as watch:
             while not self._is_over():
                 more = self.run_once()
+                self._context.health.export_works()
                 if self._failed:
                     self._failed = 0
                     self._emit("export", "", "OpenLineage takes events again")
@@ -123,8 +130,24 @@ class LineageExport:
             why = error if isinstance(error, NotTaken) else f"{type(error).__name__}: {error}"
             said = f"the export to OpenLineage waits: {why}; trying again until it works"
             self._emit("waiting" if isinstance(error, NotTaken) else "error", "", said)
+        self._context.health.export_failed()
         self._over.wait(min(_LONGEST, _FIRST * 2 ** min(self._failed, 10)))
         self._failed += 1
+
+    def _is_taken(self, event: RunEvent) -> bool:
+        """Send an event; return False if the receiver refuses it for good."""
+        try:
+            self._send(event)
+        except EventRefused as error:
+            if not self._refuses:  # Once for each row of them.
+                what = f"{event.state.value} of attempt {event.attempt}"
+                said = f"OpenLineage refuses the event {what}: {error}; it is left out, and so is "
+                self._emit("error", event.job_id, f"{said}each that follows and is refused, too")
+            self._refuses = True
+            self._context.health.export_refused()
+            return False
+        self._refuses = False
+        return True
 
     def _is_over(self) -> bool:
         return self._over.is_set() or self._context.leadership.lost.is_set()

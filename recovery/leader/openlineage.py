@@ -16,9 +16,12 @@ from jrs.contract.masks import masked
 from jrs.contract.texts import bounded
 
 from ..rules.runs import RunEvent, RunState, namespace, run_id
-from .lineage_export import NotTaken
+from .lineage_export import EventRefused, NotTaken
 
 _PRODUCER = "https://pypi.org/project/jrs/"
+_REFUSED = {400, 413, 422}
+"""The answers to an event that no later try can change. All others have a cause that may go away,
+such as a wrong address, a wrong key, or a receiver that is down."""
 _LATE = {"async_http", "console", "noop"}
 """Transports that return before an event was delivered, or deliver none."""
 
@@ -63,12 +66,14 @@ class OpenLineage:
 
         Raises:
             NotTaken: it has not; it is unknown whether it has the event.
+            EventRefused: it never takes this event.
         """
         try:
             self._client.emit(self._made(event))
         except Exception as error:
-            why = masked(" ".join(f"{type(error).__name__}: {error}".split()))
-            raise NotTaken(bounded(why)) from error
+            why = bounded(masked(" ".join(f"{type(error).__name__}: {error}".split())))
+            kind = EventRefused if _status(error) in _REFUSED else NotTaken
+            raise kind(why) from error
 
     def _made(self, event: RunEvent) -> Any:
         facets = {}
@@ -84,6 +89,16 @@ class OpenLineage:
             job=self._events.Job(namespace=namespace(self._cluster), name=event.job_id),
             producer=_PRODUCER,
         )
+
+
+def _status(error: BaseException | None) -> int | None:
+    """Return the status of the HTTP response that has led to an error; None if there is none."""
+    while error is not None:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if isinstance(status, int):
+            return status
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _check_delivers(transport: Any) -> None:

@@ -130,6 +130,28 @@ def test_a_receiver_that_is_down(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_an_event_that_is_never_taken(tmp_path: Path) -> None:
+    """A receiver that finds an event invalid says so for good: what follows is still sent."""
+    with closing(Receiver()) as receiver:
+        receiver.status = 422
+        with started(tmp_path, impatient(tmp_path, receiver.url), "a") as masters:
+            jobs, results = JobCatalog(masters.backend), JobResultStore(masters.backend)
+            jobs.submit(JOBS[0])
+            assert results.wait("added", 60).status is JobStatus.FINISHED
+            said = masters.event(lambda one: "refuses" in one.message, "it says so")
+            assert (said.kind, said.job_id) == ("error", "added")
+            assert "422" in said.message
+            masters.until(lambda: is_exported(masters), "it does not wait for it")
+
+            receiver.status = 201
+            jobs.submit(JOBS[1])
+            assert results.wait("failed", 60).status is JobStatus.FAILED
+            masters.until(lambda: receiver.ends() == 1, "the next events are taken")
+
+    assert receiver.refused == 2  # Each was sent once.
+    assert {event["job"]["name"] for event in receiver.events} == {"failed"}
+
+
 def test_what_an_event_says(tmp_path: Path) -> None:
     """The job's id under the cluster's name space, the run of the attempt, the moment of the
     history, and why an attempt failed."""

@@ -135,6 +135,7 @@ def test_metrics_exist_from_the_start(server: HealthServer) -> None:
         *("jrs_leaderships_ended_total,lost", "jrs_attempts_ended_total,died"),
         *("jrs_jobs,queued", "jrs_jobs,held", "jrs_jobs,cleanup", "jrs_jobs,running"),
         *("jrs_commits_fenced_total", "jrs_commits_unknown_total", "jrs_failover_seconds_count"),
+        *("jrs_export_failing_seconds", "jrs_export_refused_total"),
     } <= set(found)
 
 
@@ -164,8 +165,22 @@ def test_metrics_tell_what_happened(
     assert found["jrs_failover_seconds_bucket,1"] == found["jrs_failover_seconds_bucket,+Inf"] == 1
     assert found["jrs_failover_seconds_sum"] == 0.75
 
+    health.export_failed()
+    clock.now += 3
+    health.export_failed()
+    health.export_refused()
+    clock.now += 4
+    found = figures(server)
+    assert found["jrs_export_failing_seconds"] == 7
+    assert found["jrs_export_refused_total"] == 1
+    health.export_works()
+    assert figures(server)["jrs_export_failing_seconds"] == 0
+    health.export_failed()
+    clock.now += 1
+
     health.stepped_down(lost=False)
     found = figures(server)
+    assert found["jrs_export_failing_seconds"] == 0
     assert found["jrs_leaderships_ended_total,resigned"] == found["jrs_elections_total"] == 1
     assert found["jrs_leader"] == found["jrs_epoch"] == found["jrs_jobs,queued"] == 0
 

@@ -14,7 +14,7 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.exports import ExportRecord
 from jrs.records.history import HistoryKind
-from jrs.recovery.leader.lineage_export import LineageExport, NotTaken
+from jrs.recovery.leader.lineage_export import EventRefused, LineageExport, NotTaken
 from jrs.recovery.leader.openlineage import OpenLineage
 from jrs.recovery.rules.runs import RunEvent, RunState
 from jrs.store import feed
@@ -96,6 +96,32 @@ def test_the_position_moves_behind_what_was_taken(world: World) -> None:
     assert position is not None
     assert position.open == {"a": 1, "b": 1}
     assert not feed.read(world.backend, position.cursor).events
+
+
+def test_an_event_that_is_refused_for_good_blocks_no_other(world: World) -> None:
+    """It is left out, which one line says and the record counts, also over a commit that fails."""
+    bad = {"b", "c"}
+
+    def send(event: RunEvent) -> None:
+        if event.job_id in bad:
+            raise EventRefused("422 Client Error")
+        world.send(event)
+
+    for name in "abcde":
+        world.starts(name)
+    world.export._send = send
+    world.backend.fault(KEY, Unavailable, kind=Create, times=1)
+    with pytest.raises(Unavailable):
+        world.export.run_once()
+    world.export.run_once()
+    position = world.record()
+
+    assert world.sent == [("START", name, 1) for name in "ade"]
+    assert position is not None
+    assert (position.refused, position.gaps) == (2, 0)
+    assert not feed.read(world.backend, position.cursor).events
+    (said,) = [one for one in world.said if "refuses" in one]
+    assert said.startswith("error: OpenLineage refuses the event START of attempt 1: 422")
 
 
 def test_an_older_leader_moves_nothing(world: World, tmp_path: Path) -> None:
