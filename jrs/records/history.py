@@ -33,6 +33,9 @@ class HistoryKind(enum.StrEnum):
     """A snapshot was taken or deleted."""
     STOP = "stop"
     """A suspend or a drain was requested or refused, or the job was held."""
+    HELD = "held"
+    """A leader cannot continue the job: a record of it cannot be read, or its host lacks what the
+    job needs."""
     SUSPENDED = "suspended"
     RESUMED = "resumed"
     """A suspended or held job was resumed."""

@@ -37,7 +37,7 @@ _NARROW = 46.0
 """The width below which a band has no name."""
 _MARKED = (
     *(HistoryKind.SNAPSHOT, HistoryKind.STOP, HistoryKind.SUSPENDED, HistoryKind.RESUMED),
-    *(HistoryKind.CHANGED, HistoryKind.CANCEL, HistoryKind.RESTORE),
+    *(HistoryKind.CHANGED, HistoryKind.CANCEL, HistoryKind.RESTORE, HistoryKind.HELD),
 )
 
 

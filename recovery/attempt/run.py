@@ -97,8 +97,13 @@ def _failure(run: AttemptRun, engine: SparkEngine, raised: BaseException) -> Fai
             raise error from None
         case Verdict.CANNOT_START:
             run.close()
-            now, job_id = context.runtime.now(), context.spec.job_id
-            obstacles.record(context.backend, job_id, str(error), context.fence, now=now)
+            obstacles.record(
+                context.backend,
+                context.spec.job_id,
+                str(error),
+                context.fence,
+                context.historian,
+            )
             raise error from None
         case Verdict.JVM_DIED:
             why = f"the JVM of its SparkSession died: {_one_line(str(error))}"

@@ -26,6 +26,7 @@ from jrs.contract.errors import (
 from jrs.contract.operations import Delete
 from jrs.records import keys
 from jrs.records.codec import decode
+from jrs.records.history import HistoryKind
 from jrs.records.model import (
     AttemptRecord,
     CleanupJournal,
@@ -169,7 +170,7 @@ class Actions:
             return self._context.runners[context.spec.runner].start(context, function, on_end)
         except CannotStartHere as error:
             obstacles.record(
-                self._backend, context.job_id, str(error), self._fence, now=self._now()
+                self._backend, context.job_id, str(error), self._fence, self._context.historian
             )
             on_end(AttemptExit(str(error), cannot_start=True))
             return NotStarted()
@@ -268,6 +269,11 @@ class Actions:
     def end(self, job_id: str) -> None:
         """End the job's attempt: its result is durable, so its further work is useless."""
         self._attempts.end(job_id, Deadline.after(_KILL), "completed")
+
+    def record_hold(self, job_id: str, why: str) -> None:
+        """Have the history say why this leader can do nothing about the job. Durable."""
+        with self._context.decisions.recorded(job_id, HistoryKind.HELD, why) as event:
+            self._backend.commit(*event, fence=self._fence)
 
     # -- cleaning up -----------------------------------------------------------------------
 

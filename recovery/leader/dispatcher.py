@@ -254,7 +254,7 @@ class Dispatcher:
             if job.ended is None:
                 jobs[job_id] = job
             elif self._tasks.may_try(job, None):
-                self._count(job_id, job, job.ended)
+                self._reactions.judge(job_id, job, job.ended)
         looks = self._facts.gather(jobs, page, self._functions)
         for job_id, look in looks.items():
             if self._over():
@@ -330,16 +330,6 @@ class Dispatcher:
         function = self._functions.get(spec.job_id) if spec.only_in_driver else None
         return self._actions.start(spec, function, self._on_end(spec))
 
-    def _count(self, job_id: str, job: JobMemory, end: End) -> None:
-        self._tasks.run(
-            self._tasks.pools.records,
-            job_id,
-            job,
-            None,
-            lambda: self._actions.judge(end.spec, end.how),
-            lambda death: job.count_death(death, end.at),
-        )
-
     def _admit(self) -> None:
         """Have jobs checked that may start now, and report that the others wait."""
         if self._pause.on:
@@ -383,6 +373,7 @@ class Dispatcher:
     def _hold(self, job_id: str, error: CorruptRecord) -> None:
         self._starts.give_way(job_id)
         self._decided(job_id, Decision(Action.HOLD, str(error)))
+        self._reactions.hold(job_id, self._jobs[job_id], f"held: {error}")
         self._agenda.at(self._clock() + _HELD, job_id)
 
     def _step_down(self, error: Fenced) -> None:

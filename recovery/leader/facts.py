@@ -99,6 +99,7 @@ class JobMemory:
     cleanup_at: float = 0.0
     cleanup_tries: int = 0
     last_reported: Decision | None = None
+    held_for: str = ""  # Why it is held, as the history has it.
     reported_given_up: bool = False
     obstacles: tuple[Obstacle, ...] = ()
     """Why masters could not start it; empty if its newest attempt was started."""
@@ -384,7 +385,7 @@ class Gatherer:
         return self._clock() >= due, due
 
     def _emit_once(self, job_id: str, job: JobMemory, message: str) -> None:
-        if job.last_reported is None or job.last_reported.action is not Action.HOLD:
+        if not (job.last_reported and job.last_reported.action is Action.HOLD):
             self._emit("held", job_id, message)
 
 
@@ -393,8 +394,5 @@ def _version(record: Stored) -> int | None:
 
 
 def _differs(job: JobMemory, found: dict[str, Stored]) -> bool:
-    return any(
-        seen != _version(found[prefix])
-        for prefix, seen in zip(SCANNED, job.seen, strict=True)
-        if prefix in found
-    )
+    seen = zip(SCANNED, job.seen, strict=True)
+    return any(prefix in found and version != _version(found[prefix]) for prefix, version in seen)

@@ -15,14 +15,14 @@ import attrs
 from jrs.records.model import JobSpec
 
 from ..rules import used_time
-from ..rules.decision import Action, Attempt, Facts, Spec, Stop
+from ..rules.decision import Action, Attempt, Facts, Spec, Stop, decide
 from . import suspects
 from .actions import Actions, PendingCleanup
 from .agenda import Agenda
 from .attempt_records import AttemptRecords, RestartPlan
 from .background_tasks import BackgroundTasks
 from .context import LeaderContext
-from .facts import JobMemory, Look
+from .facts import End, JobMemory, Look
 from .hand_over import ASK
 
 
@@ -87,6 +87,30 @@ class Reactions:
             pins=row.pins,
         )
 
+    def judge(self, job_id: str, job: JobMemory, end: End) -> None:
+        """Have an attempt that ended by itself judged: has it died, or left a result?"""
+        self.tasks.run(
+            self.tasks.pools.records,
+            job_id,
+            job,
+            None,
+            lambda: self.actions.judge(end.spec, end.how),
+            lambda death: job.count_death(death, end.at),
+        )
+
+    def hold(self, job_id: str, job: JobMemory, why: str) -> None:
+        """Have the history say why an error keeps the leader from deciding about a job."""
+        if why != job.held_for and self.tasks.may_try(job, Action.HOLD):
+            self._decisions.forget(job_id)
+            self.tasks.run(
+                self.tasks.pools.records,
+                job_id,
+                job,
+                Action.HOLD,
+                lambda: self.actions.record_hold(job_id, why),
+                lambda _: setattr(job, "held_for", why),
+            )
+
     # -- conditions and consequences -------------------------------------------------------
 
     def may_clean_up(self, case: Case) -> bool:
@@ -112,6 +136,7 @@ class Reactions:
     def started(self, case: Case, used: float | None) -> None:
         if used is not None:
             case.job.used = used
+            case.job.held_for = ""
 
     def time_is_due(self, case: Case) -> bool:
         every = used_time.interval(case.spec.timeout)
@@ -145,6 +170,15 @@ class Reactions:
         case.job.hand_over_at = now + ASK
         self._agenda.at(case.job.hand_over_at, case.job_id)
         return True
+
+    def hold_is_news(self, case: Case) -> bool:
+        """Whether the history does not say yet why the job is held. It says so of a stored hold,
+        and of what a host lacks, from the commits that record them."""
+        recorded = case.facts.stop is Stop.HELD or case.facts.attempt is Attempt.UNSTARTABLE
+        return not recorded and case.job.held_for != decide(case.facts).reason
+
+    def hold_recorded(self, case: Case, _: None) -> None:
+        case.job.held_for = decide(case.facts).reason
 
 
 def _always(reactions: Reactions, case: Case) -> bool:
@@ -252,6 +286,16 @@ TABLE = (
             case.job_id, case.job.obstacles
         ),
         when=Reactions.hand_over_is_due,
+    ),
+    Reaction(
+        Action.HOLD,
+        "records",
+        lambda reactions, case: reactions.actions.record_hold(
+            case.job_id, decide(case.facts).reason
+        ),
+        when=Reactions.hold_is_news,
+        then=Reactions.hold_recorded,
+        during_snapshot=True,
     ),
     Reaction(
         Action.FAIL,

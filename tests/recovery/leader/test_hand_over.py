@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,11 +25,12 @@ from jrs.recovery.inspect.explain import explain
 from jrs.recovery.leader.attempt_records import RETRY
 from jrs.recovery.leader.attempts import Attempts
 from jrs.recovery.leader.hand_over import HandOver
-from jrs.store import obstacles
+from jrs.store import history, obstacles
+from jrs.store.historian import Historian
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.testing.contract import lead
-from tests.recovery.support import FaultyMemory, Leader, leader_context, spec
+from tests.recovery.support import FaultyMemory, Leader, leader_context, put, spec
 from tests.support import until
 
 
@@ -203,9 +205,25 @@ def test_u2_a_record_keeps_one_obstacle_of_each_master() -> None:
     assert len(with_obstacle(many, newer)) == 20
 
 
+def test_an_obstacle_is_told_once(memory: FaultyMemory) -> None:
+    """Each try of a host that lacks something brings its record up to date; the history has an
+    event of each reason, and none that only says when it was tried again."""
+    with lead(memory) as leadership:
+        put(memory, keys.ATTEMPTS + "job", AttemptRecord("job", 1, 1, master="m1"))
+        for reason in ("no java", "no java", "no pyspark", "no pyspark"):
+            historian = Historian(memory, "m1", 1)
+            obstacles.record(memory, "job", reason, leadership.fence, historian)
+
+    host = socket.gethostname()
+    assert [(one.kind, one.text) for one in history.read(memory, "job")] == [
+        ("held", f"it cannot be started by m1 on {host}: {reason}")
+        for reason in ("no java", "no pyspark")
+    ]
+
+
 def test_u2_an_obstacle_of_a_job_that_has_ended_is_not_recorded(memory: FaultyMemory) -> None:
     """U2: there is no attempt any more that it could belong to."""
     with lead(memory) as leadership:
-        obstacles.record(memory, "job", "no java", leadership.fence, now=1.0)
+        obstacles.record(memory, "job", "no java", leadership.fence, Historian(memory, "m1", 1))
 
     assert memory.get(keys.ATTEMPTS + "job") is None

@@ -29,7 +29,16 @@ from jrs.recovery.rules.decision import (
 from jrs.store import history as recorded
 from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
-from tests.recovery.support import DirectedRunner, Fault, FaultyMemory, Leader, Thing, spec, spoil
+from tests.recovery.support import (
+    DirectedRunner,
+    FakeClock,
+    Fault,
+    FaultyMemory,
+    Leader,
+    Thing,
+    spec,
+    spoil,
+)
 from tests.support import until
 
 
@@ -111,6 +120,39 @@ def test_a_job_that_is_suspended_and_resumed(backend: Backend, tmp_path: Path) -
     kinds = [kind for kind, _, _, _ in told(backend)]
     assert kinds == ["submitted", "attempt", "stop", "suspended", "resumed", "attempt", "clean"]
     check(backend)
+
+
+@pytest.mark.parametrize(
+    ("key", "said", "decided"),
+    [
+        ("jobs/job", "held: its spec cannot be read; `jrs cancel` ends it", "hold"),
+        ("stages/job/one", "held: stages/job/one", ""),
+    ],
+)
+def test_a_job_that_is_held_says_why(
+    backend: Backend, tmp_path: Path, key: str, said: str, decided: str
+) -> None:
+    """Once for each leader, however often that checks it; with the decision and its facts, unless
+    the leader cannot even decide."""
+    JobCatalog(backend).submit(spec("job"))
+    with Leader(backend, tmp_path, runner=DirectedRunner()) as leader:
+        leader.runner.of("job")
+    spoil(backend, key)
+    before = len(told(backend))
+    for number, name in enumerate(("m2", "m3"), 1):
+        wanted, clock = before + number, FakeClock()
+        with Leader(backend, tmp_path, candidate=name, clock=clock) as leader:
+            until(lambda: len(told(backend)) == wanted, "the history says so")  # noqa: B023
+            clock.now += 60  # It looks again.
+            spoil(backend, key, b"16 others bytes.")
+            JobCatalog(backend).submit(spec(f"after-{name}"))
+            leader.runner.of(f"after-{name}").finish()
+            leader.until_clean(f"after-{name}")
+
+    held = [one for one in recorded.read(backend, "job") if one.kind == "held"]
+    assert [(one.epoch, one.action) for one in held] == [(2, decided), (3, decided)]
+    assert all(one.text.startswith(said) for one in held)
+    assert [one.facts for one in held] == 2 * [{"spec": "unreadable"} if decided else None]
 
 
 def test_a_cleanup_that_leaves_something_says_so_once(backend: Backend, tmp_path: Path) -> None:
