@@ -16,8 +16,10 @@ from jrs.contract.texts import shown
 _SIZE = re.compile(r"([0-9]+)([KMG]?)")
 _FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
-AGES = {name.replace("_", "-"): name
-        for name in ("results", "outputs", "snapshots", "logs", "failed_logs")}  # fmt: skip
+AGES = {
+    name.replace("_", "-"): name
+    for name in ("results", "outputs", "snapshots", "logs", "failed_logs", "history")
+}
 SIZES = {f"log-bytes-per-{field.name}": field.name for field in attrs.fields(LogLimits)}
 """The names of the limits of logs, and the fields of `LogLimits`."""
 

@@ -58,6 +58,7 @@ _TEMPLATE = """\
 # snapshots = "never"    # those that the system took
 # logs = "3d"
 # failed-logs = "30d"
+# history = "never"      # events of jobs that have not ended, by their own age
 # log-bytes-per-stream = "16M"
 # log-bytes-per-job = "64M"
 # log-bytes-per-cluster = "4096M"

@@ -71,8 +71,8 @@ from jrs.store.opening import open_backend
               "second, each further one after twice the time.")  # fmt: skip
 @click.option("--retain", "retained", multiple=True, metavar="NAME=VALUE",
               help="How long results, outputs, snapshots, logs or failed-logs are kept after a "
-              "job's end: 30d, 0s or never; or a limit, such as log-bytes-per-job=64M. "
-              "Repeatable.")  # fmt: skip
+              "job's end: 30d, 0s or never; or the history of a job that has not ended, by the age "
+              "of its events; or a limit, such as log-bytes-per-job=64M. Repeatable.")  # fmt: skip
 @click.option("--prepare", is_flag=True,
               help="Make the archive that Spark starts faster with, as jrs prepare does, when this "
               "host is idle.")  # fmt: skip

@@ -15,7 +15,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
+from itertools import groupby, takewhile
 
 import attrs
 
@@ -152,6 +152,26 @@ def fold_all(backend: Backend, fence: Fence) -> None:
 
 
 # -- removing ------------------------------------------------------------------------------
+
+
+def drop_older(backend: Backend, job_id: str, fence: Fence, before: float) -> int:
+    """Drop the events of a job that happened before a moment, but for the newest ones if no newer
+    one follows; return how many. Durable, idempotent. Only for the leader; raises as `fold`.
+
+    Args:
+        before: seconds since 1970.
+    """
+    state = _state(backend, job_id)
+    dropped = state.fold.dropped if state.fold is not None else 0
+    old = sum(1 for _ in takewhile(lambda one: one[1].at < before, state.newer))
+    oldest = state.fold.events[:1] if state.fold is not None else ()
+    if not old and not any(one.at < before for one in oldest if state.events[1:]):
+        return 0
+    state = _folded(backend, job_id, fence, max(0, len(state.live) - old))
+    own, others = _fold_ops(state, job_id, 0, None, before)
+    with suppress(Conflict):  # An earlier try was committed after all.
+        commit_and_read_back(backend, own, *others, fence=fence)
+    return decode(HistoryFold, own.value, own.key).dropped - dropped
 
 
 def live_deletes(backend: Backend) -> Mapping[str, list[Delete]]:
@@ -302,13 +322,14 @@ def _live(backend: Backend, job_id: str) -> list[Record]:
 
 
 def _fold_ops(
-    state: _State, job_id: str, most: int, closing: HistoryEvent | None
+    state: _State, job_id: str, most: int, closing: HistoryEvent | None, before: float = 0.0
 ) -> tuple[Create | Update, list[Delete]]:
     """Return the operation that writes the fold with the oldest events, and those that remove them.
 
     Args:
         most: about how many events.
         closing: an event that is committed with the fold.
+        before: what happened earlier is dropped.
     """
     if state.fold_problem is not None:
         raise state.fold_problem
@@ -316,23 +337,30 @@ def _fold_ops(
     # The event that was committed with the fold has its version, which changes now.
     least = next((at for at, (record, _) in enumerate(newer, 1) if record.key == key), 0)
     moved = newer[: max(most, least)]
-    folded = _bounded(state.fold or HistoryFold(job_id), [event for _, event in moved])
+    fold = state.fold or HistoryFold(job_id)
+    is_last = closing is None and len(moved) == len(newer)
+    folded = _bounded(fold, [event for _, event in moved], before, least=int(is_last))
     value = encode(attrs.evolve(folded, closing=closing))
     own = create_or_update(key, value, state.stored and state.stored.version)
     return own, [Delete(record.key, record.version) for record, _ in moved if record.key != key]
 
 
-def _bounded(before: HistoryFold, more: Sequence[HistoryEvent]) -> HistoryFold:
-    """Return a fold with more events, without the oldest if there are too many."""
-    events = [*before.events, *more]
+def _bounded(
+    fold: HistoryFold, more: Sequence[HistoryEvent], before: float, *, least: int
+) -> HistoryFold:
+    """Return a fold with more events, without the oldest if there are too many, and without those
+    before a moment, but for the `least` newest ones."""
+    events = [*fold.events, *more]
     room, kept = _MOST_BYTES, 0
     for event in reversed(events[-MOST_KEPT:]):
         room -= len(encode(event))
         if room < 0 and kept:
             break
         kept += 1
+    while kept > least and events[-kept].at < before:
+        kept -= 1
     return attrs.evolve(
-        before,
+        fold,
         events=tuple(events[len(events) - kept :]),
-        dropped=before.dropped + len(events) - kept,
+        dropped=fold.dropped + len(events) - kept,
     )

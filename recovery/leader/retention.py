@@ -11,14 +11,16 @@ from __future__ import annotations
 import heapq
 import threading
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from jrs.contract.errors import Conflict, CorruptRecord, Fenced, SnapshotInUse, Unavailable
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.model import ResultState, Tombstone
+from jrs.records.model import JobSpec, ResultState, Tombstone
 from jrs.records.snapshots import SnapshotRecord
 from jrs.store import applications, restores, result_order
+from jrs.store.history import drop_older
 from jrs.store.result_store import JobResultStore
 
 from ..cleanup.object_garbage import ObjectGarbage
@@ -80,6 +82,8 @@ class Retention:
         self._retain_files(now, removed)
         if self._policy.results is not None:
             self._retain_results(now - self._policy.results, removed)
+        if self._policy.history is not None:
+            self._retain_history(now - self._policy.history, removed)
         self._retain_logs(now, removed)
         if self._objects is not None:
             self._sweep_objects(self._objects)
@@ -105,7 +109,7 @@ class Retention:
                 continue
             if removed:
                 what = ", ".join(f"{count} {kind.value}" for kind, count in removed.items())
-                self._emit("retention", "", f"removed {what} of ended jobs")
+                self._emit("retention", "", f"removed {what}")
 
     def _is_over(self) -> bool:
         return self._over.is_set() or self._context.leadership.lost.is_set()
@@ -175,6 +179,18 @@ class Retention:
             if clean and entry.result is not None and not needed(entry.result):
                 self._results.delete(entry.job_id, self._context.fence)
                 self._count(Kind.RESULTS, removed)
+
+    def _retain_history(self, horizon: float, removed: Counter[Kind]) -> None:
+        """Drop the events before `horizon` of jobs that have not ended."""
+        for record in self._backend.scan(keys.JOBS):
+            if self._is_over():
+                return
+            job_id = keys.job_of(record.key)
+            with suppress(CorruptRecord):  # `jrs fsck` names it.
+                if decode(JobSpec, record.value, record.key).submitted_at < horizon:
+                    dropped = drop_older(self._backend, job_id, self._context.fence, horizon)
+                    if dropped:
+                        removed[Kind.HISTORY] += dropped
 
     def _of_the_system(self, job_id: str) -> list[SnapshotRecord]:
         """Return the job's snapshots that the system took and no restore needs."""

@@ -1,7 +1,8 @@
 """Retention: what of a job that has ended may be removed, and when. Pure; see
 `jrs.recovery.leader.retention` for the task of the leader that removes it.
 
-Nothing of a job that has not ended is ever removed, and no snapshot that a user took.
+Nothing of a job that has not ended is ever removed but the oldest events of its history, and no
+snapshot that a user took.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ class Kind(enum.Enum):
     SNAPSHOTS = "snapshots"
     """Snapshots that the system took."""
     LOGS = "logs"
+    HISTORY = "history"
+    """The oldest events of jobs that have not ended. The history of the others goes with their
+    results."""
 
 
 @attrs.frozen
@@ -99,6 +103,9 @@ class RetentionPolicy:
     """Logs of jobs that are FINISHED or CANCELED."""
     failed_logs: float | None = attrs.field(default=30 * DAY, validator=_age)
     """Logs of jobs that FAILED."""
+    history: float | None = attrs.field(default=None, validator=_age)
+    """Events of the history of a job that has not ended, by their own age; the newest one stays.
+    The history of a job that has ended goes with its result."""
     limits: LogLimits = attrs.field(factory=LogLimits)
     """The bytes of logs."""
 
@@ -119,5 +126,5 @@ def is_due(policy: RetentionPolicy, kind: Kind, job: Ended, now: float) -> bool:
 
 def shortest_age(policy: RetentionPolicy) -> float | None:
     """Return the shortest age; None if nothing is ever removed for its age."""
-    ages = (policy.results, policy.outputs, policy.snapshots, policy.logs, policy.failed_logs)
-    return min((age for age in ages if age is not None), default=None)
+    ages = [getattr(policy, field.name) for field in attrs.fields(RetentionPolicy)]
+    return min((age for age in ages if isinstance(age, float | int)), default=None)

@@ -8,16 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from jrs.contract.errors import Fenced, InvalidInput
 from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode
+from jrs.records.history import HistoryKind
 from jrs.records.model import Failure, JobResult, JobStatus
 from jrs.recovery.files import closed_inputs
 from jrs.recovery.leader.retention import Retention
 from jrs.recovery.rules.retention import DAY, Ended, Kind, LogLimits, RetentionPolicy, is_due
+from jrs.store import history
+from jrs.store.historian import Historian
+from jrs.store.jobs import JobCatalog
 from tests.recovery.support import FaultyMemory, Leader, leader_context, spec
 
 NOTHING = RetentionPolicy(logs=None, failed_logs=None)
@@ -126,7 +131,7 @@ def test_delete_on_commit(world: World) -> None:
     """An age of 0 removes all that a job left as soon as it is clean, and its tombstone stays."""
     world.ended("job", 0)
     everything: dict[str, Any] = dict.fromkeys(
-        ("results", "outputs", "snapshots", "logs", "failed_logs"), 0
+        ("results", "outputs", "snapshots", "logs", "failed_logs", "history"), 0
     )
     removed = world.retain(RetentionPolicy(**everything))
 
@@ -144,6 +149,26 @@ def test_an_output_that_is_read_stays(world: World) -> None:
 
     assert world.retain(policy) == {}
     assert world.left("out") == {"source"}
+
+
+def test_the_history_of_what_has_not_ended(world: World) -> None:
+    """Its old events go by their own age, and its newest one never; those of a job that has ended
+    stay as long as its result."""
+    now = time.time()
+    for name, days in (("old", 9.0), ("young", 1.0)):
+        JobCatalog(world.backend, now=lambda: now - days * DAY).submit(spec(name))  # noqa: B023
+    with Historian(world.backend).recorded("old", HistoryKind.OTHER, "now") as event:
+        world.backend.commit(*event)
+    world.ended("done", 9)
+
+    def told(name: str) -> list[str]:
+        return [one.text for one in history.read(world.backend, name)]
+
+    before = told("young"), told("done")
+    assert world.retain(attrs.evolve(NOTHING, history=5 * DAY)) == {Kind.HISTORY: 1}
+    assert world.retain(attrs.evolve(NOTHING, history=5 * DAY)) == {}
+    assert told("old") == ["now"]
+    assert (told("young"), told("done")) == before
 
 
 def test_a_replaced_leader_removes_nothing(world: World, tmp_path: Path) -> None:

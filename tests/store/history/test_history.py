@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import attrs
 import pytest
@@ -142,6 +143,45 @@ def test_folding_keeps_the_order_and_bounds_the_records(backend: Backend, fence:
     stored = backend.get(keys.history_fold("job"))
     assert stored is not None
     assert decode(HistoryFold, stored.value, stored.key).dropped == told - 4 - most
+    assert problems(backend) == []
+
+
+@pytest.mark.parametrize("folded", [0, 7, 30])
+@pytest.mark.parametrize(("before", "kept"), [(0, 40), (1, 40), (11, 30), (25, 16), (99, 1)])
+def test_old_events_are_dropped(
+    backend: Backend, fence: Fence, folded: int, before: int, kept: int
+) -> None:
+    """Wherever they are stored; the newest one stays, and what is left is in order and whole."""
+    for at in range(1, 41):
+        tell(Historian(backend, f"w{at % 3}", now=partial(float, at)), str(at))
+    if folded:
+        history.fold(backend, "job", fence, leave=40 - folded)
+
+    assert history.drop_older(backend, "job", fence, float(before)) == 40 - kept
+    assert history.drop_older(backend, "job", fence, float(before)) == 0
+    assert texts(backend) == [str(at) for at in range(41 - kept, 41)]
+    assert problems(backend) == []
+    assert len(events(backend)) == min(kept, 40 - folded) - (kept == 1)
+
+
+def test_a_clock_that_ran_ahead_keeps_what_follows(backend: Backend, fence: Fence) -> None:
+    """Only the oldest events in the order of their commits are dropped: no hole is made."""
+    for at in (1.0, 2.0, 50.0, 3.0, 4.0):
+        tell(Historian(backend, "w", now=partial(float, at)), str(at))
+
+    assert history.drop_older(backend, "job", fence, 10.0) == 2
+    assert texts(backend) == ["50.0", "3.0", "4.0"]
+
+
+def test_old_events_of_a_folded_end_are_in_order(backend: Backend, fence: Fence) -> None:
+    """An event that was committed with the fold stays before the later ones."""
+    tell(Historian(backend, "w", now=lambda: 1.0), "old")
+    last = Historian(backend, "w", 1, now=lambda: 20.0)
+    backend.commit(*last.folding("job", fence, OTHER, "with the fold"), fence=fence)
+    tell(Historian(backend, "w", now=lambda: 21.0), "later")
+
+    assert history.drop_older(backend, "job", fence, 10.0) == 1
+    assert texts(backend) == ["with the fold", "later"]
     assert problems(backend) == []
 
 
