@@ -63,7 +63,8 @@ class Event:
         seq: the number of the operation in its process.
         f: the `Verb`.
         key: the key, the prefix of a scan or a watch, or the job.
-        value: of a read, the digest of the value or None; of a commit, its parts, a list each:
+        value: of a read, the digest of the value or None; of a commit, its parts, a list each,
+            where a list of the prefix `LISTS` stands in the place of its digest:
             ``["create", KEY, DIGEST]``, ``["update", KEY, DIGEST, VERSION]``,
             ``["delete", KEY, VERSION]``, ``["check", KEY, VERSION]`` and ``["absent", KEY]``; of a
             scan and of many reads, ``[KEY, VERSION, DIGEST]`` for each record.
@@ -94,9 +95,21 @@ class Event:
         return cls(**{**given, "type": Kind(given["type"]), "f": Verb(given["f"])})
 
 
+LISTS = "lists/"
+"""The prefix of the keys whose values are lists: elements without spaces, and a space between two.
+A history has them whole."""
+
+
 def digest(value: bytes) -> str:
     """Return what a history has in the place of a value."""
     return blake2b(value, digest_size=8).hexdigest()
+
+
+def as_recorded(key: str, value: bytes) -> str:
+    """Return what a history has in the place of the value of a key: a list itself, or a digest."""
+    if key.startswith(LISTS):
+        return value.decode(errors="backslashreplace")
+    return digest(value)
 
 
 def events_of(folder: Path) -> list[Event]:

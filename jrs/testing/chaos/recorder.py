@@ -34,7 +34,7 @@ from jrs.contract.operations import Check as CheckOp
 from jrs.contract.registry import opener_of
 from jrs.contract.watch import Watch
 from jrs.recovery.processes.marks import MARK
-from jrs.testing.chaos.recorded import Event, Kind, Verb, digest
+from jrs.testing.chaos.recorded import Event, Kind, Verb, as_recorded
 
 HISTORY = "JRS_CHAOS_HISTORY"
 """The environment variable with the folder of the history."""
@@ -153,9 +153,9 @@ def parts_of(ops: Sequence[Op], fence: Fence | None) -> list[list[Any]]:
     parts: list[list[Any]] = []
     for op in ops:
         if isinstance(op, Create):
-            parts.append(["create", op.key, digest(op.value)])
+            parts.append(["create", op.key, as_recorded(op.key, op.value)])
         elif isinstance(op, Update):
-            parts.append(["update", op.key, digest(op.value), op.version])
+            parts.append(["update", op.key, as_recorded(op.key, op.value), op.version])
         elif isinstance(op, Delete):
             parts.append(["delete", op.key, op.version])
         elif isinstance(op, CheckOp):
@@ -352,4 +352,6 @@ class RecordedWatch(Watch):
 
 
 def _read(record: Record | CorruptRecord | None) -> tuple[int | None, str | None]:
-    return (record.version, digest(record.value)) if isinstance(record, Record) else (None, None)
+    if not isinstance(record, Record):
+        return None, None
+    return record.version, as_recorded(record.key, record.value)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from jrs.contract.operations import EPOCH_KEY
 from jrs.testing.chaos.checking.generate import Row
-from jrs.testing.chaos.recorded import OPERATIONS, digest
+from jrs.testing.chaos.recorded import LISTS, OPERATIONS, digest
 
 ROWS = 250_000
 """How many operations a file has, about."""
@@ -44,6 +44,14 @@ _PART = {
     "digest": pa.int64(),
     "version": pa.int64(),
 }
+_LIST = {
+    "kind": pa.int8(),
+    "key": pa.string(),
+    "text": pa.string(),
+    "version": pa.int64(),
+    "number": pa.int32(),
+}
+"""The parts whose key has a list, with its text, and the numbers of reads among those at once."""
 _COLUMNS = {
     "process": pa.string(),
     "seq": pa.int64(),
@@ -120,7 +128,8 @@ def _operations(rows: Iterable[Row]) -> Iterator[tuple[Row, Row | None]]:
 def _batch(operations: list[tuple[Row, Row | None]], history: str = "") -> pa.RecordBatch:
     rows: list[tuple[Any, ...]] = []
     parts: list[tuple[Any, ...]] = []
-    ends = [0]
+    lists: list[tuple[Any, ...]] = []
+    ends, list_ends = [0], [0]
     for begun, ended in operations:
         process, seq, _, f, key, value, version, epoch, t, _ = begun
         after = until = None
@@ -133,28 +142,41 @@ def _batch(operations: list[tuple[Row, Row | None]], history: str = "") -> pa.Re
                 epoch = answer_epoch if epoch is None else epoch
         if f == "commit":
             parts += map(_of_commit, value)
+            lists += map(_of_lists, filter(_names_list, value))
         elif f == "notice":
             parts += [(_NAMED, name, None, None) for name in ([""] if value is None else value)]
         elif kind == "ok":
             if f == "get":
                 parts.append((_READ, key, _number(value), version))
-            elif f == "get_many":
-                parts += [(_READ, name, _number(seen), at) for name, at, seen in value]
-            elif f == "scan":
-                after, until, read = value
+                if key.startswith(LISTS):
+                    lists.append((_READ, key, value, version, 0))
+            elif f == "get_many" or f == "scan":
+                read = value
+                if f == "scan":
+                    after, until, read = value
                 parts += [(_READ, name, _number(seen), at) for name, at, seen in read]
+                lists += [
+                    (_READ, name, seen, at, number)
+                    for number, (name, at, seen) in enumerate(read)
+                    if name.startswith(LISTS)
+                ]
             elif f == "campaign":
                 parts.append((_CHECK, EPOCH_KEY, None, version))
         ends.append(len(parts))
+        list_ends.append(len(lists))
         key = None if f == "get" else key
         rows.append((process, seq, f, kind, t, end, key, after, until, version, epoch, error))
-    fields = _arrays(parts, _PART)
     columns = _arrays(rows, _COLUMNS)
-    columns["parts"] = pa.ListArray.from_arrays(
-        pa.array(ends, pa.int32()), pa.StructArray.from_arrays(list(fields.values()), list(fields))
-    )
+    columns["parts"] = _nested(ends, _arrays(parts, _PART))
+    columns["lists"] = _nested(list_ends, _arrays(lists, _LIST))
     columns["history"] = pa.array([history] * len(rows), pa.string())
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def _nested(ends: list[int], fields: dict[str, pa.Array]) -> pa.ListArray:
+    """Return a column of lists of records."""
+    records = pa.StructArray.from_arrays(list(fields.values()), list(fields))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), records)
 
 
 def _arrays(rows: list[tuple[Any, ...]], types: dict[str, Any]) -> dict[str, pa.Array]:
@@ -177,6 +199,15 @@ def _of_commit(part: list[Any]) -> tuple[int, str, int | None, int | None]:
     if name == "update":
         return kind, key, _number(more[0]), more[1]
     return kind, key, None, more[0]
+
+
+def _names_list(part: list[Any]) -> bool:
+    return bool(part[1].startswith(LISTS))
+
+
+def _of_lists(part: list[Any]) -> tuple[int, str, str | None, int | None, None]:
+    kind, key, _, version = _of_commit(part)
+    return kind, key, part[2] if part[0] in ("create", "update") else None, version, None
 
 
 _DIGEST = re.compile("[0-9a-f]{16}")
