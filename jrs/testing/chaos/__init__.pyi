@@ -6,6 +6,7 @@ from .checking.jobs import once_per_job as once_per_job
 from .checking.jobs import once_per_stage as once_per_stage
 from .checking.jobs import output_equals as output_equals
 from .checking.jobs import undisturbed as undisturbed
+from .checking.list_append import list_append as list_append
 from .checking.store import fenced as fenced
 from .checking.store import linearizable as linearizable
 from .checking.store import outcomes as outcomes

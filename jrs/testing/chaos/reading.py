@@ -19,6 +19,7 @@ from jrs.testing.chaos.checking.jobs import (
     output_equals,
     undisturbed,
 )
+from jrs.testing.chaos.checking.list_append import list_append
 from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, serializable, watched
 from jrs.testing.chaos.checking.traces import protocol
 from jrs.testing.chaos.checking.verdict import Check, Run
@@ -29,7 +30,7 @@ CHECKS = {
     each.name: each
     for each in (
         *(once_per_job, once_per_stage, no_overlap, nothing_lost, nothing_left, no_crash),
-        *(linearizable, serializable, fenced, outcomes, watched, protocol),
+        *(linearizable, serializable, list_append, fenced, outcomes, watched, protocol),
         output_equals(undisturbed),
     )
 }

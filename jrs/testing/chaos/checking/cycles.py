@@ -158,7 +158,7 @@ def tangled(edges: Iterable[Edge]) -> Iterator[Finding]:
         if back(edge) is not None:
             starts.add(source)
     order_in_time(nodes, graph)
-    for tangle in _tangles(graph, range(len(nodes))):
+    for tangle in tangles(graph, range(len(nodes))):
         cycle = _shortest(graph, tangle, sorted(starts & tangle)[:_STARTS])
         names = tuple(nodes[node].name for node, _ in cycle if node < len(nodes))
         yield _said(cycle, nodes), names
@@ -184,7 +184,7 @@ def order_in_time(nodes: list[Node], graph: Graph) -> None:
             graph[first + place - 1].setdefault(index, "rt")
 
 
-def _tangles(graph: Graph, nodes: Iterable[int]) -> Iterator[set[int]]:
+def tangles(graph: Graph, nodes: Iterable[int]) -> Iterator[set[int]]:
     """Yield the strongly connected components of more than one node (Tarjan, without recursion)."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
