@@ -10,6 +10,8 @@ from jrs.testing.chaos.checking.anomalies import ANOMALIES, Anomaly
 from jrs.testing.chaos.checking.broken_rules import BROKEN_RULES
 from jrs.testing.chaos.checking.facts import Absences, Page, facts_of
 from jrs.testing.chaos.checking.generate import Shape, generated
+from jrs.testing.chaos.checking.list_append import list_append
+from jrs.testing.chaos.checking.list_faults import LIST_FAULTS
 from jrs.testing.chaos.checking.protocol import OF_A_JOB, Rule
 from jrs.testing.chaos.checking.traces import protocol
 from jrs.testing.chaos.checking.verdict import Check, Run
@@ -23,7 +25,7 @@ CHECKS: dict[str, Check] = {
     )
 }
 """The checks of any map; histories that are written by hand break the rules of jrs itself."""
-ALL = {**CHECKS, "watched": store.watched, "protocol": protocol}
+ALL = {**CHECKS, "watched": store.watched, "protocol": protocol, "list_append": list_append}
 HISTORIES = 2_000
 
 
@@ -67,7 +69,7 @@ def test_histories_have_what_the_checks_look_at() -> None:
     assert len(jobs.attempts_of(run)) == 2
 
 
-FAULTS = [*ANOMALIES.values(), *BROKEN_RULES.values()]
+FAULTS = [*ANOMALIES.values(), *BROKEN_RULES.values(), *LIST_FAULTS.values()]
 
 
 @pytest.mark.parametrize("anomaly", FAULTS, ids=lambda anomaly: anomaly.name)

@@ -58,7 +58,7 @@ class Shape:
 
 def rows(seed: int, shape: Shape) -> Iterator[Row]:
     """Yield the events of a history; the two of an operation stand together."""
-    yield from _World(Random(seed), shape).rows()
+    yield from SimulatedMap(Random(seed), shape).rows()
 
 
 def events(some: Iterable[Row]) -> list[Event]:
@@ -88,7 +88,9 @@ _ODD = 0x9E3779B97F4A7C15
 
 
 @attrs.define
-class _Process:
+class SimulatedProcess:
+    """A process of a history that is made."""
+
     name: str
     seq: int = 0
     free: int = 0
@@ -97,7 +99,9 @@ class _Process:
     """The epoch and the version under which it writes."""
 
 
-class _World:
+class SimulatedMap:
+    """The map, and the processes that use it."""
+
     def __init__(self, random: Random, shape: Shape) -> None:
         self.random = random
         self.shape = shape
@@ -141,13 +145,13 @@ class _World:
             elif not (yield from self._change(process)):
                 self.processes[place] = self._start()
 
-    def _start(self) -> _Process:
+    def _start(self) -> SimulatedProcess:
         self.started += 1
-        return _Process(f"p{self.started}.{self.started}")
+        return SimulatedProcess(f"p{self.started}.{self.started}")
 
     # -- reads -------------------------------------------------------------------------------
 
-    def _times(self, process: _Process) -> tuple[int, int]:
+    def _times(self, process: SimulatedProcess) -> tuple[int, int]:
         """Let a moment come at which an operation takes effect; return its begin and end."""
         random = self.random.random
         self.now = max(self.now + 2 + int(random() * 2 * _GAP), process.free + 2)
@@ -156,22 +160,22 @@ class _World:
         process.seq += 1
         return begun, process.free
 
-    def _get(self, process: _Process, key: str) -> Iterator[Row]:
+    def _get(self, process: SimulatedProcess, key: str) -> Iterator[Row]:
         begun, ended = self._times(process)
-        version, value = self.records.get(key, _ABSENT)
+        version, value = self.records.get(key, ABSENT)
         name, seq = process.name, process.seq
         yield name, seq, "invoke", "get", key, None, None, None, begun, ""
         yield name, seq, "ok", "get", key, value, version, None, ended, ""
 
-    def _get_many(self, process: _Process) -> Iterator[Row]:
+    def _get_many(self, process: SimulatedProcess) -> Iterator[Row]:
         begun, ended = self._times(process)
         some = self.random.sample(self.keys, min(4, len(self.keys)))
-        read = [[key, *self.records.get(key, _ABSENT)] for key in some]
+        read = [[key, *self.records.get(key, ABSENT)] for key in some]
         name, seq = process.name, process.seq
         yield name, seq, "invoke", "get_many", "", None, None, None, begun, ""
         yield name, seq, "ok", "get_many", "", read, None, None, ended, ""
 
-    def _scan(self, process: _Process) -> Iterator[Row]:
+    def _scan(self, process: SimulatedProcess) -> Iterator[Row]:
         """Read a page of a few keys that lie behind another one."""
         begun, ended = self._times(process)
         first = self.random.randrange(len(self.keys))
@@ -192,7 +196,7 @@ class _World:
 
     # -- writes ------------------------------------------------------------------------------
 
-    def _campaign(self, process: _Process) -> Iterator[Row]:
+    def _campaign(self, process: SimulatedProcess) -> Iterator[Row]:
         begun, ended = self._times(process)
         self.epoch += 1
         self.version += STEP
@@ -203,7 +207,7 @@ class _World:
         yield name, seq, "invoke", "campaign", name, None, None, None, begun, ""
         yield name, seq, "ok", "campaign", name, None, version, self.epoch, ended, ""
 
-    def _change(self, process: _Process) -> Generator[Row, None, bool]:
+    def _change(self, process: SimulatedProcess) -> Generator[Row, None, bool]:
         """Commit one to three parts; return whether the process has survived that."""
         random = self.random
         some = [random.choice(self.keys) for _ in range(random.choice((1, 1, 2, 3)))]
@@ -213,7 +217,7 @@ class _World:
     def _part(self, key: str) -> list[Any]:
         """Return a part of a commit; its condition holds, most of the time."""
         chance = self.random.random()
-        version, _ = self.records.get(key, _ABSENT)
+        version, _ = self.records.get(key, ABSENT)
         if chance < 0.04 and key in self.before:
             version = self.before[key]
         elif chance < 0.06 and version is not None:
@@ -228,7 +232,7 @@ class _World:
 
     def _commit(
         self,
-        process: _Process,
+        process: SimulatedProcess,
         parts: list[list[Any]],
         fence: tuple[int, int] | None,
         certain: bool = False,
@@ -259,7 +263,7 @@ class _World:
         return True
 
     def _holds(self, part: list[Any]) -> bool:
-        version, _ = self.records.get(part[1], _ABSENT)
+        version, _ = self.records.get(part[1], ABSENT)
         if part[0] in ("create", "absent"):
             return version is None
         return version is not None and part[-1] in (None, version)
@@ -280,7 +284,7 @@ class _World:
         self.values += 1
         return f"{self.values * _ODD % (1 << 64):016x}"
 
-    def _job(self, process: _Process, job_id: str) -> Iterator[Row]:
+    def _job(self, process: SimulatedProcess, job_id: str) -> Iterator[Row]:
         """Submit a job, attempt it in a process of its own, record its result, and clean it up."""
         spec, fence, attempt = keys.JOBS + job_id, keys.FENCES + job_id, keys.ATTEMPTS + job_id
         stage, dirty = f"{keys.STAGES}{job_id}/first", keys.DIRTY + job_id
@@ -316,9 +320,9 @@ class _World:
         return [kind, key, self.records[key][0]]
 
     def _sure(
-        self, process: _Process, fence: tuple[int, int] | None, *parts: list[Any]
+        self, process: SimulatedProcess, fence: tuple[int, int] | None, *parts: list[Any]
     ) -> Iterator[Row]:
         yield from self._commit(process, list(parts), fence, certain=True)
 
 
-_ABSENT = None, None
+ABSENT = None, None
