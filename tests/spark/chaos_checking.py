@@ -10,12 +10,17 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
+import attrs
 from pyspark.sql import SparkSession
 
+from jrs.testing.chaos.checking import lists_on_spark
 from jrs.testing.chaos.checking.anomalies import ANOMALIES, Anomaly
 from jrs.testing.chaos.checking.broken_rules import BROKEN_RULES
 from jrs.testing.chaos.checking.generate import Row, Shape, generated
+from jrs.testing.chaos.checking.generate_lists import generated_lists
+from jrs.testing.chaos.checking.list_faults import LIST_FAULTS
 from jrs.testing.chaos.checking.on_spark import (
     CHECKS,
     violations,
@@ -26,8 +31,33 @@ from jrs.testing.chaos.checking.verdict import Run
 from jrs.testing.chaos.recorded import COLUMNS, Event, Kind, Verb
 
 folder, count = Path(sys.argv[1]), int(sys.argv[2])
-planted = [*ANOMALIES.values(), *BROKEN_RULES.values()]
+planted = [*ANOMALIES.values(), *BROKEN_RULES.values(), *LIST_FAULTS.values()]
 reported = (None, ["doctor/"], ["doctor/another"])
+
+
+def broken_lists(events: list[Event], random: Random) -> list[Event]:
+    """Return a history of lists with some events that show other lists, or another outcome."""
+    found = list(events)
+    for place in random.choices(range(len(found)), k=3):
+        event = found[place]
+        if event.type is not Kind.INVOKE and event.f is Verb.COMMIT:
+            found[place] = attrs.evolve(event, type=random.choice([Kind.OK, Kind.FAIL, Kind.INFO]))
+        elif event.f is Verb.GET_MANY and event.value:
+            found[place] = attrs.evolve(
+                event, value=[[*row[:2], changed(row[2], random)] for row in event.value]
+            )
+    return found
+
+
+def changed(text: str | None, random: Random) -> str | None:
+    """Return a list with something in it at another place, twice or not at all."""
+    elements = (text or "").split()
+    if not elements:
+        return text
+    moved = elements.pop(random.randrange(len(elements)))
+    for _ in range(random.choice((0, 1, 1, 2))):
+        elements.insert(random.randint(0, len(elements)), moved)
+    return " ".join(elements) or None
 
 
 def history(number: int) -> list[Event]:
@@ -39,6 +69,11 @@ def history(number: int) -> list[Event]:
         overlap=0.2 + number % 5,
     )
     found = generated(number, shape)
+    if number % 4 == 3:
+        lists = generated_lists(number, shape, 5 + number % 30)
+        if number % 3:
+            lists = broken_lists(lists, Random(number))
+        found = sorted([*found, *lists], key=lambda event: event.t)
     for turn in range(number % 3):
         found = planted[(number // 3 + 17 * turn) % len(planted)].planted(found, number)
     if number % 2:
@@ -60,6 +95,7 @@ def histories() -> Iterator[tuple[str, list[Row]]]:
         yield name, [tuple(getattr(event, column) for column in COLUMNS) for event in events]
 
 
+lists_on_spark.FEW = 100  # So that Spark peels the edges, too.
 write_histories(histories(), folder / "table")
 os.environ["PYSPARK_PYTHON"] = sys.executable
 spark = (

@@ -22,6 +22,8 @@ import pyarrow.parquet as pq
 from jrs.contract.errors import InvalidInput
 from jrs.testing.chaos.checking import jobs, store, traces
 from jrs.testing.chaos.checking.cycles import Stretch, merged
+from jrs.testing.chaos.checking.list_append import list_append
+from jrs.testing.chaos.checking.lists_on_spark import broken_lists
 from jrs.testing.chaos.checking.notes import (
     NOTES,
     WATCHES,
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 CHECKS: tuple[Check, ...] = (
     *(store.linearizable, store.fenced, store.outcomes, store.serializable),
     *(jobs.once_per_job, jobs.once_per_stage, jobs.no_overlap, jobs.nothing_lost),
-    *(store.watched, traces.protocol),
+    *(store.watched, traces.protocol, list_append),
 )
 """The checks that run on Spark."""
 _OPERATIONS = 400_000
@@ -116,6 +118,9 @@ class _Judging:
                 self._cycles(context, parcels, rows)
             if "watched" in self.checks:
                 self._watched()
+            if "list_append" in self.checks:
+                for history, message, names in broken_lists(*self._files()):
+                    self._add(history, "list_append", message, names)
         finally:
             parcels.unpersist()
             shared.destroy()
