@@ -107,7 +107,7 @@ def knots(edges: Iterable[Edge]) -> Iterator[Finding]:
         }  # fmt: skip
         name, cycle = _worst(some)
         names = [nodes[node].name for node, _ in cycle]
-        yield f"no order fits: {name}: {_told(cycle, names, some)}", tuple(names)
+        yield f"no order fits: {name}: {_told(cycle, names, some)}", (names[-1], *names[:-1])
 
 
 def _worst(whys: _Whys) -> tuple[str, Cycle]:
