@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -181,6 +182,13 @@ class World:
             self._hosts.add_driver(
                 f"d{number + 1}", command, self.cluster.name, self.cluster.storage
             )
+
+    def append(self, clients: int = 4) -> None:
+        """Let clients append to lists over the time of the faults, for the check `list_append`."""
+        self.begin()
+        until = time.monotonic() + self.plan.seconds
+        command = [sys.executable, "-m", "jrs.testing.chaos.appending", str(until)]
+        self.driver(command, replicas=clients)
 
     def until(self, condition: Callable[[], object], what: str, timeout: float = 60.0) -> None:
         """Wait until a condition holds.

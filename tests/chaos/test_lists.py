@@ -1,0 +1,39 @@
+"""Clients that append to lists of real backends while they are killed and cut off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jrs.testing.chaos import (
+    Plan,
+    World,
+    kill,
+    linearizable,
+    list_append,
+    outcomes,
+    partition,
+    pause,
+    serializable,
+)
+from jrs.testing.chaos.checking.lists import items_of
+from jrs.testing.chaos.recorded import Kind, Verb
+
+CHECKS = (list_append, linearizable, serializable, outcomes)
+
+
+@pytest.mark.parametrize("backend", ["file", "etcd", "zookeeper"])
+def test_appends_under_faults(backend: str, tmp_path: Path) -> None:
+    nemesis = kill("driver", every=1.5) | pause(0.3, "driver", every=2) | partition("one", 0.5)
+    plan = Plan(masters=0, backend=backend, seconds=5, seed=3, nemesis=nemesis)
+    with World(plan, backend, tmp_path / "run") as world:
+        world.append(clients=4)
+        run = world.check(*CHECKS)
+    commits = [call for call in run.calls if call.f is Verb.COMMIT and call.type is Kind.OK]
+    lists = items_of(run.calls)
+
+    assert sum(event.f is Verb.STRIKE for event in run.events) >= 3
+    assert len(lists) >= 10
+    assert sum(len(call.value) > 1 for call in commits) >= 50
+    print(f"{backend}: {len(run.calls)} operations, {len(commits)} commits, {len(lists)} lists")

@@ -1,0 +1,105 @@
+"""The load of lists on a backend without servers, and on one that breaks its promises."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from jrs.backends.memory import MemoryBackend, Space
+from jrs.contract.errors import Conflict
+from jrs.contract.operations import Absent, Check, Delete, Fence, Op, Update
+from jrs.testing.chaos.appending import append_to_lists
+from jrs.testing.chaos.checking.list_append import list_append
+from jrs.testing.chaos.checking.verdict import Run
+from jrs.testing.chaos.recorded import Kind, Verb, events_of
+from jrs.testing.chaos.recorder import RecordedBackend, end_recording, recording_in
+
+CLIENTS = 6
+SECONDS = 1.5
+
+
+class Slow(Space):
+    """It takes its time, so that clients meet."""
+
+    def commit(self, ops: tuple[Op, ...], fence: Fence | None) -> None:
+        time.sleep(0.002)  # The commit is on its way.
+        super().commit(ops, fence)
+
+
+class LosesUpdates(Slow):
+    """Updates do not look at the version."""
+
+    def _check(self, op: Op) -> None:
+        if not isinstance(op, Update):
+            super()._check(op)
+
+
+class SkewsWrites(Slow):
+    """Conditions without a write are not looked at."""
+
+    def _check(self, op: Op) -> None:
+        if not isinstance(op, (Absent, Check)):
+            super()._check(op)
+
+
+class WritesOneByOne(Slow):
+    """The parts of a commit are written one behind the other, and others see them so."""
+
+    def commit(self, ops: tuple[Op, ...], fence: Fence | None) -> None:
+        for op in ops:
+            super().commit((op,), fence)
+
+
+class KeepsRefused(Slow):
+    """A commit that is refused may have been written."""
+
+    def commit(self, ops: tuple[Op, ...], fence: Fence | None) -> None:
+        super().commit(ops, fence)
+        if self.version % 10 == 0:
+            raise Conflict(Delete(ops[0].key), "refused behind the write")
+
+
+def run_on(space: Space, folder: Path) -> Run:
+    """Let clients append to lists of a map; return what they have recorded."""
+    with MemoryBackend(space) as inner:
+        backend = RecordedBackend(inner, recording_in(folder))
+        until = time.monotonic() + SECONDS
+        clients = [
+            threading.Thread(target=append_to_lists, args=(backend, until, f"c{number}"))
+            for number in range(CLIENTS)
+        ]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        for _ in backend.scan("lists/"):
+            pass
+    end_recording(folder)
+    return Run(events_of(folder))
+
+
+def test_memory(tmp_path: Path) -> None:
+    run = run_on(Slow(), tmp_path)
+    commits = [call for call in run.calls if call.f is Verb.COMMIT]
+
+    assert list_append.violations(run) == []
+    assert {call.type for call in commits} == {Kind.OK, Kind.FAIL}
+    assert sum(call.type is Kind.OK for call in commits) > 50
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (LosesUpdates, "lost update"),
+        (SkewsWrites, "no order fits: G"),
+        (WritesOneByOne, "no order fits: G"),
+        (KeepsRefused, "G1a"),
+    ],
+)
+def test_a_backend_that_breaks_its_promise(broken: type[Space], words: str, tmp_path: Path) -> None:
+    found = [one.message for one in list_append.violations(run_on(broken(), tmp_path))]
+
+    assert any(message.startswith(words) for message in found), found[:3]
