@@ -19,6 +19,7 @@ from jrs.testing.chaos import (
 )
 from jrs.testing.chaos.checking.lists import items_of
 from jrs.testing.chaos.recorded import Kind, Verb
+from tests.chaos.page import run_example, save_examples
 
 CHECKS = (list_append, linearizable, serializable, outcomes)
 
@@ -37,3 +38,13 @@ def test_appends_under_faults(backend: str, tmp_path: Path) -> None:
     assert len(lists) >= 10
     assert sum(len(call.value) > 1 for call in commits) >= 50
     print(f"{backend}: {len(run.calls)} operations, {len(commits)} commits, {len(lists)} lists")
+
+
+def test_the_example(tmp_path: Path) -> None:
+    """The page's clients of lists, for a shorter time."""
+    save_examples(tmp_path)
+    status, printed = run_example(
+        tmp_path, "test_lists.py::test_lists[file]", "--chaos-seconds", "4"
+    )
+
+    assert status == 0, printed

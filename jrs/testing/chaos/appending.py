@@ -1,10 +1,10 @@
 """A load for the check `list_append`: clients that append to a few lists of a backend.
 
-``python -m jrs.testing.chaos.appending UNTIL`` is one client, until a moment of the monotonic clock;
-`World.append` starts some. A client reads some lists, and then commits under the condition that
-they are as it has read them: new elements for some of them, and nothing for others. Now and then it
-reads all of them at one moment. Clients use the same lists, and change to others twice a second, so
-that no list grows long.
+``python -m jrs.testing.chaos.appending UNTIL`` is one client, until a moment of the monotonic
+clock; `World.append` starts some. A client reads some lists, and then commits under the condition
+that they are as it has read them: new elements for some of them, and nothing for others. Now and
+then it reads all of them at one moment. Clients use the same lists, and change to others twice a
+second, so that no list grows long.
 """
 
 from __future__ import annotations

@@ -13,12 +13,14 @@ import attrs
 from jrs.contract.errors import InvalidInput
 from jrs.testing.chaos.checking.jobs import attempts_of, counts
 from jrs.testing.chaos.checking.verdict import Check, Run, Violation
-from jrs.testing.chaos.recorded import FOREVER, Call, Kind, Verb
+from jrs.testing.chaos.recorded import FOREVER, LISTS, Call, Kind, Verb
 
 _WIDTH = 1000.0
 """The width of the picture, in its own units."""
 _MOST_JOBS = 40
 """Jobs that the picture shows: first those of violations."""
+_MOST_LISTS = 6
+"""Lists that the page shows of an operation that has read many."""
 
 
 @attrs.frozen
@@ -109,10 +111,11 @@ def strikes_by_nemesis(run: Run) -> list[dict[str, Any]]:
 
 def _told(call: Call, seconds: Any) -> str:
     """Return an operation in words."""
+    lists = ", ".join(_lists(call))
     asked = {
         Verb.GET: f"read {call.key}",
-        Verb.SCAN: f"listed {call.key or 'everything'}",
-        Verb.GET_MANY: "read some keys",
+        Verb.SCAN: f"listed {lists or call.key or 'everything'}",
+        Verb.GET_MANY: f"read {lists or 'some keys'}",
         Verb.CAMPAIGN: f"campaigned, and led epoch {call.epoch}",
     }.get(call.f, "")
     if call.f is Verb.COMMIT:
@@ -131,7 +134,24 @@ def _part(part: list[Any]) -> str:
     if kind == "check":
         return f"if {key} is at {more[-1]}"
     at = f" at {more[-1]}" if kind in ("update", "delete") and more[-1] is not None else ""
+    if key.startswith(LISTS) and kind in ("create", "update"):
+        return f"{kind} {key}{at} to [{_end_of(more[0])}]"
     return f"{kind} {key}{at}"
+
+
+def _lists(call: Call) -> Iterator[str]:
+    """Yield the first lists that were read at once."""
+    read = call.value or [] if call.f is Verb.GET_MANY else []
+    if call.f is Verb.SCAN and call.value:
+        read = call.value[2]
+    some = [row for row in read if row[0].startswith(LISTS)]
+    yield from (f"{key} [{_end_of(text)}]" for key, _, text in some[:_MOST_LISTS])
+
+
+def _end_of(text: str | None) -> str:
+    """Return the last elements of a list."""
+    elements = (text or "").split()
+    return " ".join(["…", *elements[-3:]] if len(elements) > 3 else elements)
 
 
 def _strikes(run: Run) -> Iterator[tuple[str, str, int, int]]:

@@ -330,13 +330,16 @@ class _List:
     def _edge(self, source: Item, target: Item, kind: str, element: str) -> Iterator[Edge]:
         if source.name == target.name:
             return
-        unsure = [
-            item.name for item in (source, target)
-            if item.type is not _OK and item.name not in self.seen
-        ]  # fmt: skip
-        if len(unsure) < 2:
-            given = unsure[0] if unsure else ""
-            yield Edge(_node(source), _node(target), f"{kind} {element} {self.key}", given)
+        given = ""
+        if source.type is not _OK or target.type is not _OK:
+            unsure = [
+                item.name for item in (source, target)
+                if item.type is not _OK and item.name not in self.seen
+            ]  # fmt: skip
+            if len(unsure) == 2:
+                return
+            given = "".join(unsure)
+        yield Edge(_node(source), _node(target), f"{kind} {element} {self.key}", given)
 
 
 _SHOWN = 5
