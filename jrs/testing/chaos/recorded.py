@@ -54,6 +54,19 @@ class Verb(enum.StrEnum):
     """It undid the harm."""
 
 
+class Part(enum.IntEnum):
+    """What a part of an operation is: one of a commit's, or a record that was read."""
+
+    READ = enum.auto()
+    CREATE = enum.auto()
+    UPDATE = enum.auto()
+    DELETE = enum.auto()
+    CHECK = enum.auto()
+    ABSENT = enum.auto()
+    NAMED = enum.auto()
+    """A watch has reported this name; an empty one, that anything may have changed."""
+
+
 @attrs.frozen
 class Event:
     """One line of a history.

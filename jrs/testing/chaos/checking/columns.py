@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 
 from jrs.contract.operations import EPOCH_KEY
 from jrs.testing.chaos.checking.facts import ANY, Absences, Fact, Facts, Page, What
-from jrs.testing.chaos.checking.tables import Part
-from jrs.testing.chaos.recorded import FOREVER, Kind, Verb
+from jrs.testing.chaos.recorded import FOREVER, Kind, Part, Verb
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

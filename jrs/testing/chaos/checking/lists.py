@@ -18,8 +18,7 @@ import attrs
 
 from jrs.testing.chaos.checking.cycles import Edge, Node
 from jrs.testing.chaos.checking.facts import Finding
-from jrs.testing.chaos.checking.tables import Part
-from jrs.testing.chaos.recorded import LISTS, Call, Kind, Verb
+from jrs.testing.chaos.recorded import LISTS, Call, Kind, Part, Verb
 
 
 class Item(NamedTuple):

@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 from jrs.records import keys
 from jrs.testing.chaos.checking import jobs, store
 from jrs.testing.chaos.checking.facts import Absences, Page
-from jrs.testing.chaos.checking.tables import Part
-from jrs.testing.chaos.recorded import Call, Event, Kind, Verb
+from jrs.testing.chaos.recorded import Call, Event, Kind, Part, Verb
 
 NOTES = (
     "history string, f string, process string, seq long, begun long, ended long, key string, "

@@ -36,9 +36,8 @@ from jrs.testing.chaos.checking.garbage import without_collections
 from jrs.testing.chaos.checking.notes import Context, batch_of, files_of
 from jrs.testing.chaos.checking.protocol import is_fenced
 from jrs.testing.chaos.checking.registers import contradictions
-from jrs.testing.chaos.checking.tables import Part
 from jrs.testing.chaos.checking.traces import broken_rules
-from jrs.testing.chaos.recorded import Call, Kind, Verb
+from jrs.testing.chaos.recorded import Call, Kind, Part, Verb
 
 P = ParamSpec("P")
 Batches = Iterable[pa.RecordBatch]

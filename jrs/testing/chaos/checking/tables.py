@@ -6,7 +6,6 @@ judged in columns, and nothing in it has to be parsed. Events that are no operat
 
 from __future__ import annotations
 
-import enum
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -19,23 +18,10 @@ import pyarrow.parquet as pq
 
 from jrs.contract.operations import EPOCH_KEY
 from jrs.testing.chaos.checking.generate import Row
-from jrs.testing.chaos.recorded import LISTS, OPERATIONS, digest
+from jrs.testing.chaos.recorded import LISTS, OPERATIONS, Part, digest
 
 ROWS = 250_000
 """How many operations a file has, about."""
-
-
-class Part(enum.IntEnum):
-    """What a part of an operation is: one of a commit's, or a record that was read."""
-
-    READ = enum.auto()
-    CREATE = enum.auto()
-    UPDATE = enum.auto()
-    DELETE = enum.auto()
-    CHECK = enum.auto()
-    ABSENT = enum.auto()
-    NAMED = enum.auto()
-    """A watch has reported this name; an empty one, that anything may have changed."""
 
 
 _PART = {
