@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -24,11 +25,16 @@ from pyspark.sql import SparkSession
 
 from jrs.testing.chaos.checking import store
 from jrs.testing.chaos.checking.columns import Columns, facts_of_table
-from jrs.testing.chaos.checking.generate import Shape, rows
+from jrs.testing.chaos.checking.garbage import without_collections
+from jrs.testing.chaos.checking.generate import Shape, events, rows
+from jrs.testing.chaos.checking.generate_lists import list_rows
+from jrs.testing.chaos.checking.list_append import list_append
 from jrs.testing.chaos.checking.notes import Context, notes_in
 from jrs.testing.chaos.checking.on_spark import CHECKS, violations
 from jrs.testing.chaos.checking.partitions import told
 from jrs.testing.chaos.checking.tables import write_rows
+from jrs.testing.chaos.checking.verdict import Run
+from jrs.testing.chaos.recorded import calls_of
 from jrs.testing.processes import pss
 
 
@@ -123,9 +129,47 @@ def plainly(table: Path, operations: int) -> Figure:
                   operations / took > 200_000)  # fmt: skip
 
 
+def lists_plainly(operations: int) -> Figure:
+    """Measure the check of lists in this process, on operations that are in memory."""
+    with without_collections():  # Nor do the operations have cycles of references.
+        made = list_rows(1, shape_of_lists(operations), 40)
+        run = Run([])
+        run.__dict__["calls"] = list(calls_of(event for row in made for event in events([row])))
+        began = time.process_time()
+        found = list_append.violations(run)
+        took = time.process_time() - began
+    assert not found, found[:3]
+    rate = f"{operations / took:,.0f} operations per CPU-second"
+    return Figure(
+        "list_append in one process", f"{operations:,} operations", f"{took:.1f} s, {rate}"
+    )
+
+
+def shape_of_lists(operations: int) -> Shape:
+    return Shape(operations, processes=20, keys=12)
+
+
+def lists_on_spark(operations: int, cores: int) -> Iterator[Figure]:
+    """Measure the check of lists on Spark, with the time to read the table."""
+    with tempfile.TemporaryDirectory() as name:
+        with without_collections():
+            write_rows(list_rows(1, shape_of_lists(operations), 40), Path(name))
+        with Peak() as peak:
+            spark = local_session(cores)
+            began = time.perf_counter()
+            found = violations(spark, Path(name), [list_append])
+            took = time.perf_counter() - began
+            spark.stop()
+    assert not found, found[:3]
+    yield Figure("list_append on Spark", f"{operations:,} operations", f"{took:.1f} s")
+    yield Figure("peak memory", f"{peak.bytes / 1e9:.2f} GB", "JVM and Python",
+                 "4 GB", peak.bytes < 4e9)  # fmt: skip
+
+
 @click.command()
 @click.option("--operations", default=1_000_000, show_default=True)
 @click.option("--all", "all_checks", is_flag=True, help="Run all checks, not only two of them.")
+@click.option("--lists", is_flag=True, help="Judge appends to lists, plainly and on Spark.")
 @click.option("--copies", "count", default=1, help="How often the history is repeated.")
 @click.option("--plain", is_flag=True, help="Judge it in one process, too, all in memory.")
 @click.option("--cores", default=2, show_default=True)
@@ -139,6 +183,7 @@ def plainly(table: Path, operations: int) -> Figure:
 def main(
     operations: int,
     all_checks: bool,
+    lists: bool,
     count: int,
     plain: bool,
     cores: int,
@@ -146,8 +191,12 @@ def main(
     table: Path | None,
 ) -> None:
     """Measure the checks on Spark."""
+    if lists:
+        figures = [lists_plainly(operations), *lists_on_spark(operations, cores)]
+        print_report("The check of lists", figures, as_json)
+        return
     checks = CHECKS if all_checks else (store.linearizable, store.fenced)
-    figures: list[Figure] = []
+    figures = []
     with tempfile.TemporaryDirectory() as name, measuring() as tick:
         table = table or Path(name) / "table"
         if not table.exists():
