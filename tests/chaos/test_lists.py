@@ -29,7 +29,7 @@ def test_appends_under_faults(backend: str, tmp_path: Path) -> None:
     nemesis = kill("driver", every=1.5) | pause(0.3, "driver", every=2) | partition("one", 0.5)
     plan = Plan(masters=0, backend=backend, seconds=5, seed=3, nemesis=nemesis)
     with World(plan, backend, tmp_path / "run") as world:
-        world.append(clients=4)
+        world.append(programs=4)
         run = world.check(*CHECKS)
     commits = [call for call in run.calls if call.f is Verb.COMMIT and call.type is Kind.OK]
     lists = items_of(run.calls)

@@ -1,7 +1,7 @@
 """A load for the check `list_append`: clients that append to a few lists of a backend.
 
-``python -m jrs.testing.chaos.appending UNTIL`` is one client, until a moment of the monotonic
-clock; `World.append` starts some. A client reads some lists, and then commits under the condition
+``python -m jrs.testing.chaos.appending UNTIL`` is a few clients, until a moment of the monotonic
+clock; `World.append` starts it. A client reads some lists, and then commits under the condition
 that they are as it has read them: new elements for some of them, and nothing for others. Now and
 then it reads all of them at one moment. Clients use the same lists, and change to others twice a
 second, so that no list grows long.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from random import Random
 
@@ -31,6 +32,8 @@ _LONGEST = 60
 """How many elements a list gets, about."""
 _PATIENCE = 3.0
 """Seconds that a client waits for one answer."""
+_THREADS = 3
+"""How many clients one program is."""
 _PAUSE = 0.002
 """Seconds between two steps of a client, so that others have a turn."""
 
@@ -84,8 +87,18 @@ class _Client:
 
 
 def _main(until: float) -> None:
-    with open_backend(os.environ["JRS_BACKEND"], cluster=os.environ["JRS_CLUSTER"]) as backend:
-        append_to_lists(backend, until, os.environ[NAME])
+    """Be some clients with one handle, so that their commits may share a request."""
+    name = os.environ[NAME]
+    with (
+        open_backend(os.environ["JRS_BACKEND"], cluster=os.environ["JRS_CLUSTER"]) as backend,
+        ThreadPoolExecutor(_THREADS) as pool,
+    ):
+        clients = [
+            pool.submit(append_to_lists, backend, until, f"{name}-{number}")
+            for number in range(_THREADS)
+        ]
+        for client in clients:
+            client.result()
 
 
 if __name__ == "__main__":

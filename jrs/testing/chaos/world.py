@@ -183,12 +183,13 @@ class World:
                 f"d{number + 1}", command, self.cluster.name, self.cluster.storage
             )
 
-    def append(self, clients: int = 4) -> None:
-        """Let clients append to lists over the time of the faults, for the check `list_append`."""
+    def append(self, programs: int = 4) -> None:
+        """Let programs of a few clients append to lists over the time of the faults, for the check
+        `list_append`."""
         self.begin()
         until = time.monotonic() + self.plan.seconds
         command = [sys.executable, "-m", "jrs.testing.chaos.appending", str(until)]
-        self.driver(command, replicas=clients)
+        self.driver(command, replicas=programs)
 
     def until(self, condition: Callable[[], object], what: str, timeout: float = 60.0) -> None:
         """Wait until a condition holds.
