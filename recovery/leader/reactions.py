@@ -295,7 +295,6 @@ TABLE = (
         ),
         when=Reactions.hold_is_news,
         then=Reactions.hold_recorded,
-        during_snapshot=True,
     ),
     Reaction(
         Action.FAIL,

@@ -16,7 +16,7 @@ from jrs.recovery.leader.agenda import Agenda
 from jrs.recovery.leader.facts import JobMemory, Look
 from jrs.recovery.leader.reactions import TABLE, Case, Reactions
 from jrs.recovery.processes.pools import Pools
-from jrs.recovery.rules.decision import Action, Attempt, Facts, Result, Spec
+from jrs.recovery.rules.decision import Action, Attempt, Facts, Result, Spec, Stop
 
 NOW = 100.0
 
@@ -45,6 +45,7 @@ def reaction(
     *,
     attempt: Attempt = Attempt.NONE,
     spec: Spec = Spec.READABLE,
+    stop: Stop = Stop.NONE,
     pinning: bool = False,
     survived: bool = False,
     every: float | None = None,
@@ -60,7 +61,7 @@ def reaction(
     them: Any = record
     reactions = Reactions(context, them, them, them, Agenda(runtime.clock), probations, them.start)
     job = JobMemory(pinning=pinning, snapshot_at=snapshot_at)
-    facts = Facts(spec=spec, result=Result.NONE, attempt=attempt)
+    facts = Facts(spec=spec, result=Result.NONE, attempt=attempt, stop=stop)
     stored = JobSpec("j", "m:f", snapshots=SnapshotPolicy(every=every), timeout=TimeLimits(limit))
     reactions.react(action, Case("j", job, Look(facts, stored, None, None)))
     return record.calls
@@ -88,7 +89,8 @@ WITHOUT_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] =
     (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW}, [("snapshots", "take_scheduled_snapshot")]),
     (Action.LEAVE, {"limit": 60.0}, [("records", "count_time")]),
     (Action.WAIT, {}, []),
-    (Action.HOLD, {}, []),
+    (Action.HOLD, {"spec": Spec.UNREADABLE}, [("records", "record_hold")]),
+    (Action.HOLD, {"stop": Stop.HELD}, []),
     (Action.HOLD, {"attempt": Attempt.UNSTARTABLE}, [("records", "consider_hand_over")]),
     (Action.NOTHING, {}, []),
 ]
