@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -159,7 +159,7 @@ def tangled(edges: Iterable[Edge]) -> Iterator[Finding]:
             starts.add(source)
     order_in_time(nodes, graph)
     for tangle in tangles(graph, range(len(nodes))):
-        cycle = _shortest(graph, tangle, sorted(starts & tangle)[:_STARTS])
+        cycle = shortest(graph, sorted(starts & tangle), tangle)
         names = tuple(nodes[node].name for node, _ in cycle if node < len(nodes))
         yield _said(cycle, nodes), names
 
@@ -224,31 +224,36 @@ def tangles(graph: Graph, nodes: Iterable[int]) -> Iterator[set[int]]:
                         yield found
 
 
-def _shortest(graph: Graph, tangle: set[int], starts: list[int]) -> list[tuple[int, str]]:
-    """Return a shortest cycle in a tangle: its nodes, each with the reason of the edge to it."""
-    best: list[tuple[int, str]] = []
-    for start in starts:
-        came: dict[int, tuple[int, str]] = {}
-        queue = deque([start])
-        while queue and start not in came:
-            node = queue.popleft()
-            for target, why in graph.get(node, {}).items():
-                if target in tangle and target not in came:
-                    came[target] = node, why
-                    queue.append(target)
-        if start not in came:
-            continue
-        cycle, node = [], start
-        while True:
-            before, why = came[node]
-            cycle.append((node, why))
-            node = before
-            if node == start:
-                break
-        cycle.reverse()
-        if not best or len(cycle) < len(best):
-            best = cycle
-    return best
+Cycle = list[tuple[int, str]]
+"""Nodes, each with the reason of the edge to it from the one before; the first follows the last."""
+
+
+def shortest(graph: Graph, starts: Sequence[int], among: Container[int] | None = None) -> Cycle:
+    """Return a shortest cycle through one of the first few `starts`; empty if there is none."""
+    cycles = (path(graph, start, start, among) for start in starts[:_STARTS])
+    return min(filter(None, cycles), key=len, default=[])
+
+
+def path(graph: Graph, start: int, end: int, among: Container[int] | None = None) -> Cycle:
+    """Return a shortest path `among` some nodes: those behind its start, with the reasons of the
+    edges; empty if there is none."""
+    came: dict[int, tuple[int, str]] = {}
+    queue = deque([start])
+    while queue and end not in came:
+        node = queue.popleft()
+        for target, why in graph.get(node, {}).items():
+            if target not in came and (among is None or target in among):
+                came[target] = node, why
+                queue.append(target)
+    if end not in came:
+        return []
+    found, node = [], end
+    while True:
+        before, why = came[node]
+        found.append((node, why))
+        node = before
+        if node == start:
+            return found[::-1]
 
 
 _BECAUSE = {
@@ -259,7 +264,7 @@ _BECAUSE = {
 }
 
 
-def _said(cycle: list[tuple[int, str]], nodes: list[Node]) -> str:
+def _said(cycle: Cycle, nodes: list[Node]) -> str:
     kinds = [why for _, why in cycle]
     # The edges to and from the nodes of time are one edge of time.
     steps = [(nodes[node].name, why) for node, why in cycle if node < len(nodes)]

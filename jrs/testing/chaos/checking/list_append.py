@@ -12,11 +12,21 @@ A commit of unknown outcome has happened if one of its elements was read.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from jrs.testing.chaos.checking.cycles import Edge, Graph, back, merged, stretch_of, tangles
+from jrs.testing.chaos.checking.cycles import (
+    Cycle,
+    Edge,
+    Graph,
+    back,
+    merged,
+    path,
+    shortest,
+    stretch_of,
+    tangles,
+)
 from jrs.testing.chaos.checking.facts import Finding
 from jrs.testing.chaos.checking.lists import items_of, told_of
 from jrs.testing.chaos.checking.verdict import Run, check
@@ -84,8 +94,6 @@ class _Why(NamedTuple):
 
 _Whys = dict[tuple[int, int], dict[str, _Why]]
 """For each pair of transactions, a reason of each kind."""
-Cycle = list[tuple[int, str]]
-"""Transactions, and the kind of the edge that leads to each from the one before."""
 
 
 def knots(edges: Iterable[Edge]) -> Iterator[Finding]:
@@ -112,20 +120,20 @@ def knots(edges: Iterable[Edge]) -> Iterator[Finding]:
 
 def _worst(whys: _Whys) -> tuple[str, Cycle]:
     for name, kinds in (("G0", ("ww",)), ("G1c", ("ww", "wr"))):
-        if cycle := _shortest(_graph(whys, kinds), _members(whys, kinds)):
-            return name, cycle
+        if cycle := shortest(_graph(whys, kinds), _members(whys, kinds)):
+            return name, _turned(cycle)
     graph = _graph(whys, ("ww", "wr"))
     best: Cycle = []
     for source, target in sorted(pair for pair in whys if "rw" in whys[pair]):
-        path = _path(graph, target, source)
-        if path and (not best or len(path) + 1 < len(best)):
-            best = [(target, "rw"), *path]
+        way = path(graph, target, source)
+        if way and (not best or len(way) + 1 < len(best)):
+            best = [(target, "rw"), *way]
         if len(best) == 2:
             break
     if best:
         return "G-single", _turned(best)
     everything = ("ww", "wr", "rw")
-    return "G2", _shortest(_graph(whys, everything), _members(whys, everything))
+    return "G2", _turned(shortest(_graph(whys, everything), _members(whys, everything)))
 
 
 def _graph(whys: _Whys, kinds: Collection[str]) -> Graph:
@@ -143,44 +151,8 @@ def _members(whys: _Whys, kinds: Collection[str]) -> list[int]:
     return sorted(node for tangle in tangles(graph, sorted(graph)) for node in tangle)
 
 
-_STARTS = 50
-"""From how many transactions of a tangle a shortest cycle is looked for."""
-
-
-def _shortest(graph: Graph, members: list[int]) -> Cycle:
-    best: Cycle = []
-    for start in members[:_STARTS]:
-        path = _path(graph, start, start)
-        if path and (not best or len(path) < len(best)):
-            best = path
-    return _turned(best)
-
-
-def _path(graph: Graph, start: int, end: int) -> Cycle:
-    """Return a shortest path: the transactions behind its start."""
-    came: dict[int, tuple[int, str]] = {}
-    queue = deque([start])
-    while queue and end not in came:
-        node = queue.popleft()
-        for target, kind in graph.get(node, {}).items():
-            if target not in came:
-                came[target] = node, kind
-                queue.append(target)
-    if end not in came:
-        return []
-    path, node = [], end
-    while True:
-        before, kind = came[node]
-        path.append((node, kind))
-        node = before
-        if node == start:
-            return path[::-1]
-
-
 def _turned(cycle: Cycle) -> Cycle:
     """Return a cycle that ends with its first transaction."""
-    if not cycle:
-        return cycle
     place = cycle.index(min(cycle)) + 1
     return [*cycle[place:], *cycle[:place]]
 
