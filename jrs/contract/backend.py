@@ -22,7 +22,7 @@ from typing import Self
 import attrs
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, JrsError
+from jrs.contract.errors import Conflict, CorruptRecord, Fenced, InvalidInput, JrsError
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.guards import Closing, guarded, meaning, with_conditions
 from jrs.contract.leadership import Leadership
@@ -255,6 +255,15 @@ class Backend(abc.ABC):
             if record is None or record.version != condition.version:
                 return False
         return True
+
+    def check_current(self, fence: Fence | None, otherwise: str) -> None:
+        """Raise `Fenced` unless `fence` was current a moment ago; None always is.
+
+        Args:
+            otherwise: what does not happen then, for the message.
+        """
+        if fence is not None and not self.is_current(fence):
+            raise Fenced(f"epoch {fence.epoch} was replaced: {otherwise}")
 
     def check(self) -> Iterator[str]:
         """Yield a line for each damage in the backend's own files. Reads all, changes nothing."""

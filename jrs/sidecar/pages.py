@@ -64,6 +64,7 @@ class Pages:
         self._templates.filters |= {
             "json": json.dumps,
             "line": _line,
+            "without": _without,
             "moment": _moment,
             "path": lambda text: quote(text, ""),
             "screen": _screen,
@@ -193,6 +194,12 @@ def _screen(text: str) -> str:
 
 def _line(text: str) -> str:
     return printable(bounded(text, 2000))
+
+
+def _without(said: str, status: str) -> str:
+    """Return a text that stands next to a status, without that word at its beginning."""
+    first, _, rest = said.partition(" ")
+    return rest if rest and first.rstrip(":;,") == status.lower() else said
 
 
 def _moment(stamp: float) -> Markup:

@@ -354,8 +354,7 @@ class JobCleanup:
 
     def _clean(self, resource: Resource, job_id: str, fence: Fence | None) -> _Problem | None:
         """Clean one resource; return its problem, if there is one."""
-        if fence is not None and not self._backend.is_current(fence):
-            raise Fenced(f"epoch {fence.epoch} was replaced: cleanup of {job_id!r} stops here")
+        self._backend.check_current(fence, f"cleanup of {job_id!r} stops here")
         step = job_id, resource.name
         with self._lock:
             if step in self._under_way:

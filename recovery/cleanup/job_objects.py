@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, Fenced
+from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Fence
 from jrs.records.codec import decode, encode
 from jrs.records.objects import OutputIndex
@@ -36,8 +36,7 @@ class JobObjects(Resource):
         try:
             doomed = self._doomed(job_id, self._index(job_id))
             while some := list(islice(doomed, _AT_ONCE)):
-                if fence is not None and not self._backend.is_current(fence):
-                    raise Fenced(f"epoch {fence.epoch} was replaced: nothing more is deleted")
+                self._backend.check_current(fence, "nothing more is deleted")
                 self._objects.delete(some)
         except CorruptRecord as error:
             raise GivenUp(f"all objects of the job are kept: {error}") from error

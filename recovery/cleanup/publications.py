@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, Fenced, JobHeld
+from jrs.contract.errors import CorruptRecord, JobHeld
 from jrs.contract.operations import Fence
 from jrs.records.model import StageRecord
 from jrs.records.stages import TAKEN_OVER
@@ -58,5 +58,4 @@ class Publications(Resource):
                 yield record
 
     def _check(self, fence: Fence | None) -> None:
-        if fence is not None and not self._backend.is_current(fence):
-            raise Fenced(f"epoch {fence.epoch} was replaced: nothing more is published")
+        self._backend.check_current(fence, "nothing more is published")

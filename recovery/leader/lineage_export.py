@@ -153,8 +153,9 @@ class LineageExport:
         return self._over.is_set() or self._context.leadership.lost.is_set()
 
     def _check_leads(self) -> None:
-        if self._is_over() or not self._backend.is_current(self._context.fence):
-            raise Fenced(f"epoch {self._context.fence.epoch} was replaced: the export stops here")
+        if self._is_over():
+            raise Fenced(f"epoch {self._context.fence.epoch} is over: the export stops here")
+        self._backend.check_current(self._context.fence, "the export stops here")
 
     def _stored(self) -> tuple[ExportRecord, int | None]:
         stored = self._backend.get(keys.export(NAME))

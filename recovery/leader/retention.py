@@ -115,8 +115,7 @@ class Retention:
         return self._over.is_set() or self._context.leadership.lost.is_set()
 
     def _check_fence(self) -> None:
-        if not self._backend.is_current(self._context.fence):
-            raise Fenced(f"epoch {self._context.fence.epoch} was replaced: retention stops here")
+        self._backend.check_current(self._context.fence, "retention stops here")
 
     def _retain_files(self, now: float, removed: Counter[Kind]) -> None:
         """Remove outputs and snapshots of the jobs that have a folder, of expired ones, too."""

@@ -15,7 +15,6 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import (
     Conflict,
     CorruptRecord,
-    Fenced,
     InvalidInput,
     JrsError,
     OutcomeUnknown,
@@ -91,8 +90,7 @@ def create(
             catalog, storage.objects, job_id, name, how, request.taken_by, fence,
             at_end=request.at_end,
         )  # fmt: skip
-    if fence is not None and not backend.is_current(fence):
-        raise Fenced(f"epoch {fence.epoch} was replaced: no snapshot of job {job_id!r}")
+    backend.check_current(fence, f"no snapshot of job {job_id!r}")
     known = catalog.list(job_id)
     if name is not None and any(each.name == check_snapshot_name(name) for each in known):
         raise InvalidInput(f"job {job_id!r} has a snapshot named {name!r} already")

@@ -11,7 +11,6 @@ from jrs.contract.errors import (
     Conflict,
     CorruptRecord,
     DamagedSnapshot,
-    Fenced,
     NoSuchSnapshot,
     SnapshotInUse,
     Unavailable,
@@ -67,8 +66,7 @@ def remove(
         Unavailable: one of its storages is not mounted; its files would have no record.
         As `SnapshotCatalog.remove`.
     """
-    if fence is not None and not backend.is_current(fence):
-        raise Fenced(f"epoch {fence.epoch} was replaced: {record} is not deleted")
+    backend.check_current(fence, f"{record} is not deleted")
     key = keys.snapshot(record.job_id, record.number)
     while True:
         stored = backend.get(key)

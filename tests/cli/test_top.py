@@ -37,6 +37,13 @@ from jrs.records.model import (
 from tests.cli.conftest import Jrs
 from tests.support import until
 
+INTERRUPTIBLE = """
+import signal, sys
+from jrs.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
+"""
+"""The command, also where the tests run as a background job, which ignores Ctrl-C."""
 PROGRESS = StreamProgress(11, 1795679281.0, 1200, 120.04, 1263.1, 0.95, None, 1532, 7, 3, 1800)
 
 
@@ -197,7 +204,7 @@ def test_top_is_live(live: Client, url: str) -> None:
     """On a terminal it shows what changes, and ends with Ctrl-C."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "jrs", "--backend", url, "top", "live", "--every", "1h"],
+        [sys.executable, "-c", INTERRUPTIBLE, "--backend", url, "top", "live", "--every", "1h"],
         stdin=theirs, stdout=theirs, stderr=theirs,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "50"},
     )  # fmt: skip

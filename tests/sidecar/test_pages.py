@@ -184,6 +184,17 @@ def test_everybody_can_use_it(crowded: Client, served: Served, path: str) -> Non
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.parametrize(("job_id", "status"), [("held", "held"), ("runs", "running")])
+def test_a_status_is_said_once(crowded: Client, served: Served, job_id: str, status: str) -> None:
+    """The reason next to it begins with the same word elsewhere."""
+    lead = served.get(f"/jobs/{job_id}", Accept="text/html").text.partition('class="lead"')[2]
+    shown, _, reason = lead.partition("</p>")[0].partition("</span>")
+
+    assert shown.endswith(f">{status}")
+    assert reason.strip()
+    assert not reason.strip().startswith(status)
+
+
 def test_a_job_page(crowded: Client, served: Served) -> None:
     """It has the time line with both epochs and the failover, a table of the same, and the next
     commands."""

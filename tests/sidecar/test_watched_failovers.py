@@ -7,6 +7,7 @@ import http.client
 import itertools
 import json
 import queue
+import socket
 import statistics
 import sys
 import threading
@@ -80,6 +81,14 @@ class Follower:
                     self.late.append(time.time() - at)
         finally:
             connection.close()
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1.0).close()
+    except OSError:
+        return False
+    return True
 
 
 def _entries(
@@ -160,6 +169,8 @@ def test_followers_and_scrapes_over_failovers(etcd_server: EtcdServer, tmp_path:
             host(number)
         ask = prometheus(stack, tmp_path, probes)
         masters.leader()
+        # Else all clients may gather at the first server, and none has to leave one that is killed.
+        until(lambda: all(map(_listens, apis)), "each server listens")
         client = stack.enter_context(connect(url, cluster=cluster))
         over = threading.Event()
         followers = [Follower(apis, number, over) for number in range(CLIENTS)]

@@ -1,0 +1,98 @@
+"""A job with very many events: how fast one is recorded, and the newest are read.
+
+    python benchmarks/events.py [--events N] [--kind KIND] [--json]
+
+The leader folds the oldest events and sweeps the feed meanwhile, as it does while attempts of the
+job begin. How many records the store then has shows that what is kept of a history is bounded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from measure import print_plain
+
+from backends import SERVERS
+from jrs.contract.backend import Backend
+from jrs.contract.operations import Fence
+from jrs.records.history import HistoryKind
+from jrs.store import feed, history
+from jrs.store.historian import Historian
+from jrs.store.opening import open_backend
+
+_FOLD = 2
+"""Events between two looks of the leader whether it has to fold, as of an attempt that dies."""
+_SWEEP = 1000
+"""Events between two sweeps of the feed."""
+_SHARE = 100
+"""The newest events whose recording is timed at each size, and how often the history is read."""
+
+
+def record(backend: Backend, fence: Fence, first: int, last: int) -> list[float]:
+    """Record the events of these numbers; return the seconds of each of the newest ones."""
+    historian, took = Historian(backend, "benchmark", fence.epoch), []
+    for number in range(first, last):
+        began = time.perf_counter()
+        with historian.recorded("job", HistoryKind.DIED, f"attempt {number} died: exit 9") as event:
+            backend.commit(*event, fence=fence)
+        if number >= last - _SHARE:
+            took.append(time.perf_counter() - began)
+        if number % _FOLD == 0:
+            history.fold(backend, "job", fence, leave=history.MANY)
+        if number % _SWEEP == 0:
+            feed.sweep(backend, fence)
+    return took
+
+
+def reading(backend: Backend) -> list[float]:
+    """Return the seconds of reading the history, some times."""
+    took = []
+    for _ in range(_SHARE):
+        began = time.perf_counter()
+        history.read(backend, "job")
+        took.append(time.perf_counter() - began)
+    return took
+
+
+def trial(backend: Backend, most: int) -> dict[str, float]:
+    """Return the figures at 10^2 events, 10^3 and so on."""
+    found, size, done = dict[str, float](), 100, 0
+    with backend.campaign("leader", ttl=60.0, stop=threading.Event()) as leadership:  # type: ignore[union-attr]
+        while size <= most:
+            took = record(backend, leadership.fence, done, size)
+            read, kept = reading(backend), len(history.read(backend, "job"))
+            found |= {
+                f"{size}: recorded, ms": statistics.median(took) * 1000,
+                f"{size}: read, ms": statistics.median(read) * 1000,
+                f"{size}: events kept": kept,
+                f"{size}: records": sum(1 for _ in backend.scan("")),
+            }
+            size, done = size * 10, size
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=100_000)
+    parser.add_argument("--kind", choices=["file", *SERVERS], default="file")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        if given.kind == "file":
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="jrs-events-"))
+            url = (Path(folder) / "store").as_uri()
+        else:
+            url = stack.enter_context(SERVERS[given.kind]()).url()
+        backend = stack.enter_context(open_backend(url, cluster="events"))
+        figures = trial(backend, given.events)
+    print_plain(figures, digits=3, as_json=given.json)
+
+
+if __name__ == "__main__":
+    main()
