@@ -44,7 +44,7 @@ def record(backend: Backend, fence: Fence, first: int, last: int) -> list[float]
         if number >= last - _SHARE:
             took.append(time.perf_counter() - began)
         if number % _FOLD == 0:
-            history.fold(backend, "job", fence, leave=history.MANY)
+            history.fold_if_many(backend, "job", fence)
         if number % _SWEEP == 0:
             feed.sweep(backend, fence)
     return took

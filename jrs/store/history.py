@@ -126,6 +126,13 @@ def fold(backend: Backend, job_id: str, fence: Fence, *, leave: int = 0) -> None
         _folded(backend, job_id, fence, leave)
 
 
+def fold_if_many(backend: Backend, job_id: str, fence: Fence) -> None:
+    """Fold the oldest events of a job once it has many: so many at once that the fold, which may be
+    long, is seldom written anew. Only for the leader; raises as `fold`."""
+    if len(list(backend.scan(keys.history(job_id), limit=MANY + 1))) > MANY:
+        _folded(backend, job_id, fence, MANY - AT_ONCE)
+
+
 def closing_ops(backend: Backend, job_id: str, fence: Fence, last: HistoryEvent) -> tuple[Op, ...]:
     """Return the operations that record an event and fold the others with it; raises as `fold`."""
     state = _folded(backend, job_id, fence, AT_ONCE)

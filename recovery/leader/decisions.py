@@ -9,7 +9,7 @@ from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Fence, Op
 from jrs.records.history import HistoryKind
 from jrs.store.historian import Historian, Why
-from jrs.store.history import MANY, fold
+from jrs.store.history import fold_if_many
 
 from ..rules.decision import RULES, Action, Facts
 
@@ -55,7 +55,7 @@ class Decisions:
             Fenced: a newer leader exists.
         """
         with suppress(CorruptRecord, Unavailable, OutcomeUnknown):
-            fold(self._historian.backend, job_id, self._fence, leave=MANY)
+            fold_if_many(self._historian.backend, job_id, self._fence)
 
     def _why(self, job_id: str) -> Why | None:
         with self._lock:

@@ -146,6 +146,20 @@ def test_folding_keeps_the_order_and_bounds_the_records(backend: Backend, fence:
     assert problems(backend) == []
 
 
+def test_many_events_are_folded_together(backend: Backend, fence: Fence) -> None:
+    """The fold is not written anew for each event more."""
+    versions = set()
+    for number in range(200):
+        tell(Historian(backend, "w", 1), str(number))
+        history.fold_if_many(backend, "job", fence)
+        stored = backend.get(keys.history_fold("job"))
+        versions.add(stored and stored.version)
+        assert len(events(backend)) <= history.MANY
+
+    assert len(versions - {None}) <= 200 / history.AT_ONCE
+    assert texts(backend) == [str(number) for number in range(200)]
+
+
 @pytest.mark.parametrize("folded", [0, 7, 30])
 @pytest.mark.parametrize(("before", "kept"), [(0, 40), (1, 40), (11, 30), (25, 16), (99, 1)])
 def test_old_events_are_dropped(
