@@ -128,7 +128,7 @@ def fold(backend: Backend, job_id: str, fence: Fence, *, leave: int = 0) -> None
 
 def fold_if_many(backend: Backend, job_id: str, fence: Fence) -> None:
     """Fold the oldest events of a job once it has many: so many at once that the fold, which may be
-    long, is seldom written anew. Only for the leader; raises as `fold`."""
+    long, is seldom written. Only for the leader; raises as `fold`."""
     if len(list(backend.scan(keys.history(job_id), limit=MANY + 1))) > MANY:
         _folded(backend, job_id, fence, MANY - AT_ONCE)
 

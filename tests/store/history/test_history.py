@@ -147,7 +147,7 @@ def test_folding_keeps_the_order_and_bounds_the_records(backend: Backend, fence:
 
 
 def test_many_events_are_folded_together(backend: Backend, fence: Fence) -> None:
-    """The fold is not written anew for each event more."""
+    """The fold is not written for each event more."""
     versions = set()
     for number in range(200):
         tell(Historian(backend, "w", 1), str(number))
