@@ -16,7 +16,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from measure import print_plain
+from measure import median_ms, print_plain
 
 from backends import SERVERS
 from jrs.contract.backend import Backend
@@ -50,27 +50,16 @@ def record(backend: Backend, fence: Fence, first: int, last: int) -> list[float]
     return took
 
 
-def reading(backend: Backend) -> list[float]:
-    """Return the seconds of reading the history, some times."""
-    took = []
-    for _ in range(_SHARE):
-        began = time.perf_counter()
-        history.read(backend, "job")
-        took.append(time.perf_counter() - began)
-    return took
-
-
 def trial(backend: Backend, most: int) -> dict[str, float]:
     """Return the figures at 10^2 events, 10^3 and so on."""
     found, size, done = dict[str, float](), 100, 0
     with backend.campaign("leader", ttl=60.0, stop=threading.Event()) as leadership:  # type: ignore[union-attr]
         while size <= most:
             took = record(backend, leadership.fence, done, size)
-            read, kept = reading(backend), len(history.read(backend, "job"))
             found |= {
                 f"{size}: recorded, ms": statistics.median(took) * 1000,
-                f"{size}: read, ms": statistics.median(read) * 1000,
-                f"{size}: events kept": kept,
+                f"{size}: read, ms": median_ms(lambda: history.read(backend, "job"), _SHARE),
+                f"{size}: events kept": len(history.read(backend, "job")),
                 f"{size}: records": sum(1 for _ in backend.scan("")),
             }
             size, done = size * 10, size

@@ -149,6 +149,16 @@ def median_job(slices: list[Slice]) -> float:
     return statistics.median(span for one in slices for span in one.latencies)
 
 
+def median_ms(act: Callable[[], object], times: int) -> float:
+    """Return the median of the milliseconds that a call takes."""
+    took = []
+    for _ in range(times):
+        began = time.perf_counter()
+        act()
+        took.append(time.perf_counter() - began)
+    return statistics.median(took) * 1000
+
+
 def start(command: str, folder: Path, *rest: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, PROBE, command, folder, *map(str, rest)],

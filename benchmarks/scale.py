@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 
 import attrs
-from measure import print_plain
+from measure import median_ms, print_plain
 from probe import sample
 
 from backends import SERVERS
@@ -76,11 +75,15 @@ def look(url: str, known: str) -> dict[str, float]:
         assert listed == DIRTY, listed
         found = {
             "open and list 1,000 dirty, ms": 1000 * opened,
-            "get, ms": _median(lambda: client.results.get(known)),
-            "page by id, ms": _median(lambda: _page(client.jobs())),
-            "page by end, ms": _median(lambda: _page(client.jobs(order=JobOrder.ENDED))),
-            "page of FAILED, ms": _median(lambda: _page(client.jobs(status=JobStatus.FAILED))),
-            "page of unfinished, ms": _median(lambda: _page(client.jobs(status=JobStatus.RUNNING))),
+            "get, ms": median_ms(lambda: client.results.get(known), _TIMES),
+            "page by id, ms": median_ms(lambda: _page(client.jobs()), _TIMES),
+            "page by end, ms": median_ms(lambda: _page(client.jobs(order=JobOrder.ENDED)), _TIMES),
+            "page of FAILED, ms": median_ms(
+                lambda: _page(client.jobs(status=JobStatus.FAILED)), _TIMES
+            ),
+            "page of unfinished, ms": median_ms(
+                lambda: _page(client.jobs(status=JobStatus.RUNNING)), _TIMES
+            ),
         }
         lines = Path("/proc/self/status").read_text().splitlines()
         private = next(line for line in lines if line.startswith("RssAnon:"))
@@ -90,15 +93,6 @@ def look(url: str, known: str) -> dict[str, float]:
 def _page(jobs: Iterable[JobHandle]) -> None:
     for job in islice(jobs, _PAGE):
         job.view()
-
-
-def _median(act: Callable[[], object]) -> float:
-    took = []
-    for _ in range(_TIMES):
-        began = time.perf_counter()
-        act()
-        took.append(time.perf_counter() - began)
-    return statistics.median(took) * 1000
 
 
 def trial(url: str, sizes: Sequence[int], folder: Path | None) -> dict[str, float]:

@@ -81,15 +81,17 @@ def top_command(
 def _live(client: Client, every: float, draw: Draw) -> None:
     from rich.live import Live
 
-    first = draw(_MOST)  # Before the screen is taken: a job may be unknown.
-    with client.backend.watch("") as watch, Live(first, screen=True, auto_refresh=False) as screen:
-        try:
-            while True:
-                screen.update(draw(_MOST), refresh=True)
-                if watch.changes(every) != frozenset():
-                    time.sleep(0.5)  # A change seldom comes alone.
-        except KeyboardInterrupt:
-            pass
+    with client.backend.watch("") as watch:
+        drawn = draw(_MOST)  # Before the screen is taken: a job may be unknown.
+        with Live(drawn, screen=True, auto_refresh=False) as screen:
+            try:
+                while True:
+                    screen.update(drawn, refresh=True)
+                    if watch.changes(every) != frozenset():
+                        time.sleep(0.5)  # A change seldom comes alone.
+                    drawn = draw(_MOST)
+            except KeyboardInterrupt:
+                pass
 
 
 def _drawn(found: Overview, most: int) -> Any:

@@ -158,7 +158,7 @@ class Actions:
         """Count an attempt that ended by itself as a death, or for the figures as what the store
         says: it has recorded its job's result, or it had to stop."""
         death = self._records.count_death(spec, ended)
-        how = ended.how or ("died" if death else "")
+        how = "died" if death and ended.how in ("", "completed") else ended.how
         completed = not how and JobResultStore(self._backend).has_entry(spec.job_id)
         self._context.health.attempt_ended(how or ("completed" if completed else "stopped"))
         return death

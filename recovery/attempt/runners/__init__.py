@@ -40,7 +40,9 @@ class AttemptExit:
         """How it ended, in one word for figures; empty if only the store can tell."""
         if self.fenced or self.lapsed:
             return "fenced"
-        return "not_started" if self.cannot_start or not self.begun else ""
+        if self.cannot_start or not self.begun:
+            return "not_started"
+        return "" if self.message or self.exit_status else "completed"
 
 
 OnEnd = Callable[[AttemptExit], None]
