@@ -15,7 +15,7 @@ from pathlib import Path
 from jrs.contract.errors import CorruptRecord
 
 from . import segments
-from .base import Base
+from .base import Levels
 from .base.overlay import Layer
 from .compaction import Compaction
 from .format import lines
@@ -29,7 +29,7 @@ class CurrentSegment:
     """The newest segment that this process knows of."""
 
     log: SegmentLog
-    base: Base
+    base: Levels
     """The newest base: of this segment, or while it is pending, of the sealed one."""
     pending: bool
     """Whether this segment continues another one, because its base is still being written."""
@@ -81,7 +81,7 @@ class CurrentSegment:
 
     def _begin(self, segment: segments.Segment, *, pending: bool = False) -> None:
         """Begin to read an open segment."""
-        kind = NewLog if segment.form == segments.NEW_FORM else OldLog
+        kind = OldLog if segment.form == segments.OLD_FORM else NewLog
         self.log = kind(self.folder, segment, self._suspects, self._on_change)
         self.pending = pending
         self.flaws = segment.flaws
@@ -91,7 +91,7 @@ class CurrentSegment:
         self._keep(segment.base)
 
     def _keep(self, base: Layer) -> None:
-        if isinstance(base, Base):  # Otherwise the base below the overlay stays.
+        if isinstance(base, Levels):  # Otherwise the base below the overlay stays.
             self.base = base
 
     def _note_any_change(self) -> None:
@@ -134,7 +134,9 @@ class CurrentSegment:
                 return
             if self._may_begin_pending(sealed):
                 below = self.log.state_machine.overlay
-                following = segments.open_next(self.folder, sealed, self._identity, below)
+                following = segments.open_next(
+                    self.folder, sealed, self._identity, self.next_form(), below
+                )
                 if following is not None:
                     os.close(self.log.fd)  # Only the log: its state is the layer below.
                     self._begin(following, pending=True)
@@ -151,7 +153,7 @@ class CurrentSegment:
     def _may_begin_pending(self, sealed: int) -> bool:
         """Return whether the next segment may begin before its base is written."""
         return (
-            self.log.form == segments.NEW_FORM
+            self.log.form != segments.OLD_FORM
             and not self._compaction.here
             and self._weight(sealed) > self._compaction.small
             and not self.log.is_suspect
@@ -160,7 +162,10 @@ class CurrentSegment:
 
     def _weight(self, sealed: int) -> int:
         """Return the bytes that go into the next base."""
-        return self.base.size + sealed - self.log.start
+        tail = sealed - self.log.start
+        if self.next_form() == segments.LEVELLED_FORM:
+            return self.base.bytes_merged_with(tail)
+        return self.base.size + tail
 
     def renew(self, end: int) -> None:
         """Seal a segment after a failed sync, and read it as far as possible.
@@ -211,23 +216,33 @@ class CurrentSegment:
             # Another process may have linked the base: its name has to be durable before the
             # files that it replaces are removed.
             sync_folder(self.folder)
-            segments.sweep(self.folder, self.log.start)
+            runs = (start for start, _ in self.base.names)
+            segments.sweep(self.folder, self.log.start, runs)
 
     def _write_base(self) -> None:
         """Write the base of the next segment in this process."""
         assert self.log.sealed is not None
         changes = self.log.state_machine.changes.after("", inclusive=True)
         segments.write_base(
-            self.folder, self.log.sealed, self.base, changes, self._next_form(), self._identity
-        )
+            self.folder, self.log.sealed, self.base, changes, self.next_form(), self._identity,
+            weight=self.log.sealed - self.log.start,
+        )  # fmt: skip
 
-    def _next_form(self) -> int:
+    def next_form(self) -> int:
         """Return the form of the next segment, which is never older than the form of this one.
 
         It follows from the state at the seal, so that every process chooses the same form.
         """
-        if self.log.form == segments.NEW_FORM:
-            return segments.NEW_FORM
+        if self.log.form == segments.LEVELLED_FORM:
+            return segments.LEVELLED_FORM
+        try:
+            return max(self.log.form, self._form_at_the_seal())
+        except CorruptRecord:
+            if self.log.form == segments.OLD_FORM:
+                raise
+            return self.log.form
+
+    def _form_at_the_seal(self) -> int:
         overlay = self.log.state_machine.overlay
         stored = overlay.changes.get(segments.VERSION_KEY)
         if stored is not None:

@@ -15,9 +15,7 @@ from .segment_log import SegmentLog, unavailable
 
 
 class NewLog(SegmentLog):
-    """The log of a segment of format 3."""
-
-    form = segments.NEW_FORM
+    """The log of a segment since format 3."""
 
     def __init__(
         self,

@@ -7,15 +7,13 @@ from collections.abc import Iterable
 
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 
-from . import check, segments
+from . import check
 from .format import lines
 from .segment_log import CHUNK, SegmentLog, unavailable
 
 
 class OldLog(SegmentLog):
     """The log of a segment of format 2."""
-
-    form = segments.OLD_FORM
 
     def _replay(self, until: int) -> None:
         chunk = CHUNK

@@ -104,11 +104,12 @@ def _obstacle(folder: Path) -> str:
 
 def _make_log(log: Path, version: int) -> None:
     """Create the log's folder. In the new form it appears atomically with its first segment."""
-    if segments.form_in(version) == segments.OLD_FORM:
+    form = segments.form_in(version)
+    if form == segments.OLD_FORM:
         log.mkdir(mode=0o700, exist_ok=True)
         sync_folder(log.parent)
     elif not log.exists():
-        segments.create(log)
+        segments.create(log, form)
     elif not any(log.iterdir()):
         raise Unavailable(
             f"{log} is empty: another program removed files; restore the folder from a copy"

@@ -20,7 +20,7 @@ from pathlib import Path
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
 from jrs.contract.operations import Record
 
-from . import check
+from . import check, segments
 from .compaction import PATIENCE, Compaction
 from .current_segment import CurrentSegment
 from .format import lines
@@ -28,8 +28,8 @@ from .format import lines
 NEVER = 1 << 62
 """A size that no segment reaches, so that it is never sealed."""
 MOST_TAIL = 64 << 20
-"""Bytes of log that a process replays when it opens the log, some 7 s of processor, unless the next
-base takes longer to write than so many bytes to append."""
+"""Bytes of log up to which a segment grows with its base where there are no levels: a process that
+opens the log replays them, in some 7 s of processor."""
 
 
 class Replica:
@@ -182,14 +182,19 @@ class Replica:
         return [why or next(verdicts) for why in hidden]
 
     def seal_if_due(self) -> None:
-        """Seal the segment once its tail is as large as its base, so that rewriting is amortized,
-        or as large as `MOST_TAIL`.
+        """Seal the segment once its tail has `seal_at` bytes.
+
+        Without levels, a seal writes the whole base. To amortize that, the tail has to be as large
+        as the base, too, or as `MOST_TAIL`.
 
         If the seal fails, for example on a full disk, the commits before it are not affected.
         """
         segment = self.segment
-        due = max(self._seal_at, min(segment.base.size, MOST_TAIL))
-        if segment.log.tail < due or segment.pending:
+        if segment.log.tail < self._seal_at or segment.pending:
+            return
+        if segment.log.form != segments.LEVELLED_FORM and segment.log.tail < min(
+            segment.base.size, MOST_TAIL
+        ):
             return
         with contextlib.suppress(Unavailable):
             segment.log.write_seal()  # The next process begins the next segment: no commit waits.

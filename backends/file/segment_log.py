@@ -31,8 +31,6 @@ class SegmentLog(ABC):
     Offsets are those in the whole log, and `at` is a byte of the segment's file.
     """
 
-    form: int
-
     def __init__(
         self,
         folder: Path,
@@ -40,6 +38,7 @@ class SegmentLog(ABC):
         suspects: segments.Suspects,
         on_change: Callable[[str | None], None] | None,
     ) -> None:
+        self.form = segment.form
         self.start = segment.start
         """The offset of the segment."""
         self.fd = segment.fd

@@ -10,7 +10,7 @@ before records could be extended; opening such a cluster converts it, if no mast
 docs/upgrading.md."""
 
 
-NEWEST_FORMAT = 6
+NEWEST_FORMAT = 7
 """The newest format that this version works with, and the format of the clusters it creates."""
 
 

@@ -23,7 +23,7 @@ def compacted(root: Path, names: str) -> FileBackend:
 
 def flip(backend: FileBackend, part: bytes, at: int, bit: int) -> None:
     """Flip one bit in the base, `at` bytes into `part`."""
-    path = backend.replica.segment.base.path
+    path = backend.replica.segment.base.runs[0].path
     assert path is not None
     data = bytearray(path.read_bytes())
     data[data.index(part) + at] ^= bit
@@ -104,7 +104,7 @@ def test_a_commit_held_by_damage_can_be_given_up(tmp_path: Path) -> None:
 def test_a_lost_base_is_no_empty_cluster(tmp_path: Path) -> None:
     """Where only a later segment's log is left, nothing is made again: the folder is refused."""
     with compacted(tmp_path, "a") as backend:
-        path = backend.replica.segment.base.path
+        path = backend.replica.segment.base.runs[0].path
     assert path is not None
     path.unlink()
 

@@ -6,11 +6,13 @@ matches (`blocks`). Damage affects only the keys that the damaged part may have 
 such a key, a held one, raises `CorruptRecord`; it is never reported as absent. A merge (`merge`)
 writes the next base.
 
-A base of format 3 is a `run`, which ends with its index and a trailer. A base of format 2 has its
-index in a second file (`two_files`).
+A base of format 3 is a `run`, which ends with its index and a trailer; since format 7 there are
+several (`levels`), each with the changes since the one below it (`entries`). A base of format 2 has
+its index in a second file (`two_files`).
 """
 
+from .levels import Levels
 from .lines import UNREADABLE
 from .reader import Base
 
-__all__ = ["UNREADABLE", "Base"]
+__all__ = ["UNREADABLE", "Base", "Levels"]

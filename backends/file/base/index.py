@@ -9,6 +9,8 @@ it is a part of the run itself::
 
     <crc> R 3 <bytes of lines> <records> <bytes of index> <digest> <bytes of checks> <digest>
 
+The trailer of a run that lies on others begins with ``R 4`` and also names those.
+
 The index's digest covers the checksum of every block, so the trailer protects the index and through
 it each byte of the lines. In format 3 a line of the index also has the number of lines before its
 block. The checks are the CRC-32 of every line, four bytes each. They are read only if a block is
@@ -28,7 +30,7 @@ from ..format.lines import checked, sealed
 BLOCK = 16 << 10
 """Bytes after which a block ends: searching it takes a few microseconds."""
 
-TRAILER_MOST = 256
+TRAILER_MOST = 2048
 """Bytes of the longest trailer."""
 
 
@@ -76,18 +78,21 @@ class Trailer(NamedTuple):
     checks_size: int
     """Bytes of its checks."""
     checks_digest: bytes
+    below: Names = ()
+    """The runs that it lies on."""
 
     def line(self) -> bytes:
         """Return the trailer's line; a newline separates it from the checks."""
-        return b"\n" + sealed(b"R\t3\t%d\t%d\t%d\t%s\t%d\t%s" % self)
+        fields = [self.describe().replace(b":", b"\t"), *map(name, self.below)]
+        return b"\n" + sealed(b"R\t%d\t%s" % (4 if self.below else 3, b"\t".join(fields)))
 
     def total(self) -> int:
         """Return the size of the whole file."""
         return self.size + self.index_size + self.checks_size + len(self.line())
 
     def describe(self) -> bytes:
-        """Return the trailer as a field of a segment's header."""
-        return b"%d:%d:%d:%s:%d:%s" % self
+        """Return the sizes and digests as one field."""
+        return b"%d:%d:%d:%s:%d:%s" % self[:6]
 
     @classmethod
     def described(cls, field: bytes) -> Self:
@@ -106,9 +111,32 @@ class Trailer(NamedTuple):
         """Return the trailer at the end of `data`, or None."""
         line = data[data.rfind(b"\n", 0, len(data) - 1) + 1 :]
         body = checked(line[:-1]) if line.endswith(b"\n") else None
-        if body is None or not body.startswith(b"R\t3\t"):
+        if body is None or not body.startswith((b"R\t3\t", b"R\t4\t")):
             return None
-        return cls.described(body[4:].replace(b"\t", b":"))
+        fields = body.split(b"\t")
+        return cls.described(b":".join(fields[2:8]))._replace(below=named(fields[8:]))
+
+
+Names = tuple[tuple[int, Trailer], ...]
+"""Runs, the newest first: the offset that names the file, and the file's trailer."""
+
+
+def name(run: tuple[int, Trailer]) -> bytes:
+    """Return the field that names a run."""
+    return b"%d:%s" % (run[0], run[1].describe())
+
+
+def named(fields: list[bytes]) -> Names:
+    """Return the runs that these fields name; each lies on those behind it.
+
+    Raises:
+        ValueError: a field is invalid.
+    """
+    runs: Names = ()
+    for field in reversed(fields):
+        start, _, rest = field.partition(b":")
+        runs = ((int(start), Trailer.described(rest)._replace(below=runs)), *runs)
+    return runs
 
 
 def digest_of(part: bytes) -> bytes:

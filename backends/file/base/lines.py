@@ -3,7 +3,9 @@
 ::
 
     <crc> <version> <key> <value>     a record
-    ???????? 0 <key>                  holds the keys around it, because their state is unknown
+    <crc> -2 <key>                    a deletion, in a run that lies on others
+    <crc> -1 <key>                    holds this key, because its state is unknown
+    ???????? 0 <key>                  holds the keys around it
 """
 
 from __future__ import annotations
@@ -15,11 +17,17 @@ from ..format.lines import checked, sealed, unescape
 UNREADABLE = b"\0damaged"
 """The value, in a page, of a record whose key alone is readable: every decoder refuses it."""
 
+HELD = -1
+"""The version of a held key: a commit that may have written it cannot be evaluated."""
+
+DELETED = -2
+"""The version of a key that a run deletes from the runs below it."""
+
 ABOVE_ALL = b"\x7f"
 """Above every byte of a key."""
 
 
-def record_line(version: int, key: bytes, value: bytes) -> bytes:
+def record_line(version: int, key: bytes, value: bytes = b"") -> bytes:
     """Return the line of a record; `value` is already escaped."""
     return sealed(b"%d\t%s\t%s" % (version, key, value))
 

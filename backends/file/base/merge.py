@@ -1,7 +1,7 @@
-"""Merge: writes the next base from the previous base and the changes since.
+"""Merge: writes one run from the changes of a segment and from the runs that they lie on.
 
-Unchanged blocks are copied. The output depends only on the input lines, so every process writes the
-same bytes.
+Unchanged blocks of the oldest of these runs are copied. The output depends only on the input lines,
+so every process writes the same bytes.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..format.folder import write_all
+from ..format.lines import escape
 from . import index as indexes
 from .blocks import Block
-from .index import Trailer, digest_of
-from .lines import check_of, held_line, record_line
+from .entries import Change, Held, span, stacked
+from .index import Names, Trailer, digest_of
+from .lines import DELETED, HELD, check_of, held_line, record_line
 from .reader import Base
 
 _CHUNK = 1 << 20
@@ -24,72 +26,113 @@ _SYNC = 8 << 20
 
 _LINES = re.compile(rb"[^\n]+").findall
 
-Change = tuple[str, tuple[bytes | None, int]]
-"""A key with its escaped value and version; None for a record that was deleted."""
 
-HELD = -1
-"""The version of a held key: a commit that may have written it cannot be evaluated."""
-
-
-def write_base(fd: int, base: Base, changes: Iterable[Change]) -> bytes:
-    """Write `base` with `changes` (in key order) to `fd` in format 2, sync it, and return its
+def write_base(fd: int, runs: Sequence[Base], changes: Iterable[Change]) -> bytes:
+    """Write `runs` with `changes` (in key order) to `fd` in format 2, sync it, and return its
     index."""
     writer = _Writer(fd, flag=False)
-    _write(writer, base, changes)
+    _write(writer, runs, changes, _Lines())
     index = writer.finish()
     os.fsync(fd)
     return b"%08x\n%s" % (zlib.crc32(index), index)
 
 
-def write_run(fd: int, base: Base, changes: Iterable[Change]) -> Trailer:
-    """Write `base` with `changes` (in key order) to `fd` in format 3, sync it, and return its
-    trailer."""
+def write_run(
+    fd: int,
+    runs: Sequence[Base],
+    changes: Iterable[Change],
+    below: Names = (),
+    *,
+    levelled: bool = False,
+) -> Trailer:
+    """Write `runs` with `changes` (in key order) to `fd` in format 3, sync it, and return its
+    trailer.
+
+    Args:
+        runs: the runs to merge, the newest first.
+        below: the runs that the new one lies on.
+        levelled: a reader knows the lines that hold a key or delete it.
+    """
     writer = _Writer(fd, flag=True)
-    _write(writer, base, changes)
+    _write(writer, runs, changes, _Lines(levelled=levelled, deletions=bool(below)))
     index = writer.finish()
     checks = bytes(writer.checks)
     trailer = Trailer(
-        writer.size, writer.count, len(index), digest_of(index), len(checks), digest_of(checks)
-    )
+        writer.size, writer.count, len(index), digest_of(index), len(checks), digest_of(checks),
+        below,
+    )  # fmt: skip
     write_all(fd, index + checks + trailer.line())
     os.fsync(fd)
     return trailer
 
 
-def _write(writer: _Writer, base: Base, changes: Iterable[Change]) -> None:
-    ahead = _Ahead(changes)
-    for block in base.blocks():
+def _write(writer: _Writer, runs: Sequence[Base], changes: Iterable[Change], lines: _Lines) -> None:
+    *newer, oldest = runs or [Base(None)]
+    found: Iterator[Change | Held] = iter(changes)
+    for run in newer:
+        found = stacked(found, _changes_of(run))
+    ahead = _Ahead(found)
+    for block in oldest.blocks():
         if block.data is not None and block.first is not None and not ahead.concerns(block):
             writer.add_block(block.first, block.data)
         else:
-            for line, sound in _merged(base, block, ahead):
+            for line, sound in _merged(oldest, block, ahead, lines):
                 writer.add_line(line, sound)
 
 
+def _changes_of(run: Base) -> Iterator[Change | Held]:
+    """Yield what a run says, as changes of the runs below it."""
+    for entry in run.entries("", inclusive=True):
+        if isinstance(entry, Held):
+            yield entry
+        else:
+            value = None if entry.version < 0 else escape(entry.value)
+            yield entry.key, (value, entry.version)
+
+
+class _Lines:
+    """How a change is written: it depends on the readers and on what lies below."""
+
+    def __init__(self, *, levelled: bool = False, deletions: bool = False) -> None:
+        self._levelled = levelled
+        self._deletions = deletions
+
+    def of(self, key: bytes, value: bytes | None, version: int) -> tuple[bytes, bool] | None:
+        """Return the line of a change, and whether it is sound; None if none is needed."""
+        if value is not None:
+            return record_line(version, key, value), True
+        if version == HELD:
+            return (record_line(HELD, key), True) if self._levelled else (held_line(key), False)
+        return (record_line(DELETED, key), True) if self._deletions else None
+
+
 class _Ahead:
-    """The changes, with the key of the next change visible."""
+    """The changes and the held ranges, with the next one visible."""
 
-    def __init__(self, changes: Iterable[Change]) -> None:
+    def __init__(self, changes: Iterable[Change | Held]) -> None:
         self._changes = iter(changes)
-        self._next = next(self._changes, None)
-        self.key = self._key()
+        self._show(next(self._changes, None))
 
-    def _key(self) -> bytes | None:
-        return None if self._next is None else self._next[0].encode()
+    def _show(self, entry: Change | Held | None) -> None:
+        self.entry = entry
+        self.key = None if entry is None else span(entry)[0].encode()
 
     def concerns(self, block: Block) -> bool:
         """Return whether the next change belongs in `block` or in an earlier block."""
         return self.key is not None and (block.following is None or self.key < block.following)
 
-    def take(self) -> tuple[bytes | None, int]:
-        assert self._next is not None
-        taken = self._next[1]
-        self._next = next(self._changes, None)
-        self.key = self._key()
-        return taken
+    def pass_by(self) -> None:
+        self._show(next(self._changes, None))
+
+    def pass_range(self, held: Held, following: bytes | None) -> None:
+        """Pass by a range, or by the part of it that is in front of the key `following`."""
+        if following is None or held.high.encode() <= following:
+            self.pass_by()
+        else:
+            self._show(held._replace(low=following.decode()))
 
 
-def _merged(base: Base, block: Block, ahead: _Ahead) -> Iterator[tuple[bytes, bool]]:
+def _merged(base: Base, block: Block, ahead: _Ahead, lines: _Lines) -> Iterator[tuple[bytes, bool]]:
     """Yield the lines of a block with its changes, and whether each is sound.
 
     A damaged line is repeated next to every key that it may have contained, so that no such key
@@ -110,22 +153,29 @@ def _merged(base: Base, block: Block, ahead: _Ahead) -> Iterator[tuple[bytes, bo
     key, line = following()
     yield from gap
     while ahead.concerns(block):
-        name = ahead.key
+        name, entry = ahead.key, ahead.entry
         assert name is not None
+        assert entry is not None
         while key is not None and key < name:
             yield line, True
             key, line = following()
             yield from gap
-        value, version = ahead.take()
-        if version == HELD:
+        if isinstance(entry, Held):
             yield held_line(name), False
-        elif value is not None:
-            yield record_line(version, name, value), True
+            while key is not None and key < entry.high.encode():
+                key, line = following()
+            yield from gap
+            ahead.pass_range(entry, block.following)
+            continue
+        written = lines.of(name, *entry[1])
+        if written is not None:
+            yield written
         if key == name:
             key, line = following()
             yield from gap
-        elif value is not None:
+        elif written is not None and written[1]:
             yield from gap
+        ahead.pass_by()
     while key is not None:
         yield line, True
         key, line = following()

@@ -15,7 +15,7 @@ from jrs.contract.operations import Record
 
 from ...shared.ordered_map import OrderedMap
 from ..format import lines
-from .merge import HELD
+from .lines import HELD
 
 Stored = tuple[bytes | None, int]
 """An escaped value and its version. The value None is a deletion or, at version `HELD`, a held
@@ -29,7 +29,7 @@ class Layer(Protocol):
 
     @property
     def answers(self) -> bool:
-        """Return whether a look-up can find anything: a record or a held key."""
+        """Whether a look-up can find anything: a record or a held key."""
 
     def get(self, key: str) -> Record | None:
         """Return the record of `key`, or None.

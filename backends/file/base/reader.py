@@ -11,8 +11,9 @@ from jrs.contract.operations import Record
 
 from . import index as indexes
 from .blocks import Block, State
+from .entries import TOP, Held
 from .index import Index, Trailer
-from .lines import ABOVE_ALL, held_line, key_in, record_in, salvaged
+from .lines import ABOVE_ALL, HELD, held_line, key_in, record_in, salvaged
 from .mapped import MappedLines
 from .run import Run
 from .two_files import TwoFiles
@@ -67,13 +68,17 @@ class Base:
     # -- looking up ------------------------------------------------------------------------
 
     def get(self, key: str) -> Record | None:
-        """Return the record of `key`, or None.
+        """Return the record of `key`, which may be a deletion, or None.
 
         Raises:
             CorruptRecord: the key is held, because damage may have hit it.
         """
-        if not self.answers:
-            return None
+        record = self._find(key) if self.answers else None
+        if record is not None and record.version == HELD:
+            raise self._held(key, "its state was unknown when the file was written")
+        return record
+
+    def _find(self, key: str) -> Record | None:
         blocks = self._blocks
         if blocks.lost:
             raise self._held(key, "the file is not what was written")
@@ -201,40 +206,65 @@ class Base:
     # -- reading in order ------------------------------------------------------------------
 
     def after(self, start: str, *, inclusive: bool) -> Iterator[Record]:
-        """Yield the records from `start` in key order.
+        """Yield the records from `start` in key order, if there are no runs below this one.
 
         A damaged line is yielded with the value `UNREADABLE`, so that the decoder refuses it by
         name. Lines without a readable key and blocks in the state `HELD` are skipped here and
         reported by `damage`.
         """
-        if not self._file.size or self._blocks.lost:
-            return
-        last = start
+        for entry in self.entries(start, inclusive=inclusive):
+            if isinstance(entry, Held):
+                yield from entry.readable
+            elif entry.version >= 0:
+                yield entry
+
+    def entries(self, start: str, *, inclusive: bool) -> Iterator[Record | Held]:
+        """Yield the records, the deletions and the held ranges from `start` in key order."""
+        last, gap = start, False
         doubtful: list[Record] = []
 
-        def fitting(before: str | None) -> Iterator[Record]:
-            """Yield the damaged lines whose keys are in order; other keys are unreliable."""
-            nonlocal last
-            for readable in doubtful:
-                first = inclusive and readable.key == last == start
-                if (readable.key > last or first) and (before is None or readable.key < before):
-                    last = readable.key
-                    yield readable
+        def held(low: str, high: str) -> Held:
+            """Return a range with the damaged lines whose keys are in order; other keys are
+            unreliable."""
+            nonlocal last, gap
+            readable = []
+            for record in doubtful:
+                first = inclusive and record.key == last == start
+                if (record.key > last or first) and record.key < high:
+                    last = record.key
+                    readable.append(record)
             doubtful.clear()
+            gap = False
+            return Held(low, high, tuple(readable))
 
-        for record, sound in self._records(start.encode()):
-            if not sound:
-                doubtful.append(record)
-            elif record.key > last or (inclusive and record.key == last == start):
-                yield from fitting(record.key)
-                last = record.key
-                yield record
-        yield from fitting(None)
+        for found, sound in self._found(start.encode()):
+            if isinstance(found, Held):
+                if gap:
+                    yield held(last, found.low)
+                doubtful += found.readable
+                yield held(found.low, found.high)
+            elif not sound:
+                gap = True
+                doubtful += [] if found is None else [found]
+            elif found is not None:
+                follows = found.key > last or (inclusive and found.key == last == start)
+                if gap and follows:
+                    yield held(last, found.key)
+                if follows:
+                    last = found.key
+                    yield found
+                gap = False
+                doubtful.clear()
+        if gap or self._blocks.cut:
+            yield held(last, TOP)
 
-    def _records(self, start: bytes) -> Iterator[tuple[Record, bool]]:
-        """Yield the readable records from a key on, or a little before it, and whether each is
-        trusted."""
+    def _found(self, start: bytes) -> Iterator[tuple[Record | Held | None, bool]]:
+        """Yield what lines and blocks say from a key on, or from a little before it, and whether
+        it is trusted; None for a damaged line without a readable key."""
         blocks, index = self._blocks, self._blocks.index
+        if blocks.lost:
+            yield Held("", TOP), False
+            return
         number = index.find(start)
         at = -1
         while number < len(index.lines):
@@ -246,22 +276,25 @@ class Base:
             if at < 0:
                 begin = self._lower_bound(start)[0] if state is State.SOUND else begin
             if remains is not None:
-                yield from remains.records()
+                for entry in remains.entries():
+                    yield entry, True
+            elif state is State.HELD:
+                low = (index.key(number) or b"") if number else b""
+                yield Held(low.decode(), (index.key(number + 1) or ABOVE_ALL).decode()), False
             else:
-                yield from self._raw(begin, end if state is not State.HELD else begin)
+                yield from self._raw(begin, end)
             number, at = number + 1, end
         if not blocks.index.lines:
-            yield from self._raw(self._lower_bound(start)[0] if at < 0 else at, self._file.size)
+            if at < 0:
+                at, suspect = self._lower_bound(start)
+                if suspect is not None:
+                    yield None, False
+            yield from self._raw(at, self._file.size)
 
-    def _raw(self, at: int, end: int) -> Iterator[tuple[Record, bool]]:
+    def _raw(self, at: int, end: int) -> Iterator[tuple[Record | None, bool]]:
         for _, line in self._file.lines(at, end):
             record = record_in(line)
-            if record is None:
-                record = salvaged(line)
-                if record is not None:
-                    yield record, False
-            else:
-                yield record, True
+            yield (salvaged(line), False) if record is None else (record, True)
 
     # -- for the merge ---------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from jrs.contract.operations import Record
 
 from ..format.lines import checked
+from .entries import Held
 from .lines import check_of, held_line, record_in, salvaged
 
 
@@ -54,13 +55,16 @@ class Remains:
         """Return whether a missing line may have had this key."""
         return any(low <= key < high for low, high in self._held)
 
-    def records(self) -> Iterator[tuple[Record, bool]]:
-        """Yield the readable records in order, and whether each is trusted."""
-        held = {key: record for key, record in self._damaged.items() if self.holds(key)}
-        for key in sorted(self.lines.keys() | held.keys()):
-            record = record_in(self.lines[key]) if key in self.lines else held[key]
-            if record is not None:
-                yield record, key in self.lines
+    def entries(self) -> Iterator[Record | Held]:
+        """Yield the sound records and the held ranges in order."""
+        parts: list[tuple[bytes, Record | Held | None]] = [
+            (key, record_in(line)) for key, line in self.lines.items()
+        ]
+        for low, high in self._held:
+            readable = sorted(key for key in self._damaged if low <= key < high)
+            records = tuple(self._damaged[key] for key in readable)
+            parts.append((low, Held(low.decode(), high.decode(), records)))
+        yield from filter(None, (part for _, part in sorted(parts, key=lambda part: part[0])))
 
     def all(self) -> Iterator[tuple[bytes | None, bytes]]:
         """Yield the lines like `Base.lines`."""

@@ -9,18 +9,27 @@ import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..base import Base, merge
+from ..base import Levels, merge
+from ..base.entries import Change
 from ..base.index import digest_of
-from ..base.merge import Change
 from ..format.folder import publish, published, sync_folder, write_all
-from .forms import NEW_FORM, OLD_FORM
+from .forms import LEVELLED_FORM, NEW_FORM, OLD_FORM
 from .header import Header
-from .names import FENCE, base_path, header_path, index_path, log_path, newest_with_form, run_path
+from .names import (
+    FENCE,
+    base_path,
+    header_path,
+    index_path,
+    log_path,
+    newest_with_form,
+    run_path,
+    trailer_of,
+)
 
 _FENCE_TEXT = b"jrs: this folder was converted by a newer version of jrs: stop this process\n"
 
 
-def create(folder: Path) -> None:
+def create(folder: Path, form: int = LEVELLED_FORM) -> None:
     """Create the log's folder with its first segment, atomically. Idempotent.
 
     A folder with files in it stays unchanged.
@@ -29,7 +38,7 @@ def create(folder: Path) -> None:
     temporary.mkdir(mode=0o700)
     try:
         _fence(temporary)
-        begin_bare(temporary, Header(0, uuid.uuid4().hex.encode()))
+        begin_bare(temporary, Header(0, uuid.uuid4().hex.encode(), form))
         with contextlib.suppress(OSError):
             os.rename(temporary, folder)  # Fails if the folder exists and is not empty.
     finally:
@@ -53,27 +62,46 @@ def begin_bare(folder: Path, header: Header) -> None:
 def write_base(
     folder: Path,
     start: int,
-    base: Base,
+    base: Levels,
     changes: Iterable[Change],
     form: int = OLD_FORM,
     identity: bytes = b"",
+    *,
+    weight: int = 0,
 ) -> None:
     """Write the base of the segment at `start` from `base` and the `changes` since (in key order).
 
-    Begins the segment if necessary; afterwards it continues no other one. Deterministic: it does
-    not matter which process wins, and if one dies, the next one completes the work.
+    Begins the segment if necessary; afterwards it continues no other one. It does not matter which
+    process wins, and if one dies, the next one completes the work.
+
+    Args:
+        weight: the bytes of the changes; they decide which runs are merged.
     """
-    if form == NEW_FORM:
-        _write_run(folder, start, base, changes, identity)
-    else:
+    if form == OLD_FORM:
         _write_two_files(folder, start, base, changes)
+    else:
+        _write_run(folder, start, base, changes, Header(start, identity, form), weight)
 
 
 def _write_run(
-    folder: Path, start: int, base: Base, changes: Iterable[Change], identity: bytes
+    folder: Path,
+    start: int,
+    base: Levels,
+    changes: Iterable[Change],
+    header: Header,
+    weight: int,
 ) -> None:
+    if header.identity:
+        # A process that knows no levels may have begun the segment: the tail tells its form.
+        header = _begun(folder, header)
+    count = base.merged_with(weight) if header.form == LEVELLED_FORM else len(base.runs)
     with published(run_path(folder, start)) as fd:
-        trailer = merge.write_run(fd, base, changes)
+        own = merge.write_run(
+            fd, base.runs[:count], changes, base.names[count:],
+            levelled=header.form == LEVELLED_FORM,
+        )  # fmt: skip
+    # Another process may have written another run, from other damage: the name is its own.
+    trailer = trailer_of(folder, start) or own
     # The run's name has to be durable before the header names it.
     sync_folder(folder)
     # The fence must exist before the first segment of this form is visible.
@@ -84,12 +112,23 @@ def _write_run(
         # that knows only the old form has begun the segment before it saw the fence.
         return
     # A log that began in the old form gets the digest of its first run as its identity.
-    header = Header(start, identity or digest_of(trailer.line()), ((start, trailer),))
+    header = header._replace(identity=header.identity or digest_of(trailer.line()))
     _begin_tail(folder, header)
+    header = _begun(folder, header).with_run(trailer)
     publish(header_path(folder, start), header.line(), replace=True)
 
 
-def _write_two_files(folder: Path, start: int, base: Base, changes: Iterable[Change]) -> None:
+def _begun(folder: Path, header: Header) -> Header:
+    """Return the header with the form of the segment's tail; begin the segment if necessary."""
+    path = log_path(folder, header.start, NEW_FORM)
+    if not path.exists():
+        begin_bare(folder, header)
+    with path.open("rb") as file:
+        found = Header.parse(file.read(4096))
+    return header if found is None else header._replace(form=found.form)
+
+
+def _write_two_files(folder: Path, start: int, base: Levels, changes: Iterable[Change]) -> None:
     # The log first, so that a process that sees the base can open the log without creating it: a
     # process that slept through a whole segment must not create an old log again.
     os.close(
@@ -97,7 +136,7 @@ def _write_two_files(folder: Path, start: int, base: Base, changes: Iterable[Cha
     )
     sync_folder(folder)
     with published(base_path(folder, start)) as fd:
-        index = merge.write_base(fd, base, changes)
+        index = merge.write_base(fd, base.runs, changes)
         with published(index_path(folder, start)) as index_fd:
             write_all(index_fd, index)
             os.fsync(index_fd)

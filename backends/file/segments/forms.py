@@ -1,4 +1,4 @@
-"""The two forms of a segment, and which one the next segment gets."""
+"""The forms of a segment, and which one the next segment gets."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import json
 
 from jrs.records import keys
 
-OLD_FORM, NEW_FORM = 2, 3
+OLD_FORM, NEW_FORM, LEVELLED_FORM = 2, 3, 4
+"""The levelled form differs from the new one in this: a segment may lie on several runs."""
 
 SINCE_FORMAT = 3
 """The first cluster format whose segments begin in the new form."""
+
+LEVELLED_SINCE = 7
+"""The first cluster format whose segments begin in the levelled form."""
 
 VERSION_KEY = keys.FORMAT
 
 
 def form_in(version: int) -> int:
     """Return the form in which a segment begins in a cluster of that format."""
+    if version >= LEVELLED_SINCE:
+        return LEVELLED_FORM
     return NEW_FORM if version >= SINCE_FORMAT else OLD_FORM
 
 

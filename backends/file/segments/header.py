@@ -1,4 +1,4 @@
-"""The header of a segment of format 3; without its runs it is also the first line of the tail."""
+"""The header of a segment since format 3; without its runs it is also the tail's first line."""
 
 from __future__ import annotations
 
@@ -6,29 +6,33 @@ from typing import NamedTuple, Self
 
 from jrs.contract.errors import UnsupportedVersion
 
-from ..base.index import Trailer
+from ..base.index import Names, Trailer, name, named
 from ..format.lines import checked, sealed
-from .forms import NEW_FORM
+from .forms import LEVELLED_FORM, NEW_FORM
 
 
 class Header(NamedTuple):
-    """The header of a segment of format 3."""
+    """The header of a segment since format 3."""
 
     start: int
     identity: bytes
     """The identity of the cluster's log, which no other log has."""
-    runs: tuple[tuple[int, Trailer], ...] = ()
-    """Newest first: the offset that names the file, and the file's trailer."""
+    form: int = NEW_FORM
+    runs: Names = ()
 
     def line(self) -> bytes:
-        runs = [b"%d:%s" % (start, trailer.describe()) for start, trailer in self.runs]
+        runs = map(name, self.runs)
         return sealed(
-            b"\t".join((b"L", b"%d" % NEW_FORM, b"%d" % self.start, self.identity, *runs))
+            b"\t".join((b"L", b"%d" % self.form, b"%d" % self.start, self.identity, *runs))
         )
 
     def bare(self) -> Self:
         """Return the header without runs: the first line of the tail, which never changes."""
         return self._replace(runs=())
+
+    def with_run(self, trailer: Trailer) -> Self:
+        """Return the header of a segment whose own run has this trailer."""
+        return self._replace(runs=((self.start, trailer), *trailer.below))
 
     @classmethod
     def parse(cls, data: bytes) -> Self | None:
@@ -42,11 +46,7 @@ class Header(NamedTuple):
         fields = [] if body is None else body.split(b"\t")
         if len(fields) < 4 or fields[0] != b"L":
             return None
-        runs = [field.partition(b":") for field in fields[4:]]
-        if fields[1] != b"%d" % NEW_FORM or len(runs) > 1:
+        form = int(fields[1])
+        if form not in (NEW_FORM, LEVELLED_FORM):
             raise UnsupportedVersion("a segment in the form of a newer jrs; upgrade this one")
-        return cls(
-            int(fields[2]),
-            fields[3],
-            tuple((int(start), Trailer.described(rest)) for start, _, rest in runs),
-        )
+        return cls(int(fields[2]), fields[3], form, named(fields[4:]))

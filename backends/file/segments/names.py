@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ..base.index import TRAILER_MOST, Trailer
 from .forms import NEW_FORM, OLD_FORM
 from .header import Header
 
@@ -15,7 +16,7 @@ FENCE = "99999999999999999999.base"
 
 
 def log_path(folder: Path, start: int, form: int = OLD_FORM) -> Path:
-    return folder / f"{start:020}.{'tail' if form == NEW_FORM else 'log'}"
+    return folder / f"{start:020}.{'log' if form == OLD_FORM else 'tail'}"
 
 
 def base_path(folder: Path, start: int) -> Path:
@@ -75,10 +76,26 @@ def header_of(folder: Path, start: int) -> Header | None:
     return None if header is None or header.start != start else header
 
 
-def sweep(folder: Path, start: int) -> None:
-    """Remove the segments before the one at `start`; readers keep their open files."""
+def trailer_of(folder: Path, start: int) -> Trailer | None:
+    """Return the trailer of a segment's run; None if it is damaged.
+
+    Raises:
+        FileNotFoundError: the segment has no run.
+    """
+    with run_path(folder, start).open("rb") as file:
+        file.seek(-min(TRAILER_MOST, os.fstat(file.fileno()).st_size), os.SEEK_END)
+        return Trailer.at_the_end(file.read())
+
+
+def sweep(folder: Path, start: int, runs: Iterable[int]) -> None:
+    """Remove the segments before the one at `start`, except the runs that it lies on.
+
+    Readers keep their open files. Later segments lie on some of these runs and on newer ones, so a
+    process that slept removes none that is needed.
+    """
+    kept = {run_path(folder, run).name for run in runs}
     for name in os.listdir(folder):
         number = name.removeprefix(".")[:20]
-        if number.isdigit() and int(number) < start:
+        if number.isdigit() and int(number) < start and name not in kept:
             with contextlib.suppress(OSError):
                 os.unlink(folder / name)

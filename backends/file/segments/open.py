@@ -10,8 +10,7 @@ from zlib import crc32
 
 from jrs.contract.errors import CorruptRecord, Unavailable
 
-from ..base import Base
-from ..base.index import TRAILER_MOST, Trailer
+from ..base import Levels
 from ..base.overlay import Layer
 from ..format.batches import head_at
 from ..format.folder import publish, sync_folder
@@ -29,6 +28,7 @@ from .names import (
     newest,
     newest_with_form,
     run_path,
+    trailer_of,
 )
 
 
@@ -40,7 +40,7 @@ class Segment(NamedTuple):
     fd: int
     base: Layer
     first: bytes
-    """The first line of a log of format 3."""
+    """The first line of a log, since format 3."""
     flaws: list[str]
     following: int | None = None
     """The offset of the segment that continues this one, or None."""
@@ -57,7 +57,7 @@ def open_newest(folder: Path) -> Segment:
         start, form = newest_with_form(folder)
         try:
             following = _following(folder, start)
-            segment = _open_new(folder, start) if form == NEW_FORM else _open_old(folder, start)
+            segment = _open_old(folder, start) if form == OLD_FORM else _open_new(folder, start)
         except FileNotFoundError as error:
             if newest_with_form(folder) == (start, form):
                 raise _missing(error) from None
@@ -76,9 +76,9 @@ def _following(folder: Path, start: int) -> int | None:
     Raises:
         FileNotFoundError: that segment has lost its tail.
     """
-    found = {each for each, form in begun(folder) if form == NEW_FORM and each > start}
+    found = {each for each, form in begun(folder) if form != OLD_FORM and each > start}
     for each in found:
-        log_path(folder, each, NEW_FORM).stat()
+        _tail_path(folder, each).stat()
     return min(found, default=None)
 
 
@@ -100,7 +100,9 @@ def _open_old(folder: Path, start: int) -> Segment:
         )
     )
     flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if fresh else 0)
-    base = Base(base_path(folder, start), index_path(folder, start)) if start else Base(None)
+    base = Levels()
+    if start:
+        base = Levels.two_files(base_path(folder, start), index_path(folder, start))
     try:
         fd = os.open(log_path(folder, start), flags, 0o600)
     except OSError:
@@ -114,21 +116,18 @@ def _open_old(folder: Path, start: int) -> Segment:
 def _open_new(folder: Path, start: int) -> Segment:
     fd, header, flaws = _open_tail(folder, start)
     try:
-        base = Base(None)
-        if start:
-            if not header.runs and (trailer := _trailer_of(folder, start)) is not None:
-                header = header._replace(runs=((start, trailer),))
-            for name, trailer in header.runs:
-                base = Base(run_path(folder, name), trailer=trailer)
-            if not header.runs:
-                raise _strange(folder, start)
-        return Segment(start, NEW_FORM, fd, base, header.bare().line(), flaws)
+        if start and not header.runs and (trailer := trailer_of(folder, start)) is not None:
+            header = header.with_run(trailer)
+        if start and not header.runs:
+            raise _strange(folder, start)
+        base = Levels.open(header.runs, lambda run: run_path(folder, run))
+        return Segment(start, header.form, fd, base, header.bare().line(), flaws)
     except BaseException:
         os.close(fd)
         raise
 
 
-def open_next(folder: Path, start: int, identity: bytes, base: Layer) -> Segment | None:
+def open_next(folder: Path, start: int, identity: bytes, form: int, base: Layer) -> Segment | None:
     """Begin the segment at `start`, unless it exists, and open it; it continues the previous one.
 
     Returns None if other processes are already in a later segment: open the newest one instead.
@@ -140,7 +139,7 @@ def open_next(folder: Path, start: int, identity: bytes, base: Layer) -> Segment
         CorruptRecord, Unavailable: as `open_newest`.
     """
     try:
-        begin_bare(folder, Header(start, identity))
+        begin_bare(folder, Header(start, identity, form))
         fd, header, flaws = _open_tail(folder, start)
     except FileNotFoundError as error:
         if newest(folder) >= start:
@@ -153,12 +152,12 @@ def open_next(folder: Path, start: int, identity: bytes, base: Layer) -> Segment
     if header.identity != identity:
         os.close(fd)
         raise _strange(folder, start)
-    return Segment(start, NEW_FORM, fd, base, header.bare().line(), flaws)
+    return Segment(start, header.form, fd, base, header.bare().line(), flaws)
 
 
 def _open_tail(folder: Path, start: int) -> tuple[int, Header, list[str]]:
     """Open a tail; return its descriptor, the segment's header, and flaws of both files."""
-    log, header = log_path(folder, start, NEW_FORM), header_path(folder, start)
+    log, header = _tail_path(folder, start), header_path(folder, start)
     flaws = []
     fd = os.open(log, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
     try:
@@ -171,8 +170,8 @@ def _open_tail(folder: Path, start: int) -> tuple[int, Header, list[str]]:
                 # Its first writer died too early, or the header was removed: write it again.
                 found = own
                 with contextlib.suppress(FileNotFoundError):
-                    trailer = _trailer_of(folder, start) if start else None
-                    found = own if trailer is None else own._replace(runs=((start, trailer),))
+                    trailer = trailer_of(folder, start) if start else None
+                    found = own if trailer is None else own.with_run(trailer)
                 publish(header, found.line())
         if own is None and found is not None and _fits(fd, found.bare()):
             flaws.append(f"{log}: its first line is damaged; {header} replaces it")
@@ -191,18 +190,15 @@ def _open_tail(folder: Path, start: int) -> tuple[int, Header, list[str]]:
 
 
 def _strange(folder: Path, start: int) -> CorruptRecord:
-    log, header = log_path(folder, start, NEW_FORM), header_path(folder, start)
+    log, header = _tail_path(folder, start), header_path(folder, start)
     return CorruptRecord(
         f"{log}: its first line and {header} are damaged or do not belong together; restore both "
         "from a copy"
     )
 
 
-def _trailer_of(folder: Path, start: int) -> Trailer | None:
-    """Return the trailer of a segment's run, if it is readable."""
-    with run_path(folder, start).open("rb") as file:
-        file.seek(-min(TRAILER_MOST, os.fstat(file.fileno()).st_size), os.SEEK_END)
-        return Trailer.at_the_end(file.read())
+def _tail_path(folder: Path, start: int) -> Path:
+    return log_path(folder, start, NEW_FORM)
 
 
 def _fits(fd: int, header: Header) -> bool:

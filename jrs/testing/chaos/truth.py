@@ -53,8 +53,9 @@ class Truth:
 
     Attributes:
         name: of the kind of store: ``young`` has one segment and nothing compacted; ``grown`` was
-            compacted several times; ``unswept`` is a grown one that still has its older files;
-            ``going`` has a segment that continues another one, whose base is not written yet.
+            compacted several times; ``levelled`` has several runs; ``unswept`` is a grown one that
+            still has its older files; ``going`` has a segment that continues another one, whose
+            base is not written yet.
         files: the content by path in the store's folder.
         roles: the role of each file.
         older: earlier contents of files of each role, the newest last.
@@ -142,7 +143,7 @@ def make_truths(seed: int, *, jobs: int, folder: Path | None = None) -> list[Tru
     """Make a store of every kind, under a temporary folder in `folder`."""
     return [
         _make(name, random.Random(f"{name}:{seed}"), jobs if name != "young" else jobs // 3, folder)
-        for name in ("young", "grown", "unswept", "going")
+        for name in ("young", "grown", "levelled", "unswept", "going")
     ]
 
 
@@ -158,13 +159,14 @@ def contents_of(root: Path) -> dict[str, bytes]:
 # -- inside --------------------------------------------------------------------------------
 
 _COMPACTED: dict[str, tuple[int, ...]] = {
-    "young": (), "grown": (120, 260, 420), "unswept": (120, 260, 420), "going": (40,),
+    "young": (), "grown": (120, 260, 420), "levelled": (250, 300, 310),
+    "unswept": (120, 260, 420), "going": (40,),
 }  # fmt: skip
 """The steps at which each kind of store is compacted."""
 
 
 def _make(name: str, rng: random.Random, jobs: int, folder: Path | None) -> Truth:
-    seal_at = {"young": 1 << 40, "going": 2_000}.get(name, 40_000)
+    seal_at = {"grown": 40_000, "unswept": 40_000, "going": 2_000}.get(name, 1 << 40)
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         root, compacted = Path(temporary), threading.Event()
         backend = FileBackend(
@@ -182,8 +184,11 @@ def _make(name: str, rng: random.Random, jobs: int, folder: Path | None) -> Trut
                     compacted.set()
             truth = history.end(name)
             going = len([path for path in truth.files if path.endswith(".segment")]) > 1
+            levelled = len(backend.replica.segment.base.runs) > 1
             if going is not (name == "going") and name != "unswept":
                 raise RuntimeError(f"the store {name!r} is not what it is called")
+            if name == "levelled" and not levelled:
+                raise RuntimeError("the store 'levelled' has one run")
             leads.resign()
     return truth
 

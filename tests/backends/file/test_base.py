@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from jrs.backends.file.base import Base
 from jrs.backends.file.base import index as index_module
-from jrs.backends.file.base.merge import Change, write_base
+from jrs.backends.file.base.entries import Change
+from jrs.backends.file.base.merge import write_base
 from jrs.contract.errors import CorruptRecord
 
 KEYS = st.sets(st.from_regex(r"[a-c]{1,3}/[a-z0-9]{1,12}", fullmatch=True), max_size=60)
@@ -33,7 +34,7 @@ def merge(folder: Path, base: Base, changes: list[Change], name: str = "base") -
     path, index = folder / name, folder / f"{name}.index"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        index.write_bytes(write_base(fd, base, changes))
+        index.write_bytes(write_base(fd, [base], changes))
     finally:
         os.close(fd)
     return path, index

@@ -12,8 +12,9 @@ import pytest
 
 from jrs.backends.file.base import UNREADABLE, Base
 from jrs.backends.file.base import index as index_module
+from jrs.backends.file.base.entries import Change
 from jrs.backends.file.base.index import Trailer
-from jrs.backends.file.base.merge import Change, write_base, write_run
+from jrs.backends.file.base.merge import write_base, write_run
 from jrs.contract.errors import CorruptRecord
 
 KEYS = [f"{folder}/{number:03}" for folder in ("dirty", "jobs", "results") for number in range(60)]
@@ -34,7 +35,7 @@ def changes(keys: list[str], salt: str) -> list[Change]:
 def write_old(folder: Path, made: list[Change], base: Base | None = None) -> Path:
     path = folder / "old.base"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    (folder / "old.index").write_bytes(write_base(fd, base or Base(None), made))
+    (folder / "old.index").write_bytes(write_base(fd, [base] if base else [], made))
     os.close(fd)
     return path
 
@@ -42,7 +43,7 @@ def write_old(folder: Path, made: list[Change], base: Base | None = None) -> Pat
 def write_new(folder: Path, made: list[Change], base: Base | None = None) -> tuple[Path, Trailer]:
     path = folder / "new.run"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    write_run(fd, base or Base(None), made)
+    write_run(fd, [base] if base else [], made)
     os.close(fd)
     trailer = Trailer.at_the_end(path.read_bytes()[-256:])
     assert trailer is not None

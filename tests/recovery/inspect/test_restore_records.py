@@ -25,7 +25,7 @@ def damaged(root: Path, key: str, *first: Create) -> None:
         around = (Create(name, b"") for name in ("cluster/a", "cluster/z", "jobs/a", "zzz"))
         backend.commit(*around, *first)
         backend.compact()
-        path = backend.replica.segment.base.path
+        path = backend.replica.segment.base.runs[0].path
         assert path is not None
         data = bytearray(path.read_bytes())
         data[data.index(key.encode()) + len(key) + 20] ^= 1

@@ -1,0 +1,116 @@
+"""The levels of a base: sorted runs, the newest first, read as one.
+
+Each run has the changes since the one below it; the oldest one has no deletions. Merging a segment
+into the whole base would write all of a large base again for each few megabytes of log. So the
+changes become a run of their own, and runs are merged when they are of similar size. Every record
+is written a few times in its life, whatever the size of the base, and a look-up reads few runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+from jrs.contract.operations import Record
+
+from .entries import visible
+from .index import Names
+from .lines import DELETED
+from .reader import Base
+
+_RATIO = 3
+"""A run is merged with newer ones that have a third of its bytes."""
+
+_MOST_RUNS = 8
+
+
+class Levels:
+    """The runs that a segment lies on; none for the first segment.
+
+    Args:
+        runs: the open files, the newest first.
+        names: what the segment's header says of each; empty in format 2.
+    """
+
+    def __init__(self, runs: Sequence[Base] = (), names: Names = ()) -> None:
+        self.runs = runs
+        self.names = names
+        self.answers = any(run.answers for run in runs)
+        """Whether a look-up can find anything: a record or a held key."""
+
+    @classmethod
+    def open(cls, names: Names, path: Callable[[int], Path]) -> Self:
+        """Open the runs of a segment of format 3.
+
+        Raises:
+            OSError: a run cannot be opened; no other one stays open.
+        """
+        runs = list[Base]()
+        try:
+            for start, trailer in names:
+                runs.append(Base(path(start), trailer=trailer))
+        except OSError:
+            for run in runs:
+                run.close()
+            raise
+        return cls(runs, names)
+
+    @classmethod
+    def two_files(cls, path: Path, index: Path) -> Self:
+        """Open a base of format 2."""
+        return cls([Base(path, index)])
+
+    def close(self) -> None:
+        for run in self.runs:
+            run.close()
+
+    @property
+    def size(self) -> int:
+        """Bytes of lines."""
+        return sum(run.size for run in self.runs)
+
+    def get(self, key: str) -> Record | None:
+        """Return the record of `key`, or None.
+
+        Raises:
+            CorruptRecord: the key is held, because damage may have hit it.
+        """
+        for run in self.runs:
+            record = run.get(key)
+            if record is not None:
+                return None if record.version == DELETED else record
+        return None
+
+    def after(self, start: str, *, inclusive: bool) -> Iterator[Record]:
+        """Yield the records from `start` in key order, as `Base.after`."""
+        if not self.runs:
+            return iter(())
+        *newer, oldest = self.runs
+        found = oldest.after(start, inclusive=inclusive)
+        for run in reversed(newer):
+            found = visible(run.entries(start, inclusive=inclusive), found)
+        return found
+
+    def damage(self) -> Iterator[str]:
+        """Yield a line for each flaw of a run; reads all of them."""
+        for run in self.runs:
+            yield from run.damage()
+
+    def merged_with(self, weight: int) -> int:
+        """Return how many runs, the newest first, become one with `weight` bytes of changes."""
+        sizes = [trailer.size for _, trailer in self.names]
+        if not sizes:
+            return len(self.runs)
+        count = 0
+        while count < len(sizes) and (
+            sizes[count] <= _RATIO * weight or len(sizes) - count >= _MOST_RUNS
+        ):
+            weight += sizes[count]
+            count += 1
+        return count
+
+    def bytes_merged_with(self, weight: int) -> int:
+        """Return the bytes that these runs and the changes have."""
+        count = self.merged_with(weight)
+        return weight + sum(run.size for run in self.runs[:count])
