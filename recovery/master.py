@@ -36,7 +36,6 @@ from .attempt.runners import Runner
 from .attempt.runners.fork_server_process import ForkServer
 from .attempt.runners.process import ProcessRunner
 from .attempt.runners.thread import ThreadRunner
-from .attempt.runners.warm_pool import WarmPool
 from .cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from .cleanup.on_result import Notification
 from .cleanup.resources import default_resources
@@ -123,7 +122,8 @@ class Master:
         prepare: make the archive of Spark's classes that sessions of this host and user request;
             see ``jrs prepare``.
         warm: how many processes with a Spark session are prepared for the next attempts of jobs,
-            while this master leads and while it does not; see docs/operating.md.
+            while this master leads and while it does not; see docs/stopping.md.
+        preload: modules that these processes import.
         openlineage: tell OpenLineage of each attempt while this master leads; where, says
             OpenLineage's own configuration. See docs/operating.md.
         runtime: the clocks, the randomness and the threads, for tests that drive them.
@@ -153,6 +153,7 @@ class Master:
         retention: RetentionPolicy = RetentionPolicy(),  # noqa: B008 - it cannot be changed
         prepare: bool = False,
         warm: int = 0,
+        preload: Sequence[str] = (),
         openlineage: bool = False,
         runtime: Runtime = RUNTIME,
         health: MasterHealth | None = None,
@@ -160,8 +161,6 @@ class Master:
         backend.check_ttl(ttl)
         if max_attempts is not None:
             check_count("max_attempts", max_attempts)
-        if warm:
-            warm_plans.check(backend, warm)
         folders = usable_storage.find(backend, storage)
         identity = StorageIdentity(backend, folders)
         with suppress(CorruptRecord):  # It waits for an operator; see `_check_storage`.
@@ -192,12 +191,8 @@ class Master:
         self._turns = 0
         self._registry = Registry(backend, now=runtime.now)
         shared, program = permissions.is_shared(folders.root), process_attempt.PROGRAM
-        wanted = partial(warm_plans.wanted, backend, shared=shared)
-        self._warm: WarmPool | None = None
-        if warm:
-            self._warm = WarmPool(
-                warm, program, wanted, lambda text: self._emit("warm", 0, text), runtime
-            )
+        say = partial(self._emit, "warm", 0)
+        self._warm = warm_plans.pool(backend, warm, preload, program, say, runtime, shared=shared)
         self._fork_server = ForkServer(program, url)
         self._health = health or MasterHealth(runtime.clock)
         backend.commit_failed = self._health.commit_failed

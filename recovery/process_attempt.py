@@ -22,7 +22,7 @@ from jrs.records import traceparent
 from jrs.records.model import JobSpec
 from jrs.store.opening import open_backend
 
-from .attempt import tracing
+from .attempt import preloading, tracing
 from .attempt.host import module_paths
 from .attempt.launch import EXIT_CANNOT_START, EXIT_DIED, EXIT_FENCED, EXIT_JVM_DIED, Launch
 from .attempt.launch_socket import Kind, LaunchSocket, read
@@ -35,17 +35,23 @@ PROGRAM = "jrs.recovery.process_attempt"
 """The module that ``python -m`` runs for an attempt."""
 
 
-def _launched(watchdog: LaunchSocket, engine: PySparkEngine) -> tuple[Launch, int]:
+def _launched(watchdog: LaunchSocket, limits: int, engine: PySparkEngine) -> tuple[Launch, int]:
     """Return the launch and the descriptor of the pipe for reports.
 
     The lifeline's pipe, if there is one, stays open until this process ends.
     """
     message = watchdog.receive()
     if message is not None and message.kind is Kind.PLAN:
-        engine.prepare(WarmPlan.from_line(read(message.descriptors[0])))
+        plan = WarmPlan.from_line(read(message.descriptors[0]))
+        files = preloading.load(plan.preload)
+        engine.prepare(plan)
         message.close()
         watchdog.send(Kind.READY)
         message = watchdog.receive()
+        if message is not None and (path := preloading.changed(files)):
+            print(f"jrs: {path} changed after it was preloaded: starting again", file=sys.stderr)
+            engine.discard()
+            preloading.begin_again(message, limits)
     if message is None:
         sys.exit(EXIT_DIED)  # The watchdog has died, and the kernel ends this process.
     watchdog.close()
@@ -69,7 +75,7 @@ def main(limits: int, engine: PySparkEngine = ENGINE) -> None:
         limits: the descriptor by which the watchdog is told the time limits of stages.
     """
     timer = StageTimer(limits, time.monotonic)
-    launch, reports = _launched(LaunchSocket.inherited(), engine)
+    launch, reports = _launched(LaunchSocket.inherited(), limits, engine)
     masks.hide(launch.job_secrets.values())
     os.environ.update(launch.job_secrets)
     with credentials.lent(launch.secrets):

@@ -50,6 +50,9 @@ _TEMPLATE = """\
 # Masters: how many processes with a Spark session wait for the next attempts of jobs [--warm].
 # warm = 0
 
+# Masters: modules that these processes import beforehand [--preload].
+# preload = ["etl.jobs"]
+
 # Masters: how long what jobs leave is kept after their end [--retain]: an age such as "30d" or
 # "0s" (at once), or "never" to keep it.
 [retention]
@@ -137,6 +140,8 @@ def _of_masters() -> Iterator[tuple[str, Any, str]]:
     yield "ttl", given.get("ttl", DEFAULT_TTL), path if "ttl" in given else "default"
     yield "slots", given.get("slots"), path if "slots" in given else "default: by cores and memory"
     yield "warm", given.get("warm", 0), path if "warm" in given else "default"
+    modules = ", ".join(given.get("preload", ())) or "none"
+    yield "preload", modules, path if "preload" in given else "default"
     retained = given.get("retention", {})
     policy = amounts.retention(retained)
     for name, field in (*amounts.AGES.items(), *amounts.SIZES.items()):

@@ -80,6 +80,9 @@ from jrs.store.opening import open_backend
               show_default=True,
               help="Keep N processes with a Spark session prepared for jobs that run: a job that "
               "fails over, or is tried again, then starts without waiting for Spark.")  # fmt: skip
+@click.option("--preload", multiple=True, metavar="MODULE", default=from_file("preload", ()),
+              help="Have the processes of --warm import this module, such as that of your jobs. It "
+              "then runs code in them before they have a job. Repeatable.")  # fmt: skip
 @click.option("--openlineage", is_flag=True,
               help="While leading, tell OpenLineage of each attempt: when it started, and how it "
               "ended. OPENLINEAGE_URL or OPENLINEAGE_CONFIG say where.")  # fmt: skip
@@ -103,6 +106,7 @@ def master_command(
     retained: tuple[str, ...],
     prepare: bool,
     warm: int,
+    preload: tuple[str, ...],
     openlineage: bool,
     allowed: tuple[str, ...],
     listens: Address | None,
@@ -149,7 +153,7 @@ def master_command(
                 backend, url=url, storage=storage, ttl=ttl, name=name, resources=found,
                 cleanup_policy=policy, report=report, max_attempts=max_attempts, trust=trust,
                 retention=retention, prepare=prepare, warm=warm, health=health,
-                openlineage=openlineage,
+                preload=preload, openlineage=openlineage,
             )  # fmt: skip
             credentials.take()  # The master has read them; its children must not inherit them.
             master.run(stop)

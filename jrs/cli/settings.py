@@ -27,9 +27,10 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "ttl": (int, float),
     "slots": (int,),
     "warm": (int,),
+    "preload": (list,),
     "retention": (dict,),
 }
-_SAYS = {str: "a text", int: "a whole number", float: "a number", dict: "a table"}
+_SAYS = {str: "a text", int: "a whole number", float: "a number", dict: "a table", list: "a list"}
 
 
 def path_of_settings() -> Path | None:

@@ -27,6 +27,8 @@ class WarmPlan:
     """Environment variables of the job's settings."""
     shared: bool = False
     """Whether the group of the storage may change what the session makes."""
+    preload: tuple[str, ...] = ()
+    """Modules that it imports. An attempt fits whatever was imported."""
 
     def __hash__(self) -> int:
         return hash(self.to_line())
@@ -36,7 +38,8 @@ class WarmPlan:
 
     @classmethod
     def from_line(cls, line: bytes) -> Self:
-        return cls(**json.loads(line))
+        fields = json.loads(line)
+        return cls(**{**fields, "preload": tuple(fields["preload"])})
 
 
 def plan_of(spec: JobSpec, before: AttemptRecord | None, *, shared: bool) -> WarmPlan | None:

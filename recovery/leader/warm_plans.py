@@ -2,23 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import islice
+
+import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput
+from jrs.contract.runtime import Runtime
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, JobSpec
 from jrs.records.policies import check_count
 from jrs.store import heads, restores
 
+from ..attempt import preloading
+from ..attempt.runners.warm_pool import WarmPool
 from ..attempt.warm_plan import WarmPlan, plan_of
 
 _MOST = 200
 """How many attempts are looked at: more jobs have no other plans, and each costs two reads."""
 
 
-def check(backend: Backend, size: int) -> None:
+def pool(
+    backend: Backend,
+    size: int,
+    preload: Sequence[str],
+    program: str,
+    say: Callable[[str], None],
+    runtime: Runtime,
+    *,
+    shared: bool,
+) -> WarmPool | None:
+    """Return the pool of prepared processes; None if there are to be none.
+
+    Args:
+        preload: the modules that each process imports.
+        program, say, runtime: as `WarmPool`.
+        shared: whether the group of the storage may change what attempts make.
+
+    Raises:
+        InvalidInput: so many processes, or these modules, cannot be prepared in this cluster.
+    """
+    modules = preloading.check(preload)
+    if not size:
+        if modules:
+            raise InvalidInput("modules are preloaded by warm processes, and there are none")
+        return None
+    _check(backend, size)
+
+    def plans() -> list[WarmPlan]:
+        return [attrs.evolve(plan, preload=modules) for plan in wanted(backend, shared=shared)]
+
+    return WarmPool(size, program, plans, say, runtime)
+
+
+def _check(backend: Backend, size: int) -> None:
     """Raise `InvalidInput` unless so many processes can be prepared in this cluster."""
     check_count("warm", size)
     if not heads.are_kept(backend):

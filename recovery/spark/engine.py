@@ -21,6 +21,10 @@ class PySparkEngine:
         require_pyspark()
         prepared.prepare(plan)
 
+    def discard(self) -> None:
+        """End what `prepare` has made."""
+        prepared.discard()
+
     def session(self, run: StreamHost) -> SparkSession:
         return session_of(run.context)
 

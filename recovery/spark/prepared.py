@@ -69,6 +69,14 @@ def is_waiting() -> bool:
     return _prepared is not None
 
 
+def discard() -> None:
+    """End the session that was prepared. Idempotent."""
+    global _prepared
+    if _prepared is not None:
+        _prepared = None
+        jvm.end()
+
+
 def take(conf: Mapping[str, str], found: Mapping[str, str]) -> SparkSession | None:
     """Return the session that was prepared, with this configuration; None if there is none.
 

@@ -24,7 +24,16 @@ def test_init_writes_a_file_that_holds(jrs_here: Jrs, home: Path, url: str) -> N
     everything = "\n".join(line.removeprefix("# ") if " = " in line else "" for line in
                            text.replace("[retention]", "[retention] = ").splitlines())  # fmt: skip
     found = tomllib.loads(everything.replace("[retention] = ", "[retention]"))
-    assert set(found) == {"backend", "cluster", "storage", "ttl", "slots", "warm", "retention"}
+    assert set(found) == {
+        "backend",
+        "cluster",
+        "storage",
+        "ttl",
+        "slots",
+        "warm",
+        "preload",
+        "retention",
+    }
 
     again = jrs_here("init")
     assert (again.returncode, "is not overwritten" in again.stderr) == (2, True)

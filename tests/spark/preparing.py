@@ -1,4 +1,5 @@
-"""Prepare a session twice, and take it with a configuration that it can have, and with another.
+"""Prepare sessions: take one with a configuration that it can have, and one with another, and
+discard one.
 
 python preparing.py: prints, as JSON, what became of it.
 """
@@ -42,6 +43,11 @@ def main() -> None:
         complete({"spark.driver.memory": "700m"}), found, None, shared=False
     )
     said["memory"] = fresh.sparkContext.getConf().get("spark.driver.memory")
+    fresh.stop()
+    jvm.end()
+    prepared.prepare(WarmPlan({}))
+    prepared.discard()
+    said["discarded"] = jvm.exit_status() is None and not prepared.is_waiting()
     print(json.dumps(said))
     sys.stdout.flush()
     os._exit(0)

@@ -95,5 +95,6 @@ def test_a_session_that_fits_and_one_that_does_not(tmp_path: Path) -> None:
         "another": True,
         "lives": True,
         "memory": "700m",
+        "discarded": True,
     }
     assert "spark.driver.memory cannot be changed in a session that runs" in done.stderr

@@ -106,7 +106,7 @@ class WarmPool:
             ready = [warm for warm in self._warm.values() if warm.state is _State.READY]
             fitting = sorted(
                 (warm for warm in ready if _fits(warm.plan, plan)),
-                key=lambda warm: warm.plan != plan,
+                key=lambda warm: warm.plan.conf != plan.conf,
             )
             if not fitting:
                 return None

@@ -70,7 +70,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with ExitStack() as stack:
 
-        def pool(*plans: WarmPlan, size: int = 1) -> Pool:
+        def pool(*plans: WarmPlan, size: int = 1, path: Path | None = None) -> Pool:
+            if path is not None:
+                monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{path}")
             notes, said, clock = tmp_path / "prepared", list[str](), FakeClock()
             wanted = list(plans) or [WarmPlan({NOTES: str(notes)})]
             runtime = Runtime(clock=clock)
@@ -226,6 +228,61 @@ def test_another_plan_needs_another_process(
 
     assert job.reserve({**conf, "spark.driver.memory": "4g"}) is None
     assert job.reserve({**conf, "spark.sql.shuffle.partitions": "3"}) is not None
+
+
+MODULE = """
+import os
+LOADED_BY = os.getpid()
+
+def work(job):
+    return [VERSION, LOADED_BY, os.getpid()]
+"""
+
+
+def write_module(folder: Path, version: int) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "preloaded_etl.py").write_text(f"VERSION = {version}\n{MODULE}")
+
+
+def launch_of(pool: Pool, attempts: Callable[[Pool], Attempts]) -> tuple[Attempts, str]:
+    """Reserve a process for a job of the module."""
+    job = attempts(pool)
+    job.context = attrs.evolve(job.context, spec=spec("job", "preloaded_etl:work"))
+    mark = job.reserve(of_pool(pool))
+    assert mark is not None
+    return job, mark
+
+
+@pytest.mark.parametrize("change", [False, True], ids=["same", "changed"])
+def test_a_module_is_imported_beforehand(
+    make: Callable[..., Pool],
+    attempts: Callable[[Pool], Attempts],
+    tmp_path: Path,
+    change: bool,
+) -> None:
+    """It is there when the attempt comes. If its file was replaced meanwhile, the attempt runs the
+    new code, in the same process, and its log says so."""
+    write_module(tmp_path / "etl", 1)
+    notes = tmp_path / "prepared"
+    plan = WarmPlan({NOTES: str(notes)}, preload=("preloaded_etl",))
+    pool = make(plan, path=tmp_path / "etl")
+    (pid,) = pool.prepared()
+    if change:
+        write_module(tmp_path / "etl", 22)
+    job, mark = launch_of(pool, attempts)
+    ended = job.start(mark)
+
+    assert (ended.exit_status, ended.begun) == (0, True)
+    assert job.payload() == [22 if change else 1, pid, pid]
+    log = (job.context.storage.logs("job") / "attempt-1.err").read_text()
+    assert ("preloaded_etl.py changed after it was preloaded" in log) is change
+
+
+def test_a_module_that_cannot_be_imported(make: Callable[..., Pool], tmp_path: Path) -> None:
+    pool = make(WarmPlan({NOTES: str(tmp_path / "prepared")}, preload=("no_such_etl",)))
+    assert "the module no_such_etl cannot be preloaded: ModuleNotFoundError" in pool.until_said(
+        "is lost"
+    )
 
 
 # -- nothing is claimed -------------------------------------------------------------------------
