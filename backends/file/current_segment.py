@@ -135,7 +135,7 @@ class CurrentSegment:
             if self._may_begin_pending(sealed):
                 below = self.log.state_machine.overlay
                 following = segments.open_next(
-                    self.folder, sealed, self._identity, self.next_form(), below
+                    self.folder, sealed, self._identity, self._next_form(), below
                 )
                 if following is not None:
                     os.close(self.log.fd)  # Only the log: its state is the layer below.
@@ -163,7 +163,7 @@ class CurrentSegment:
     def _weight(self, sealed: int) -> int:
         """Return the bytes that go into the next base."""
         tail = sealed - self.log.start
-        if self.next_form() == segments.LEVELLED_FORM:
+        if self._next_form() == segments.LEVELLED_FORM:
             return self.base.bytes_merged_with(tail)
         return self.base.size + tail
 
@@ -224,11 +224,11 @@ class CurrentSegment:
         assert self.log.sealed is not None
         changes = self.log.state_machine.changes.after("", inclusive=True)
         segments.write_base(
-            self.folder, self.log.sealed, self.base, changes, self.next_form(), self._identity,
+            self.folder, self.log.sealed, self.base, changes, self._next_form(), self._identity,
             weight=self.log.sealed - self.log.start,
         )  # fmt: skip
 
-    def next_form(self) -> int:
+    def _next_form(self) -> int:
         """Return the form of the next segment, which is never older than the form of this one.
 
         It follows from the state at the seal, so that every process chooses the same form.

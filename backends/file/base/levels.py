@@ -111,6 +111,5 @@ class Levels:
         return count
 
     def bytes_merged_with(self, weight: int) -> int:
-        """Return the bytes that these runs and the changes have."""
-        count = self.merged_with(weight)
-        return weight + sum(run.size for run in self.runs[:count])
+        """Return the bytes of these changes and of the runs that they are merged with."""
+        return weight + sum(run.size for run in self.runs[: self.merged_with(weight)])
