@@ -142,7 +142,7 @@ from .recovery.spark.data_format import register_format as register_format
 from .recovery.spark.session import spark as spark
 from .store.cluster_format import ClusterFormat as ClusterFormat
 from .store.historian import because as because
-from .store.jobs import JobView as JobView
+from .store.job_views import JobView as JobView
 from .store.masters import LeaderView as LeaderView
 from .store.masters import MasterRole as MasterRole
 from .store.masters import MasterView as MasterView

@@ -36,7 +36,7 @@ from jrs.records.signing import SpecKey
 from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.attempt.entry_point import check_entry
 from jrs.recovery.inspect.explain import Explanation
-from jrs.store.jobs import JobView
+from jrs.store.job_views import JobView
 
 _LONGEST = 1000
 """Characters of a failure that `jrs wait` prints; `jrs show` prints the whole text."""

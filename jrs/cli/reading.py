@@ -29,7 +29,7 @@ from jrs.records.model import JobStatus, ResultState
 from jrs.records.policies import MOST
 from jrs.recovery.inspect.explain import Explanation
 from jrs.recovery.rules.decision import Action
-from jrs.store.jobs import JobView
+from jrs.store.job_views import JobView
 from jrs.store.masters import MasterRole
 
 _LONGEST_NOTE = 200

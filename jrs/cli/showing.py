@@ -28,7 +28,7 @@ from jrs.records.lineage import LineageKind
 from jrs.records.model import AttemptSummary, JobResult, JobSpec, StopMode
 from jrs.records.stages import TAKEN_OVER, StageSummary
 from jrs.recovery.inspect.explain import Explanation
-from jrs.store.jobs import JobView
+from jrs.store.job_views import JobView
 
 _MADE = {
     LineageKind.RETRY: "retried as",

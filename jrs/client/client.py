@@ -37,7 +37,7 @@ from jrs.recovery.inspect.doctor import examine, examine_storage
 from jrs.recovery.inspect.explain import Explainer, Explanation
 from jrs.recovery.inspect.queue import queue
 from jrs.recovery.snapshots.restore import Restored
-from jrs.store.jobs import JobView
+from jrs.store.job_views import JobView
 from jrs.store.masters import LeaderView, MasterView, Registry, newest_epoch
 from jrs.store.opening import open_backend
 
@@ -292,23 +292,24 @@ class Client(ClusterSteering, ClusterUpkeep):
         until: float | None = None,
         order: JobOrder | None = None,
     ) -> Iterator[JobView]:
-        """Yield everything the cluster knows of each job, as `jobs` and `JobHandle.view` do."""
+        """Yield everything the cluster knows of each job, as `jobs` and `JobHandle.view` do. Jobs
+        are read some at a time, by a few requests for all of them."""
         listing = Listing(status, state, prefix, after, tag, since, until, order)
         return listing.views(self._connection)
 
     def unfinished(self) -> Iterator[JobView]:
         """Yield everything the cluster knows of each job that has a spec, by id: of all that have
-        not ended, and of those that are being cleaned up. Each is read when it is asked for.
+        not ended, and of those that are being cleaned up. They are read some at a time.
 
         Raises:
             Unavailable: the backend did not answer.
         """
-        return map(self._connection.jobs.view, self._connection.jobs.unfinished_ids())
+        return self._connection.jobs.views(self._connection.jobs.unfinished_ids())
 
     def explanations(self, views: Iterable[JobView]) -> Iterator[Explanation]:
         """Yield what a leader does with each of these jobs now, as `JobHandle.explain` does; what
-        concerns the whole cluster is read once."""
-        return map(Explainer(self.backend).explain, views)
+        concerns the whole cluster is read once, and jobs are read some at a time."""
+        return Explainer(self.backend).explain_all(views)
 
     def queue(self) -> tuple[str, ...]:
         """Return the ids of the jobs that wait for the leader's slots, the next one first.

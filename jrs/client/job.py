@@ -26,7 +26,7 @@ from jrs.recovery.inspect.history import HistoryEntry, PastDecision, decision_of
 from jrs.recovery.inspect.output_files import OutputFiles, output_files
 from jrs.recovery.snapshots.retry import RetryRequest, retry
 from jrs.store import streams
-from jrs.store.jobs import JobView
+from jrs.store.job_views import JobView
 from jrs.store.streams import StreamStatus
 
 

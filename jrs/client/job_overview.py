@@ -22,7 +22,7 @@ from jrs.records.snapshots import SnapshotRecord
 from jrs.records.stages import TAKEN_OVER, StageSummary
 from jrs.recovery.inspect.explain import Explanation
 from jrs.recovery.inspect.history import HistoryEntry
-from jrs.store.jobs import JobView
+from jrs.store.job_views import JobView
 from jrs.store.streams import StreamStatus
 
 NEWEST = 10

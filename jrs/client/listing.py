@@ -15,7 +15,7 @@ from jrs.records.checks import check_job_id
 from jrs.records.model import JobStatus, ResultState
 from jrs.records.tags import check_tags
 from jrs.store import result_order
-from jrs.store.jobs import JobView
+from jrs.store.job_views import JobView
 
 
 class JobOrder(enum.StrEnum):
@@ -75,8 +75,8 @@ class Listing:
         """
         default = JobOrder.ENDED if self.is_timed else JobOrder.ID
         by_end = (self.order or default) is JobOrder.ENDED
-        ids = self._by_end(connection) if by_end else self._by_id(connection)
-        return (view for view in map(connection.jobs.view, ids) if self._fits(view))
+        found = self._by_end(connection) if by_end else self._by_id(connection)
+        return filter(self._fits, found)
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -103,7 +103,10 @@ class Listing:
     def _can_have_ended(self) -> bool:
         return self.status is None or self.status.is_globally_terminal
 
-    def _by_id(self, connection: Connection) -> Iterator[str]:
+    def _by_id(self, connection: Connection) -> Iterator[JobView]:
+        return connection.jobs.views(self._ids(connection))
+
+    def _ids(self, connection: Connection) -> Iterator[str]:
         jobs = connection.jobs
         if self.state is ResultState.EXPIRED:
             return jobs.expired_ids(prefix=self.prefix, after=self.after)
@@ -127,26 +130,25 @@ class Listing:
         unfinished = jobs.unfinished_ids(prefix=self.prefix, after=self.after)
         return _each_once(heapq.merge(ended, unfinished))
 
-    def _by_end(self, connection: Connection) -> Iterator[str]:
+    def _by_end(self, connection: Connection) -> Iterator[JobView]:
+        jobs, results = connection.jobs, connection.results
         if self.state is ResultState.EXPIRED:
-            yield from self._expired_by_end(connection)
+            yield from jobs.views(self._expired_by_end(connection))
             return
-        after = connection.results.get(self.after) if self.after else None
+        after = results.get(self.after) if self.after else None
         if self._can_be_unfinished and after is None:
-            for job_id in connection.jobs.unfinished_ids(prefix=self.prefix, after=self.after):
-                if not connection.results.has_entry(job_id):
-                    yield job_id
+            unfinished = jobs.unfinished_ids(prefix=self.prefix, after=self.after)
+            yield from (view for view in jobs.views(unfinished) if view.entry is None)
         if self._can_have_ended:
-            ended = connection.results.by_end(
-                status=self.status,
-                tag=self.tag,
-                since=self.since,
-                until=self.until,
-                after=self.after if after is not None else None,
-            )
-            for entry in ended:
-                if self.state in (None, entry.state) and entry.job_id.startswith(self.prefix):
-                    yield entry.job_id
+            ended = jobs.views(self._ended(connection, None if after is None else self.after))
+            # One whose result has just expired, or cannot be read, has no place among them.
+            yield from (view for view in ended if view.entry is not None and view.entry.result)
+
+    def _ended(self, connection: Connection, after: str | None) -> Iterator[str]:
+        backend = connection.backend
+        begin = None if after is None else result_order.place_of(backend, after)
+        found = result_order.places(backend, self.status, self.tag, self.since, self.until, begin)
+        return (place.job_id for place in found if place.job_id.startswith(self.prefix))
 
     def _expired_by_end(self, connection: Connection) -> Iterator[str]:
         entries = connection.results.list(state=ResultState.EXPIRED)

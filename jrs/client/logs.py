@@ -13,7 +13,7 @@ from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.model import RunnerKind
 from jrs.recovery.files import logs
-from jrs.store.jobs import JobView
+from jrs.store.job_views import JobView
 
 _POLL = 0.5
 """Seconds between two looks for more, while a log is followed."""

@@ -17,7 +17,7 @@ from jrs.contract.texts import counted
 from jrs.records.model import JobStatus, ResultState
 from jrs.recovery.inspect.explain import Explanation
 from jrs.recovery.rules.decision import Action
-from jrs.store.jobs import JobView
+from jrs.store.job_views import JobView
 
 MOST = 500
 """Jobs that have not ended at which the overview looks, by id; and as many that failed, and that

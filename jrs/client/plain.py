@@ -15,7 +15,7 @@ from jrs.recovery.inspect.explain import Explanation
 from jrs.recovery.inspect.history import HistoryEntry, HistoryPage
 from jrs.recovery.snapshots.restore import Restored
 from jrs.store.cluster_format import ClusterFormat
-from jrs.store.jobs import JobView
+from jrs.store.job_views import JobView
 
 Plain = dict[str, Any]
 

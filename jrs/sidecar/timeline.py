@@ -20,7 +20,7 @@ from jrs.records.history import HistoryKind
 from jrs.records.model import JobStatus
 from jrs.records.stages import StageSummary
 from jrs.recovery.inspect.history import HistoryEntry
-from jrs.store.jobs import JobView
+from jrs.store.job_views import JobView
 
 _WIDTH = 1000.0
 _MOST_LEFT, _RIGHT = 170.0, 20.0

@@ -23,74 +23,25 @@ from jrs.contract.operations import Absent, Create, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import shown, with_reason
 from jrs.records import keys, traceparent
-from jrs.records.applications import ApplicationRecord
 from jrs.records.checks import NAME, check_job_id
-from jrs.records.codec import T, decode, encode
+from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
 from jrs.records.model import (
-    AttemptRecord,
-    AttemptSummary,
     CancelRequest,
-    CleanupJournal,
-    JobResultEntry,
     JobSpec,
     JobStatus,
     StageRecord,
-    StopRecord,
-    StopState,
 )
 from jrs.records.signing import SpecKey
-from jrs.store import restores
+from jrs.store import job_views, restores
 from jrs.store.cluster_format import is_at_least
 from jrs.store.historian import Historian, submitter
+from jrs.store.job_views import JobView
 from jrs.store.result_store import JobResultStore
 from jrs.store.similar import no_such_job
 from jrs.store.stored_result import how_it_ended
 from jrs.store.tracing import current_traceparent
 from jrs.store.transitions import RestoreEvent
-
-
-@attrs.frozen
-class JobView:
-    """All stored data of one job, for people and for tools."""
-
-    job_id: str
-    status: JobStatus | None
-    """None if it is unknown, because a record is unreadable."""
-    spec: JobSpec | None
-    entry: JobResultEntry | None
-    attempt: AttemptRecord | None
-    stages: tuple[StageRecord, ...]
-    cancel: CancelRequest | None
-    stop: StopRecord | None
-    cleanup: CleanupJournal | None
-    """The progress of its cleanup; of a clean job, if the cleanup continued without something."""
-    application: ApplicationRecord | None
-    """What it runs and how often that began, if it is an application; None for a job."""
-    problems: tuple[str, ...]
-    """Unreadable records. They hold this job and no other."""
-
-    @property
-    def submitted(self) -> JobSpec | None:
-        """What was submitted: the spec, or the copy that the result has kept of it."""
-        result = self.entry.result if self.entry is not None else None
-        return self.spec or (result.spec if result is not None else None)
-
-    @property
-    def attempts(self) -> tuple[AttemptSummary, ...]:
-        """The job's attempts, the newest last, as far as they are known."""
-        result = self.entry.result if self.entry is not None else None
-        if result is not None and result.attempts:
-            return result.attempts
-        return self.attempt.summaries()[0] if self.attempt is not None else ()
-
-    @property
-    def attempts_left_out(self) -> int:
-        """The number of older attempts that no record keeps."""
-        result = self.entry.result if self.entry is not None else None
-        if result is not None and result.attempts:
-            return result.attempts_left_out
-        return self.attempt.summaries()[1] if self.attempt is not None else 0
 
 
 class JobCatalog:
@@ -223,32 +174,21 @@ class JobCatalog:
             NoSuchJob: the cluster has no data of the job.
         """
         check_job_id(job_id)
-        problems: list[str] = []
-        entry = self._results.get(job_id)
-        if entry is not None and entry.problem:
-            problems.append(entry.problem)
-        spec = self._read(JobSpec, keys.JOBS + job_id, problems)
-        application = entry.result.main if entry is not None and entry.result else None
-        if spec is None and entry is None:
-            application = self._read(ApplicationRecord, keys.APPLICATIONS + job_id, problems)
-        attempt = self._read(AttemptRecord, keys.ATTEMPTS + job_id, problems)
-        stop = self._read(StopRecord, keys.STOPS + job_id, problems)
-        if not any((spec, entry, attempt, application, problems)):
+        view = next(job_views.of_jobs(self._backend, (job_id,)), None)
+        if view is None:
             raise no_such_job(self._backend, job_id)
-        return JobView(
-            job_id=job_id,
-            status=_status(entry, application, attempt, stop, problems),
-            spec=spec,
-            entry=entry,
-            attempt=attempt,
-            stages=self._stages(job_id, problems),
-            cancel=self._read(CancelRequest, keys.CANCEL + job_id, problems),
-            stop=stop,
-            cleanup=self._read(CleanupJournal, keys.CLEANUP + job_id, problems)
-            or self._read(CleanupJournal, keys.LEFT + job_id, problems),
-            application=application,
-            problems=tuple(problems),
-        )
+        return view
+
+    def views(self, job_ids: Iterable[str]) -> Iterator[JobView]:
+        """Yield all stored data of each of these jobs, without those of which the cluster has none.
+
+        Jobs are read some at a time, by a few requests for all of them: what is yielded may be as
+        old as the first job that was read with it.
+
+        Raises:
+            Unavailable: the backend did not answer.
+        """
+        return job_views.of_jobs(self._backend, job_ids)
 
     def ids(self, *, prefix: str = "", after: str = "") -> Iterator[str]:
         """Return the id of every job and application that has a spec, a record or a result, in
@@ -289,23 +229,6 @@ class JobCatalog:
         if any(self._backend.get(prefix + job_id) for prefix in keys.UNFINISHED):
             raise DuplicateJob(job_id, "submitted")
 
-    def _stages(self, job_id: str, problems: list[str]) -> tuple[StageRecord, ...]:
-        found = []
-        for record in self._backend.scan(keys.stages(job_id)):
-            try:
-                found.append(decode(StageRecord, record.value, record.key))
-            except CorruptRecord as error:
-                problems.append(str(error))
-        return tuple(sorted(found, key=lambda stage: stage.order))
-
-    def _read(self, kind: type[T], key: str, problems: list[str]) -> T | None:
-        try:
-            record = self._backend.get(key)
-            return None if record is None else decode(kind, record.value, key)
-        except CorruptRecord as error:
-            problems.append(str(error))
-            return None
-
 
 def readable_stages(backend: Backend, job_id: str) -> Iterator[StageRecord]:
     """Yield the records of a job's finished stages, without those that cannot be read: they must
@@ -317,20 +240,3 @@ def readable_stages(backend: Backend, job_id: str) -> Iterator[StageRecord]:
     for stored in backend.scan(keys.stages(job_id)):
         with suppress(CorruptRecord):
             yield decode(StageRecord, stored.value, stored.key)
-
-
-def _status(
-    entry: JobResultEntry | None,
-    application: ApplicationRecord | None,
-    attempt: AttemptRecord | None,
-    stop: StopRecord | None,
-    problems: list[str],
-) -> JobStatus | None:
-    if entry is not None:
-        return entry.status
-    if problems:
-        return None
-    if stop is not None and stop.state is StopState.DONE:
-        return JobStatus.SUSPENDED
-    runs = application is not None or (attempt is not None and not attempt.could_not_start)
-    return JobStatus.RUNNING if runs else JobStatus.CREATED

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 import attrs
 
@@ -15,13 +16,13 @@ from jrs.records.model import JobSpec, JobStatus, StopMode
 from jrs.records.obstacles import described
 from jrs.records.policies import Keep
 from jrs.store import applications
-from jrs.store.jobs import JobView
+from jrs.store.job_views import JobView
 from jrs.store.masters import LeaderView, Registry
 from jrs.store.result_store import JobResultStore
 from jrs.store.stored_result import how_it_ended
 
 from ..rules.decision import Action, Attempt, Decision, Facts, Result, Spec, decide
-from ..rules.gathering import gathered, recorded_attempt
+from ..rules.gathering import Stored, gathered, recorded_attempt
 from .queue import place_in, queue
 
 _READ = (
@@ -29,6 +30,8 @@ _READ = (
     *(keys.RESTORES, keys.TOMBSTONES),
 )
 """What is read of a job. A result goes before its marker and its tombstone."""
+_TOGETHER = 64
+"""Jobs that are read by one request."""
 
 
 @attrs.frozen
@@ -68,12 +71,27 @@ class Explainer:
         self._backend = backend
         self._now = now
         self._queue: tuple[str, ...] | None = None
+        self._over: dict[str, bool] = {}
+        """Which applications have ended, as far as they were asked for."""
         self._paused = backend.get(keys.PAUSE) is not None
         self.leader: LeaderView = Registry(backend, now=now).leading()
 
     def explain(self, view: JobView) -> Explanation:
         """Return the decision about a job."""
-        facts = self._facts(view)
+        return next(self.explain_all((view,)))
+
+    def explain_all(self, views: Iterable[JobView]) -> Iterator[Explanation]:
+        """Yield the decision about each job. Jobs are read some at a time, by one request."""
+        left = iter(views)
+        while some := list(islice(left, _TOGETHER)):
+            names = [prefix + view.job_id for view in some for prefix in _READ]
+            read = iter(self._backend.get_many(names))
+            for view in some:
+                stored = dict(zip(_READ, islice(read, len(_READ)), strict=True))
+                yield self._explained(view, stored)
+
+    def _explained(self, view: JobView, stored: Mapping[str, Stored]) -> Explanation:
+        facts = self._facts(view, stored)
         decision = decide(facts)
         if decision.action is Action.RECOVER and view.spec is not None and self.leads is not None:
             if self._queue is None:
@@ -93,10 +111,8 @@ class Explainer:
         """The epoch of the master that leads; None if none does."""
         return self.leader.epoch if self.leader.leader is not None else None
 
-    def _facts(self, view: JobView) -> Facts:
+    def _facts(self, view: JobView, stored: Mapping[str, Stored]) -> Facts:
         job_id = view.job_id
-        read = self._backend.get_many([prefix + job_id for prefix in _READ])
-        stored = dict(zip(_READ, read, strict=True))
         # The view has read the result and its marker in order; a marker without one is damage.
         result: Result | None = None
         if view.entry is not None:
@@ -125,7 +141,9 @@ class Explainer:
 
     def _is_lost(self, spec: JobSpec) -> bool:
         name = spec.application
-        return bool(name) and applications.has_ended(self._backend, name)
+        if name and name not in self._over:
+            self._over[name] = applications.has_ended(self._backend, name)
+        return self._over.get(name, False)
 
 
 def explain(backend: Backend, view: JobView, *, now: Clock = time.time) -> Explanation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain
 
 import attrs
 
@@ -151,13 +152,13 @@ def _history(backend: Backend) -> Iterator[str]:
 def _held(backend: Backend) -> Iterator[str]:
     """Yield the jobs that a leader holds, by its own decisions."""
     jobs, explainer = JobCatalog(backend), Explainer(backend)
-    unfinished = (jobs.view(job_id) for job_id in jobs.unfinished_ids())
-    dirty = (jobs.view(entry.job_id) for entry in JobResultStore(backend).dirty() if entry.problem)
+    dirty = (entry.job_id for entry in JobResultStore(backend).dirty() if entry.problem)
+    views = jobs.views(chain(jobs.unfinished_ids(), dirty))
     found = {}
-    for view in (*unfinished, *dirty):
-        explained = explainer.explain(view)
+    for explained in explainer.explain_all(views):
         if explained.action is Action.HOLD:
-            found[view.job_id] = f"job {view.job_id!r}: {explained.reason}"
+            job_id = explained.job_id
+            found[job_id] = f"job {job_id!r}: {explained.reason}"
     yield from found.values()
 
 

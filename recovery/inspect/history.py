@@ -30,7 +30,7 @@ from jrs.records.stages import TAKEN_OVER
 from jrs.store import feed, restores
 from jrs.store import history as recorded_history
 from jrs.store.history_texts import restore_begun, snapshot_taken
-from jrs.store.jobs import JobView
+from jrs.store.job_views import JobView
 
 from ..rules.decision import RULES, Decision, Facts, decide
 

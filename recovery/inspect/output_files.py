@@ -28,7 +28,8 @@ from jrs.records.heads import StreamHead
 from jrs.records.model import ResultState
 from jrs.records.stages import TAKEN_OVER, StageSummary
 from jrs.store import heads, restores
-from jrs.store.jobs import JobCatalog, JobView
+from jrs.store.job_views import JobView
+from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 

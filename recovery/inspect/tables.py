@@ -14,14 +14,15 @@ from typing import Any
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, NoSuchJob
+from jrs.contract.errors import CorruptRecord
 from jrs.records import keys
 from jrs.records.checks import NAME
 from jrs.records.codec import decode
 from jrs.records.model import JobResultEntry, Json, ResultState
 from jrs.records.snapshots import SnapshotRecord
 from jrs.store import streams
-from jrs.store.jobs import JobCatalog, JobView
+from jrs.store.job_views import JobView
+from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.store.streams import StreamStatus
 
@@ -136,26 +137,16 @@ def _views(backend: Backend, wanted: Wanted, *, whole: bool = False) -> Iterator
     catalog, running = JobCatalog(backend), set()
     if wanted.can_be_unfinished:
         ids = catalog.unfinished_ids(prefix=wanted.prefix) if wanted.job is None else [wanted.job]
-        for job_id in takewhile(lambda job_id: job_id < wanted.end, ids):
-            view = _view(catalog, job_id) if wanted.first <= job_id else None
+        in_range = takewhile(lambda job_id: job_id < wanted.end, ids)
+        for view in catalog.views(job_id for job_id in in_range if wanted.first <= job_id):
             # Those that are being cleaned up have a result, and come below.
-            if view is not None and view.entry is None and wanted.has(job_id, view.status):
-                running.add(job_id)
+            if view.entry is None and wanted.has(view.job_id, view.status):
+                running.add(view.job_id)
                 yield view
     if not wanted.terminal:
         return
-    for entry in _entries(backend, wanted):
-        if entry.job_id not in running:
-            view = _view(catalog, entry.job_id) if whole else _ended(entry)
-            if view is not None:
-                yield view
-
-
-def _view(catalog: JobCatalog, job_id: str) -> JobView | None:
-    try:
-        return catalog.view(job_id)
-    except NoSuchJob:
-        return None  # It has been removed meanwhile.
+    ended = (entry for entry in _entries(backend, wanted) if entry.job_id not in running)
+    yield from catalog.views(entry.job_id for entry in ended) if whole else map(_ended, ended)
 
 
 def _ended(entry: JobResultEntry) -> JobView:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from jrs.records.model import (
 from jrs.records.stop import StopState
 from jrs.sidecar.pages import HERE, STATIC
 from jrs.sidecar.timeline import timeline
+from jrs.store.job_views import JobView
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.testing.contract import lead
@@ -128,13 +130,14 @@ def test_the_overview_of_many_jobs(client: Client, monkeypatch: pytest.MonkeyPat
     for number in range(9):
         client.submit("m:f", id=f"job-{number}")
     viewed: list[str] = []
-    view = JobCatalog.view
+    views = JobCatalog.views
 
-    def counted(catalog: JobCatalog, job_id: str) -> Any:
-        viewed.append(job_id)
-        return view(catalog, job_id)
+    def counted(catalog: JobCatalog, job_ids: Iterable[str]) -> Iterator[JobView]:
+        for view in views(catalog, job_ids):
+            viewed.append(view.job_id)
+            yield view
 
-    monkeypatch.setattr(JobCatalog, "view", counted)
+    monkeypatch.setattr(JobCatalog, "views", counted)
     found = overviews.overview(client)
     assert (len(found.waiting), found.left_out) == (3, True)
     assert len(viewed) == 3

@@ -47,7 +47,7 @@ class Reads:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     counted = Reads()
-    scan, get = Backend.scan, Backend.get
+    scan, get, get_many = Backend.scan, Backend.get, Backend.get_many
 
     def counting_scan(backend: Backend, prefix: str, **how: Any) -> Iterator[Any]:
         for record in scan(backend, prefix, **how):
@@ -58,7 +58,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
         counted.count += 1
         return get(backend, key, **how)
 
+    def counting_get_many(backend: Backend, keys: Any, **how: Any) -> Any:
+        found = get_many(backend, keys, **how)
+        counted.count += sum(record is not None for record in found)
+        return found
+
     monkeypatch.setattr(Backend, "scan", counting_scan)
+    monkeypatch.setattr(Backend, "get_many", counting_get_many)
     monkeypatch.setattr(Backend, "get", counting_get)
     return counted
 
