@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -17,7 +18,8 @@ from jrs.cli.top_job import drawn_job
 from jrs.client.client import Client
 from jrs.client.job_overview import job_overview
 from jrs.client.overview import JobLine, Overview, overview
-from jrs.contract.texts import printable
+from jrs.contract.errors import Unavailable
+from jrs.contract.texts import bounded, printable
 
 _PARTS = (
     ("held", "yellow"),
@@ -30,6 +32,13 @@ _PARTS = (
 _TITLES = {"dirty": "not cleaned up", "failed": "failed in the last day"}
 _MOST = 15
 """Jobs of each part."""
+
+_TOGETHER = 0.5
+"""Seconds that are waited for more changes: one seldom comes alone."""
+_AGAIN = 1.0
+"""Seconds until a backend that could not be read is asked again."""
+_LONGEST_WHY = 300
+"""Characters that say why it cannot."""
 
 Draw = Callable[[int], Any]
 """Reads and draws what is shown now, with at most so many lines in each part."""
@@ -47,7 +56,7 @@ def top_command(
     place: ClusterRef, job_id: str | None, every: float, once: bool, as_json: bool
 ) -> int:
     """Show who leads, and which jobs are held, failed, running or waiting, and why. Live; end it
-    with Ctrl-C.
+    with Ctrl-C. While the backend cannot be read, the last picture stays, with a line that says so.
 
     With JOB: its state and why, its newest attempt, its stages, how its streams progress, what
     happened last, and the commands that you would run next.
@@ -82,16 +91,30 @@ def _live(client: Client, every: float, draw: Draw) -> None:
     from rich.live import Live
 
     with client.backend.watch("") as watch:
-        drawn = draw(_MOST)  # Before the screen is taken: a job may be unknown.
-        with Live(drawn, screen=True, auto_refresh=False) as screen:
-            try:
-                while True:
+        # Before the screen is taken: a job may be unknown, or the backend away.
+        drawn, read_at = draw(_MOST), time.time()
+        with Live(drawn, screen=True, auto_refresh=False) as screen, suppress(KeyboardInterrupt):
+            is_new = True
+            while True:
+                try:
+                    if is_new and watch.changes(every) != frozenset():
+                        time.sleep(_TOGETHER)
+                    drawn, read_at, is_new = draw(_MOST), time.time(), True
                     screen.update(drawn, refresh=True)
-                    if watch.changes(every) != frozenset():
-                        time.sleep(0.5)  # A change seldom comes alone.
-                    drawn = draw(_MOST)
-            except KeyboardInterrupt:
-                pass
+                except Unavailable as error:
+                    is_new = False
+                    screen.update(_old(drawn, read_at, error), refresh=True)
+                    time.sleep(_AGAIN)
+
+
+def _old(drawn: Any, read_at: float, error: Unavailable) -> Any:
+    """Return what was drawn last, below a line that says why it is no newer."""
+    from rich.console import Group
+    from rich.text import Text
+
+    why = shortened(printable(bounded(str(error))), _LONGEST_WHY)
+    said = f"cannot be read since {when(read_at)} UTC, and is tried again: {why}"
+    return Group(Text(said, "bold red"), drawn)
 
 
 def _drawn(found: Overview, most: int) -> Any:

@@ -11,8 +11,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -34,6 +36,7 @@ from jrs.records.model import (
     StopState,
     StreamRecord,
 )
+from jrs.testing.servers import EtcdServer
 from tests.cli.conftest import Jrs
 from tests.support import until
 
@@ -200,30 +203,114 @@ def test_top_of_an_unknown_job(live: Client, jrs_here: Jrs) -> None:
         assert len(said.stderr.splitlines()) == 1
 
 
+class Top:
+    """``jrs top`` on a terminal of its own."""
+
+    def __init__(self, url: str, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self._seen = bytearray()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTIBLE, "--backend", url, "top", *arguments],
+            stdin=theirs, stdout=theirs, stderr=theirs,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "50"},
+        )  # fmt: skip
+        os.close(theirs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+    def screen(self) -> str:
+        """Return what is on the screen, in one line: it is drawn from its first line each time."""
+        self._read()
+        drawn = self._seen.rpartition(b"\x1b[H")[2].decode(errors="replace")
+        return " ".join(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn).split())
+
+    def lines(self) -> list[str]:
+        """Return everything that was printed."""
+        self._read()
+        return self._seen.decode().splitlines()
+
+    def _read(self) -> None:
+        with suppress(OSError):  # The program has ended, and with it its terminal.
+            while select.select([self._ours], [], [], 0.1)[0]:
+                self._seen.extend(os.read(self._ours, 65536))
+
+    def until_shown(self, what: str, text: str) -> None:
+        until(lambda: text in self.screen(), what)
+
+    def until_read(self, what: str, text: str) -> None:
+        """Wait for a text in what has just been read."""
+        until(lambda: "cannot be read" not in (now := self.screen()) and text in now, what)
+
+    def end(self) -> int:
+        """Press Ctrl-C; return the exit code once the terminal is as it was."""
+        self.process.send_signal(signal.SIGINT)
+
+        def is_restored() -> bool:
+            self._read()
+            return b"\x1b[?1049l" in self._seen
+
+        until(is_restored, "the terminal is as it was")
+        return self.process.wait(60)
+
+
 def test_top_is_live(live: Client, url: str) -> None:
     """On a terminal it shows what changes, and ends with Ctrl-C."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, "--backend", url, "top", "live", "--every", "1h"],
-        stdin=theirs, stdout=theirs, stderr=theirs,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "50"},
-    )  # fmt: skip
-    os.close(theirs)
-    seen = bytearray()
-
-    def shows(text: bytes) -> bool:
-        if select.select([ours], [], [], 0.1)[0]:
-            seen.extend(os.read(ours, 65536))
-        return text in seen
-
-    try:
-        until(lambda: shows(b"batch 12, committed"), "the first look")
+    with Top(url, "live", "--every", "1h") as top:
+        top.until_shown("the first look", "batch 12, committed")
         live.backend.overwrite(keys.head("live", "sums"), encode(StreamHead("live", "sums", 1, 13)))
-        until(lambda: shows(b"batch 13, committed"), "the change")
-        process.send_signal(signal.SIGINT)
-        until(lambda: shows(b"\x1b[?1049l"), "the terminal is as it was")
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
+        top.until_shown("the change", "batch 13, committed")
+        assert top.end() == 0
+
+
+@pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
+@pytest.mark.parametrize("job", [[], ["live"]], ids=["cluster", "job"])
+def test_top_outlives_its_server(request: pytest.FixtureRequest, kind: str, job: list[str]) -> None:
+    """While the server hangs, or is dead, the last picture stays below a line that says since when
+    and why; once the server is back the line is gone, and what has changed is shown."""
+    server = request.getfixturevalue(f"start_{kind}")()
+    url = f"{server.url()}?timeout=2"
+    with connect(url) as client:
+        client.submit_spec(JobSpec("live", "m:f"))
+    with Top(url, *job, "--every", "1h") as top:
+        top.until_read("the first look", "no master has ever led")
+        server.pause()
+        top.until_shown("the server hangs", "cannot be read since 20")
+        assert re.search(r"UTC, and is tried again: \S", top.screen())
+        assert "no master has ever led" in top.screen()
+        server.resume()
+        top.until_read("the server answers", "no master has ever led")
+        server.kill()
+        top.until_shown("the server is dead", "cannot be read since 20")
+        assert "no master has ever led" in top.screen()
+        server.start()
+        top.until_read("the server is back", "no master has ever led")
+        with connect(url) as now:
+            now.job("live").cancel()
+            now.submit_spec(JobSpec("later", "m:f"))
+        top.until_read("what has changed", "a cancel was requested" if job else "later")
+        server.pause()
+        top.until_shown("the server hangs", "cannot be read since 20")
+        assert top.end() == 0
+        server.resume()
+
+
+@pytest.mark.parametrize("options", [[], ["--once"], ["--json"]])
+def test_top_of_a_server_that_is_away(
+    start_etcd: Callable[..., EtcdServer], options: list[str]
+) -> None:
+    """Where not even the first look succeeds, it ends with one line."""
+    server = start_etcd()
+    url = f"{server.url()}?timeout=2"
+    with connect(url):
+        server.kill()
+    with Top(url, *options) as top:
+        assert top.process.wait(60) == 2
+        (said,) = top.lines()
+    assert said.startswith("jrs: etcd://")
+    assert "no server listens" in said
