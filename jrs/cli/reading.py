@@ -37,6 +37,7 @@ _LONGEST_NOTE = 200
 _ROLES = {
     MasterRole.LEADER: "leads, epoch {}",
     MasterRole.STANDBY: "stands by",
+    MasterRole.FORMER: "lost its lead, epoch {}",
     MasterRole.GONE: "gone",
 }
 

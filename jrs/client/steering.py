@@ -147,8 +147,8 @@ class ClusterSteering:
 
         Raises:
             NotFound: no such master is registered.
-            WrongState: no master leads, `to` is gone, no other master runs, or the cluster's format
-                is older than 5. Nothing was changed.
+            WrongState: no master leads, `to` is gone or was not heard since it led, no other one
+                runs, or the cluster's format is older than 5. Nothing was changed.
         """
         return Steering(self.backend).request_switchover(to, caller(), reason)
 

@@ -39,6 +39,8 @@ class MasterRole(enum.StrEnum):
     """It has recovered the jobs of the newest epoch, and leads."""
     STANDBY = "standby"
     """It campaigns, or recovers the jobs before it leads."""
+    FORMER = "former"
+    """It led an epoch that is over, and was not heard since: it may be dead, or hang."""
     GONE = "gone"
     """Its heartbeats have stopped, and it was not closed."""
 
@@ -162,8 +164,10 @@ class Registry:
     def _role(self, info: MasterInfo, newest: EpochRecord | None) -> MasterRole:
         if not self._is_running(info):
             return MasterRole.GONE
-        leads = newest is not None and info.leading == newest.epoch
-        return MasterRole.LEADER if leads else MasterRole.STANDBY
+        if newest is None or info.leading is None:
+            return MasterRole.STANDBY
+        # A master that lives says at once that it leads no more.
+        return MasterRole.LEADER if info.leading == newest.epoch else MasterRole.FORMER
 
 
 class Registration:

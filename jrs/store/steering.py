@@ -101,8 +101,9 @@ class Steering:
 
         Raises:
             NotFound: no master of that name is registered.
-            WrongState: no master leads, `to` is gone, no other master runs, the cluster's format is
-                too old, or the leadership has just changed. Nothing was changed.
+            WrongState: no master leads, `to` is gone or was not heard since it led, no other one
+                runs, the cluster's format is too old, or the leadership has just changed. Nothing
+                was changed.
         """
         self._check_format("a switchover")
         views = Registry(self.backend, now=self.now).views()
@@ -122,6 +123,11 @@ class Steering:
             name = min(others, key=lambda info: (info.started_at, info.name)).name
         elif named.role is MasterRole.GONE:
             raise WrongState(f"master {named.info.name!r} is gone: it cannot lead")
+        elif named.role is MasterRole.FORMER:
+            raise WrongState(
+                f"master {named.info.name!r} lost its lead of epoch {named.info.leading}, and was "
+                "not heard since: it may be dead; wait until 'jrs masters' shows that it stands by"
+            )
         else:
             name = named.info.name
         return self._request(SwitchoverRecord(epoch.epoch, name, self.now(), by, reason))

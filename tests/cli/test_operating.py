@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,18 +56,19 @@ class Masters:
             )
         return self.started[name]
 
+    def role(self, name: str) -> face.MasterRole | None:
+        with face.connect(self.url) as client:
+            roles = {view.info.name: view.role for view in client.masters()}
+        return roles.get(name)
+
     def said(self, name: str) -> str:
         return (self.home / f"{name}.said").read_text()
 
     def until_leads(self, name: str) -> None:
-        def leads() -> bool:
-            with face.connect(self.url) as client:
-                return any(
-                    view.info.name == name and view.role is face.MasterRole.LEADER
-                    for view in client.masters()
-                )
+        until(lambda: self.role(name) is face.MasterRole.LEADER, f"{name} leads")
 
-        until(leads, f"{name} leads")
+    def until_stands_by(self, name: str) -> None:
+        until(lambda: self.role(name) is face.MasterRole.STANDBY, f"{name} stands by")
 
     def stop(self) -> None:
         for process in self.started.values():
@@ -239,6 +242,48 @@ def test_a_switchover(jrs: Jrs, masters: Masters) -> None:
     assert f"requested by {os.environ.get('USER', '')}"[:12] in said.stderr
     assert "a reboot" in said.stderr
     assert jrs("switchover").returncode == 0
+
+
+def test_a_killed_leader_does_not_stand_by(jrs: Jrs, masters: Masters) -> None:
+    """After a kill -9 of the leader, and once another master leads, it is shown as one that lost
+    its lead, until its heartbeats are old; it is never a standby, and no switchover is to it."""
+    masters.start("m1")
+    masters.until_leads("m1")
+    masters.start("m2")
+    masters.until_stands_by("m2")
+    with face.connect(masters.url) as client:
+        led = client.leader().epoch
+    masters.started["m1"].kill()
+    masters.until_leads("m2")
+
+    refused = jrs("switchover", "--to", "m1")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    said = set[str]()
+
+    def is_gone() -> bool:
+        rows = jrs("masters").stdout.splitlines()
+        (row,) = [row for row in rows if row.split()[:1] == ["m1"]]
+        said.add(re.split(r" {2,}", row.strip())[1])
+        return "gone" in said
+
+    until(is_gone, "its heartbeats are old")
+    assert said <= {f"lost its lead, epoch {led}", "gone"}
+
+
+def test_a_leader_that_hung_stands_by_again(masters: Masters) -> None:
+    """A leader that hangs and is replaced has lost its lead; once it runs on it says that it lives,
+    and stands by."""
+    masters.start("m1")
+    masters.until_leads("m1")
+    masters.start("m2")
+    masters.until_stands_by("m2")
+    masters.started["m1"].send_signal(signal.SIGSTOP)
+    try:
+        masters.until_leads("m2")
+        assert masters.role("m1") is not face.MasterRole.STANDBY
+    finally:
+        masters.started["m1"].send_signal(signal.SIGCONT)
+    masters.until_stands_by("m1")
 
 
 def test_a_switchover_needs_masters(jrs: Jrs) -> None:

@@ -277,7 +277,7 @@ def test_masters(client: Client) -> None:
     assert epoch.epoch == leadership.epoch
     assert roles == {
         "a": MasterRole.LEADER,
-        "b": MasterRole.STANDBY,
+        "b": MasterRole.FORMER,
         "c": MasterRole.STANDBY,
         "d": MasterRole.GONE,
     }

@@ -231,6 +231,18 @@ def test_a_failed_job_page(crowded: Client, served: Served) -> None:
     assert "jrs cleanup retry failed" in texts
 
 
+def test_a_former_leader(client: Client, served: Served) -> None:
+    """A master that led an epoch that is over, and was not heard since, is no standby."""
+    with lead(client.backend) as leadership:
+        for name, leading in (("m1", leadership.epoch - 1), ("m2", leadership.epoch)):
+            Registry(client.backend).put(MasterInfo(name, "host", 1, 1.0, 0.0, leading=leading))
+        texts = " ".join(" ".join(page(served, "/").texts).split())
+        masters = served.get("/v1/cluster").json["masters"]
+    assert f"m1 lost its lead, epoch {leadership.epoch - 1} host" in texts
+    assert "standby" not in texts
+    assert [one["role"] for one in masters] == ["former", "leader"]
+
+
 def test_next_commands_while_no_master_leads(crowded: Client, served: Served) -> None:
     """A master is to be started, unless one takes over by itself."""
     assert "jrs master" in page(served, "/jobs/runs").texts
