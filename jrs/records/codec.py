@@ -176,12 +176,18 @@ def encode(value: Stored, version: int | None = None) -> bytes:
         version: of the type, for a cluster that needs a former one; None: the oldest one whose
             readers can act on the value.
     """
-    name, _ = _TYPES[type(value)]
     version = value.least_reader() if version is None else version
     plain = _converter.unstructure(value)
     if (former := FORMER.get((type(value), version))) is not None:
         plain = former.from_present(plain)
+    return encode_plain(type(value), plain, version)
+
+
+def encode_plain(kind: type[Stored], plain: dict[str, Any], version: int = 1) -> bytes:
+    """Return the stored form of a value of `kind` whose fields are known to be valid, all of them
+    and in their order: what `encode` returns, without making the value."""
     body = _to_json(plain).encode("ascii")
+    name, _ = _TYPES[kind]
     return b'{"jrs":"%s/%d","crc":"%08x","body":%s}' % (
         name.encode(),
         version,
@@ -254,21 +260,8 @@ def decode(kind: type[T], data: bytes, where: str) -> T:
         UnsupportedVersion: a newer jrs wrote the record.
         CorruptRecord: `data` is not a valid record of `kind` for any other reason.
     """
-    name, newest = _TYPES[kind]
-    match = _ENVELOPE.fullmatch(data)
-    if match is None:
-        raise CorruptRecord(f"{where}: not a record of jrs ({len(data)} bytes)")
-    found, version, crc, body = match.groups()
-    if found.decode() != name:
-        raise CorruptRecord(f"{where}: holds a {found.decode()!r}, not a {name!r}")
-    if int(version) > newest:
-        raise UnsupportedVersion(
-            f"{where}: {name} record of version {int(version)}; this jrs reads up to {newest}: "
-            "upgrade it"
-        )
-    if b"%08x" % zlib.crc32(body) != crc:
-        raise CorruptRecord(f"{where}: checksum mismatch, the record is damaged")
-    former = FORMER.get((kind, int(version)))
+    version, body = _body_of(kind, data, where)
+    former = FORMER.get((kind, version))
     try:
         plain = json.loads(body)
         if former is not None and isinstance(plain, dict):
@@ -285,4 +278,41 @@ def decode(kind: type[T], data: bytes, where: str) -> T:
         AttributeError,
         RecursionError,
     ) as error:
-        raise CorruptRecord(f"{where}: not a valid {name}: {error}") from error
+        raise CorruptRecord(f"{where}: not a valid {_TYPES[kind][0]}: {error}") from error
+
+
+def plain_of(kind: type[Stored], data: bytes, where: str) -> dict[str, Any]:
+    """Return the fields of a record of `kind` as they are stored. For callers that need few of
+    them, and check those: the values of the fields are not checked.
+
+    Raises:
+        UnsupportedVersion, CorruptRecord: as `decode`, except for the values of the fields.
+    """
+    version, body = _body_of(kind, data, where)
+    former = FORMER.get((kind, version))
+    try:
+        plain = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise CorruptRecord(f"{where}: not a valid {_TYPES[kind][0]}: {error}") from error
+    if type(plain) is not dict:
+        raise CorruptRecord(f"{where}: not a valid {_TYPES[kind][0]}: not an object")
+    return plain if former is None else former.to_present(plain)
+
+
+def _body_of(kind: type[Stored], data: bytes, where: str) -> tuple[int, bytes]:
+    """Return the version and the body of a record of `kind`; raises as `decode`."""
+    name, newest = _TYPES[kind]
+    match = _ENVELOPE.fullmatch(data)
+    if match is None:
+        raise CorruptRecord(f"{where}: not a record of jrs ({len(data)} bytes)")
+    found, version, crc, body = match.groups()
+    if found.decode() != name:
+        raise CorruptRecord(f"{where}: holds a {found.decode()!r}, not a {name!r}")
+    if int(version) > newest:
+        raise UnsupportedVersion(
+            f"{where}: {name} record of version {int(version)}; this jrs reads up to {newest}: "
+            "upgrade it"
+        )
+    if b"%08x" % zlib.crc32(body) != crc:
+        raise CorruptRecord(f"{where}: checksum mismatch, the record is damaged")
+    return int(version), body

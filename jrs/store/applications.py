@@ -67,20 +67,20 @@ def has_ended(backend: Backend, name: str) -> bool:
     return any(backend.get(prefix + name) for prefix in (keys.RESULTS, keys.TOMBSTONES))
 
 
-def need(backend: Backend) -> Callable[[JobResult], bool]:
-    """Return a function that tells whether a result is of a job whose application has not ended:
-    its main may ask for the result again. Each application is read once."""
+def running(backend: Backend) -> Callable[[str], bool]:
+    """Return a function that tells whether an application has not ended: its main may ask for the
+    results of its jobs again. Each application is read once."""
 
     @functools.cache
     def runs(name: str) -> bool:
         return not has_ended(backend, name)
 
-    return lambda result: bool(result.application) and runs(result.application)
+    return runs
 
 
 def check_unneeded(backend: Backend, result: JobResult) -> None:
     """Raise `WrongState` if a result is of a job whose application has not ended."""
-    if need(backend)(result):
+    if result.application and not has_ended(backend, result.application):
         raise WrongState(
             f"the application {result.application!r} has not ended, and may need the result "
             f"of its job {result.job_id!r}; to end it: jrs cancel {result.application}"

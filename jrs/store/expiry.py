@@ -1,15 +1,25 @@
-"""Expiring results: a clean result and its index entries are replaced by a tombstone."""
+"""Expiring results: a clean result and its index entries are replaced by a tombstone.
+
+Many results go in one commit, and the commits of a page are under way while the next page is read.
+A commit that is refused because of one of its results is made again without that one, which is then
+deleted by itself.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from itertools import islice
+
+import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import (
     Conflict,
+    CorruptRecord,
     NoSuchResult,
     OutcomeUnknown,
     ResultIsDirty,
@@ -17,34 +27,39 @@ from jrs.contract.errors import (
 )
 from jrs.contract.operations import Absent, Create, Delete, Op, Record
 from jrs.records import keys
-from jrs.records.codec import encode
-from jrs.records.model import JobResult, ResultState, Tombstone
+from jrs.records.codec import encode, encode_plain, plain_of
+from jrs.records.model import JobResult, JobStatus, ResultState, Tombstone
 from jrs.store import applications, history, result_index, result_order
 from jrs.store.result_index import Entry
-from jrs.store.stored_result import result_in
 
 _PAGE = 256
+"""Results that are read at once."""
+_AHEAD = 1
+"""Pages whose commits may be under way while the next one is read."""
 
 
-def burial(record: Record, grave: Tombstone, index: tuple[Op, ...]) -> tuple[Op, ...]:
+def burial(record: Record, grave: bytes, also: tuple[Op, ...]) -> tuple[Op, ...]:
     """Return the operations that replace a clean result by its tombstone."""
+    job_id = keys.job_of(record.key)
     return (
         Delete(record.key, record.version),
-        Absent(keys.DIRTY + grave.job_id),
-        Create(keys.TOMBSTONES + grave.job_id, encode(grave)),
-        *index,
+        Absent(keys.DIRTY + job_id),
+        Create(keys.TOMBSTONES + job_id, grave),
+        *also,
     )
 
 
-def grave_of(result: JobResult, now: float) -> Tombstone:
-    """Return what is left of an expired result."""
-    return Tombstone(
-        result.job_id,
-        result.status,
-        result.finished_at,
-        now,
-        submitted_at=result.spec.submitted_at if result.spec is not None else 0.0,
-        started_at=result.started_at,
+def grave_of(result: JobResult, now: float) -> bytes:
+    """Return the record of what is left of an expired result."""
+    return encode(
+        Tombstone(
+            result.job_id,
+            result.status,
+            result.finished_at,
+            now,
+            submitted_at=result.spec.submitted_at if result.spec is not None else 0.0,
+            started_at=result.started_at,
+        )
     )
 
 
@@ -65,16 +80,20 @@ def expire(
     if keep and after is None:
         return
     old = result_order.places(backend, None, None, None, horizon, after)
-    needed = applications.need(backend)
+    runs = applications.running(backend)
     live = functools.cache(functools.partial(history.live_deletes, backend))
+    commits = _Commits(backend, delete)
+    sent: list[list[_Sent]] = []
     while page := [entry.job_id for entry in islice(old, _PAGE)]:
         clean = [
-            one.job_id
-            for one in result_order.entries_of(backend, page)
-            if one.state is ResultState.CLEAN and one.result and not needed(one.result)
+            one for one in _clean(backend, page) if not (one.application and runs(one.application))
         ]
         if clean:
-            yield from _bury(backend, clean, now(), delete, live())
+            sent.append(commits.send(_burials(backend, clean, now(), live())))
+        if len(sent) > _AHEAD:
+            yield from commits.settled(sent.pop(0))
+    for each in sent:
+        yield from commits.settled(each)
 
 
 def _last_kept(backend: Backend, keep: int) -> Entry | None:
@@ -89,29 +108,153 @@ def _last_kept(backend: Backend, keep: int) -> Entry | None:
     return None
 
 
-def _bury(
-    backend: Backend,
-    job_ids: list[str],
-    now: float,
-    delete: Callable[[str], None],
-    live: Mapping[str, Sequence[Delete]],
-) -> Iterator[str]:
-    read = backend.get_many([keys.RESULTS + job_id for job_id in job_ids])
-    records = [record for record in read if isinstance(record, Record)]
-    results = [result_in(record) for record in records]
-    index = result_index.delete_ops(backend, results)
-    told = history.removals(backend, [result.job_id for result in results], live)
-    sent = [
-        backend.commit_async(*burial(record, grave_of(result, now), (*ops, *also)))
-        for record, result, ops, also in zip(records, results, index, told, strict=True)
-    ]
-    for result, commit in zip(results, sent, strict=True):
+# -- reading -------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Old:
+    """What expiring needs to know of a clean result: little of it, and only that is decoded."""
+
+    record: Record
+    job_id: str
+    status: JobStatus
+    finished_at: float
+    started_at: float
+    submitted_at: float
+    application: str
+    tags: tuple[str, ...]
+
+    @classmethod
+    def of(cls, record: Record) -> _Old | None:
+        """Return that of a record; None if the record cannot be read."""
         try:
-            commit.result()
-        except (Conflict, OutcomeUnknown, Unavailable):
-            # ZooKeeper refuses one of many that are under way if another one deletes next to it.
+            plain = plain_of(JobResult, record.value, record.key)
+            spec = plain.get("spec") or {}
+            old = cls(
+                record, plain["job_id"], JobStatus(plain["status"]),
+                _number(plain.get("finished_at", 0.0)), _number(plain.get("started_at", 0.0)),
+                _number(spec.get("submitted_at", 0.0)), plain.get("application", ""),
+                tuple(spec.get("tags", ())),
+            )  # fmt: skip
+        except (CorruptRecord, KeyError, ValueError, TypeError, AttributeError, OverflowError):
+            return None  # It has no age; fsck names it.
+        texts = type(old.application) is str and all(type(tag) is str for tag in old.tags)
+        fits = old.job_id == keys.job_of(record.key) and old.status.is_globally_terminal
+        return old if texts and fits else None
+
+    def grave(self, now: float) -> bytes:
+        """Return the record of what is left of it, as `grave_of` does."""
+        fields = {
+            "job_id": self.job_id,
+            "status": self.status.value,
+            "finished_at": self.finished_at,
+            "expired_at": now,
+            "submitted_at": self.submitted_at,
+            "started_at": self.started_at,
+        }
+        return encode_plain(Tombstone, fields)
+
+    def indexed(self) -> list[str]:
+        """Return the keys of its entries in the index."""
+        return result_index.keys_for(self.job_id, self.status, self.finished_at, self.tags)
+
+
+def _number(value: object) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):  # type: ignore[arg-type]  # What is no number came first.
+        raise TypeError(f"{value!r} is not a number")
+    return float(value)  # type: ignore[arg-type]  # As above.
+
+
+def _clean(backend: Backend, job_ids: Sequence[str]) -> list[_Old]:
+    """Return what can be read of the clean results of jobs."""
+    # Read the results before the markers: a marker is created with its result and removed once, so
+    # a result whose marker is missing afterwards is clean.
+    records = backend.get_many([keys.RESULTS + job_id for job_id in job_ids])
+    markers = backend.get_many([keys.DIRTY + job_id for job_id in job_ids])
+    read = (
+        _Old.of(record)
+        for record, marker in zip(records, markers, strict=True)
+        if isinstance(record, Record) and marker is None
+    )
+    return [one for one in read if one is not None]
+
+
+def _burials(
+    backend: Backend, clean: Sequence[_Old], now: float, live: Mapping[str, Sequence[Delete]]
+) -> list[_Burial]:
+    """Return what replaces each of some clean results by its tombstone."""
+    job_ids = [one.job_id for one in clean]
+    index = result_index.clean_delete_ops(backend, {one.job_id: one.indexed() for one in clean})
+    told = history.removals(backend, job_ids, live)
+    return [
+        _Burial(one.job_id, burial(one.record, one.grave(now), (*ops, *also)))
+        for one, ops, also in zip(clean, index, told, strict=True)
+    ]
+
+
+# -- committing ----------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Burial:
+    """The operations that replace a clean result by its tombstone."""
+
+    job_id: str
+    ops: tuple[Op, ...]
+
+
+_Sent = tuple[Sequence[_Burial], "Future[None]"]
+"""Some burials, and the one commit of them all."""
+
+
+@attrs.frozen
+class _Commits:
+    """Commits burials, as many at once as one commit takes."""
+
+    backend: Backend
+    delete: Callable[[str], None]
+
+    def send(self, burials: Iterable[_Burial]) -> list[_Sent]:
+        """Commit burials without waiting."""
+        most, batches, room = self.backend.capabilities.max_ops, list[list[_Burial]](), 0
+        for one in burials:
+            if room < len(one.ops):
+                batches.append([])
+                room = most
+            batches[-1].append(one)
+            room -= len(one.ops)
+        return [(batch, self._commit(batch)) for batch in batches]
+
+    def settled(self, sent: Sequence[_Sent]) -> Iterator[str]:
+        """Yield the id of each result that is gone, once the commits have ended."""
+        while sent:
+            again: list[_Sent] = []
+            alone: list[_Burial] = []
+            for batch, commit in sent:
+                try:
+                    commit.result()
+                except Conflict as conflict:
+                    # A result has changed, or its index. ZooKeeper also refuses one of many commits
+                    # that are under way if another one deletes next to it.
+                    key = conflict.op.key
+                    blamed = [one for one in batch if any(op.key == key for op in one.ops)]
+                    alone += blamed or batch
+                    if blamed:
+                        again += self.send(one for one in batch if one not in blamed)
+                except (OutcomeUnknown, Unavailable):
+                    alone += batch
+                else:
+                    yield from (one.job_id for one in batch)
+            yield from self._deleted(alone)
+            sent = again
+
+    def _commit(self, batch: Sequence[_Burial]) -> Future[None]:
+        return self.backend.commit_async(*(op for one in batch for op in one.ops))
+
+    def _deleted(self, burials: Sequence[_Burial]) -> Iterator[str]:
+        for one in burials:
             try:
-                delete(result.job_id)
+                self.delete(one.job_id)
             except (NoSuchResult, ResultIsDirty):
                 continue
-        yield result.job_id
+            yield one.job_id

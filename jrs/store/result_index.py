@@ -13,7 +13,7 @@ and only then marks the cluster: until then no reader relies on it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 import attrs
@@ -51,12 +51,14 @@ def is_complete(backend: Backend) -> bool:
 
 def keys_of(result: JobResult) -> list[str]:
     """Return the keys of a stored result's entries."""
-    place = f"{keys.inverted(result.finished_at)}/{result.job_id}"
     tags = result.spec.tags if result.spec is not None else ()
-    return [
-        f"{keys.ended(result.status.value)}{place}",
-        *(f"{keys.tagged(tag)}{place}" for tag in tags),
-    ]
+    return keys_for(result.job_id, result.status, result.finished_at, tags)
+
+
+def keys_for(job_id: str, status: JobStatus, finished_at: float, tags: Sequence[str]) -> list[str]:
+    """Return the keys of the entries of a result of which this is known."""
+    place = f"{keys.inverted(finished_at)}/{job_id}"
+    return [f"{keys.ended(status.value)}{place}", *(f"{keys.tagged(tag)}{place}" for tag in tags)]
 
 
 def create_ops(result: JobResult) -> tuple[Op, ...]:
@@ -64,26 +66,52 @@ def create_ops(result: JobResult) -> tuple[Op, ...]:
     return tuple(Create(key, b"") for key in keys_of(result))
 
 
-def delete_ops(backend: Backend, results: Sequence[JobResult]) -> list[tuple[Op, ...]]:
-    """Return, for each result, the operations that remove its entries, and what is kept with it:
-    for the commit that removes the result. One read for all of them."""
-    wanted = [
-        [*keys_of(result), keys.LEFT + result.job_id, keys.GENERATIONS + result.job_id]
-        for result in results
-    ]
-    names = [key for of_result in wanted for key in of_result]
-    present = {
-        record.key for record in backend.get_many(names) if isinstance(record, Record)
-    }  # An entry that is missing must not appear meanwhile.
-    return [
-        tuple(
-            Delete(key) if key in present else Absent(key)
-            for key in of_result
-            # Generations are kept by a cleanup that has ended, so they cannot appear.
-            if key in present or not key.startswith(keys.GENERATIONS)
-        )
-        for of_result in wanted
-    ]
+def delete_ops(backend: Backend, result: JobResult) -> tuple[Op, ...]:
+    """Return the operations that remove a result's entries, and what is kept with it: for the
+    commit that removes the result."""
+    wanted = [*keys_of(result), keys.LEFT + result.job_id, keys.GENERATIONS + result.job_id]
+    present = _present(backend, wanted)  # An entry that is missing must not appear meanwhile.
+    return tuple(
+        Delete(key) if key in present else Absent(key)
+        for key in wanted
+        # Generations are kept by a cleanup that has ended, so they cannot appear.
+        if key in present or not key.startswith(keys.GENERATIONS)
+    )
+
+
+def clean_delete_ops(backend: Backend, of_jobs: Mapping[str, Sequence[str]]) -> list[list[Op]]:
+    """Return the same for each of some results that were clean before this call. Reads little.
+
+    The commit is refused if an entry is missing in the index: then use `delete_ops`.
+
+    Args:
+        of_jobs: the keys of each result's entries, by job id.
+    """
+    # What is kept with a clean result was written when its cleanup ended, and stays.
+    kept = set[str]()
+    for prefix in (keys.LEFT, keys.GENERATIONS):
+        if next(backend.scan(prefix, limit=1), None) is not None:  # Most clusters have none.
+            kept |= _present(backend, [prefix + job_id for job_id in of_jobs])
+    if is_complete(backend):
+        ops = [list[Op](map(Delete, entries)) for entries in of_jobs.values()]
+    else:
+        present = _present(backend, [key for entries in of_jobs.values() for key in entries])
+        ops = [
+            [Delete(key) if key in present else Absent(key) for key in entries]
+            for entries in of_jobs.values()
+        ]
+    if kept:
+        for job_id, of_job in zip(of_jobs, ops, strict=True):
+            of_job += (
+                Delete(prefix + job_id)
+                for prefix in (keys.LEFT, keys.GENERATIONS)
+                if prefix + job_id in kept
+            )
+    return ops
+
+
+def _present(backend: Backend, names: Sequence[str]) -> set[str]:
+    return {record.key for record in backend.get_many(names) if isinstance(record, Record)}
 
 
 def entries(

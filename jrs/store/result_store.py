@@ -31,6 +31,7 @@ from jrs.contract.read_back import still_unknown
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.checks import check_job_id
+from jrs.records.codec import encode
 from jrs.records.model import JobResult, JobResultEntry, JobStatus, ResultState, Tombstone
 from jrs.store import applications, cluster_format, expiry, history, result_index, result_order
 from jrs.store.stored_result import entry_of, expired_entry_of, result_in, stored_form
@@ -370,10 +371,10 @@ class JobResultStore:
         except CorruptRecord:
             # The caller has decided to delete a damaged entry; the job must still not run again.
             known = result_index.of_job(self._backend, job_id)
-            grave = Tombstone(job_id, JobStatus.FAILED, 0.0, now)
+            grave = encode(Tombstone(job_id, JobStatus.FAILED, 0.0, now))
             return expiry.burial(record, grave, (*(Delete(key) for key in known), *told))
         applications.check_unneeded(self._backend, result)
-        (index,) = result_index.delete_ops(self._backend, [result])
+        index = result_index.delete_ops(self._backend, result)
         return expiry.burial(record, expiry.grave_of(result, now), (*index, *told))
 
     def _explain_existing(self, result: JobResult) -> None:

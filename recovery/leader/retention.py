@@ -170,12 +170,12 @@ class Retention:
 
     def _retain_results(self, horizon: float, removed: Counter[Kind]) -> None:
         """Expire the clean results of jobs that ended before `horizon`."""
-        needed = applications.need(self._backend)
+        runs = applications.running(self._backend)
         for entry in result_order.by_end(self._backend, until=horizon):
             if self._is_over():
                 return
-            clean = entry.state is ResultState.CLEAN and entry.result is not None
-            if clean and entry.result is not None and not needed(entry.result):
+            result = entry.result if entry.state is ResultState.CLEAN else None
+            if result is not None and not (result.application and runs(result.application)):
                 self._results.delete(entry.job_id, self._context.fence)
                 self._count(Kind.RESULTS, removed)
 

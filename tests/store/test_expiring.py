@@ -1,0 +1,227 @@
+"""Expiring many results at once: few commits, and one result stops no other one."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import attrs
+import pytest
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import OutcomeUnknown
+from jrs.contract.operations import Check, Create, Delete, Fence, Op, Record
+from jrs.contract.pending_commit import PendingCommit
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.heads import JobGeneration
+from jrs.records.model import (
+    CleanupJournal,
+    Failure,
+    JobResult,
+    JobSpec,
+    JobStatus,
+    ResultState,
+    Tombstone,
+)
+from jrs.store.result_index import keys_of
+from jrs.store.result_store import JobResultStore
+
+IDS = [f"job-{number:03}" for number in range(300)]
+NOW = 1000.5
+
+
+def result(job_id: str) -> JobResult:
+    return JobResult(job_id, JobStatus.FINISHED, finished_at=1.0, started_at=0.5)
+
+
+@pytest.fixture
+def store(backend: Backend) -> JobResultStore:
+    """A store with clean results of `IDS`; it is 1000.5 now."""
+    store = JobResultStore(backend, now=lambda: NOW)
+    written = [store.create_dirty_async(result(job_id), None) for job_id in IDS]
+    written += [store.mark_clean_async(job_id, None) for job_id in IDS]
+    for one in written:
+        one.result()
+    return store
+
+
+Commits = list[tuple[Op, ...]]
+
+
+@pytest.fixture
+def sent(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Commits:
+    """The operations of each commit that nothing waits for, from now on."""
+    found: Commits = []
+    original = backend._commit_async
+
+    def commit_async(ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
+        found.append(ops)
+        return original(ops, fence)
+
+    monkeypatch.setattr(backend, "_commit_async", commit_async)
+    return found
+
+
+def before_the_first_commit(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, what: Callable[[], Any]
+) -> None:
+    """Have `what` happen when results are read and no commit is sent yet."""
+    original, done = backend._commit_async, list[bool]()
+
+    def commit_async(ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
+        if not done:
+            done.append(True)
+            what()
+        return original(ops, fence)
+
+    monkeypatch.setattr(backend, "_commit_async", commit_async)
+
+
+def buried(store: JobResultStore) -> list[str]:
+    return [entry.job_id for entry in store.list(state=ResultState.EXPIRED)]
+
+
+def left_over(backend: Backend, job_ids: Sequence[str]) -> set[str]:
+    """Return the keys of jobs other than those of their tombstones."""
+    return {
+        record.key
+        for record in backend.scan("")
+        if any(job_id in record.key for job_id in job_ids)
+        and not record.key.startswith(keys.TOMBSTONES)
+    }
+
+
+def test_many_results_go_in_one_commit(
+    backend: Backend, store: JobResultStore, sent: Commits
+) -> None:
+    """As many as a commit takes: each result needs four operations."""
+    assert store.expire(0.0) == IDS
+
+    buried_at_once = [sum(isinstance(op, Create) for op in ops) for ops in sent]
+    assert buried_at_once == [backend.capabilities.max_ops // 4] * 9 + [12]
+    assert buried(store) == IDS
+    assert not left_over(backend, IDS)
+
+
+def test_one_that_was_deleted_meanwhile(
+    backend: Backend, other: Backend, store: JobResultStore, sent: Commits,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Of its batch the others are expired by one more commit."""
+    gone = IDS[5]
+    before_the_first_commit(backend, monkeypatch, lambda: JobResultStore(other).delete(gone))
+
+    assert store.expire(0.0) == IDS
+
+    assert len(sent) == 11
+    assert buried(store) == IDS
+    assert not left_over(backend, IDS)
+
+
+def test_one_whose_marker_is_back(
+    backend: Backend, other: Backend, store: JobResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result that is dirty stays, and has no tombstone."""
+    dirty = Create(keys.DIRTY + IDS[5], b"")
+    before_the_first_commit(backend, monkeypatch, lambda: other.commit(dirty))
+
+    assert store.expire(0.0) == [job_id for job_id in IDS if job_id != IDS[5]]
+
+    assert buried(store) == [job_id for job_id in IDS if job_id != IDS[5]]
+    assert store.has_dirty(IDS[5])
+
+
+def test_one_whose_entry_goes_meanwhile(
+    backend: Backend, other: Backend, store: JobResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry of the index that is missing, which fsck would name, stops no result."""
+    (entry,) = keys_of(result(IDS[7]))
+    before_the_first_commit(backend, monkeypatch, lambda: other.commit(Delete(entry)))
+
+    assert store.expire(0.0) == buried(store) == IDS
+    assert not left_over(backend, IDS)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_batch_of_unknown_outcome(
+    backend: Backend, store: JobResultStore, monkeypatch: pytest.MonkeyPatch, applied: bool
+) -> None:
+    """Each of its results is looked at by itself."""
+    original, first = backend._commit_async, list[bool]()
+
+    def commit_async(ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
+        if first:
+            return original(ops, fence)
+        first.append(True)
+        if applied:
+            original(ops, fence).result()
+        unknown = PendingCommit()
+        unknown.settle(OutcomeUnknown("no answer"))
+        return unknown
+
+    monkeypatch.setattr(backend, "_commit_async", commit_async)
+
+    assert store.expire(0.0) == buried(store) == IDS
+    assert not left_over(backend, IDS)
+
+
+def test_what_is_left_of_each(backend: Backend) -> None:
+    """A tombstone has the bytes that its value is encoded to, and nothing else is left."""
+    store = JobResultStore(backend, now=lambda: NOW)
+    spec = JobSpec("spec", "m:f", {"a": 1}, submitted_at=3.25, tags=("nightly", "größer"))
+    found = [
+        result("plain"),
+        attrs.evolve(result("failed"), status=JobStatus.FAILED, failure=Failure("exit", "9")),
+        attrs.evolve(result("spec"), spec=spec, payload={"rows": [1, 2]}),
+        JobResult("bare", JobStatus.CANCELED),
+    ]
+    for one in found:
+        store.create_dirty(one, None)
+        store.mark_clean(one.job_id, None)
+    backend.commit(Create(keys.LEFT + "spec", encode(CleanupJournal("spec"))))
+    backend.commit(Create(keys.GENERATIONS + "plain", encode(JobGeneration("plain", 2))))
+
+    assert store.expire(0.0) == ["bare", "failed", "plain", "spec"]
+
+    assert not left_over(backend, [one.job_id for one in found])
+    for one in found:
+        record = backend.get(keys.TOMBSTONES + one.job_id)
+        grave = Tombstone(
+            one.job_id, one.status, one.finished_at, NOW,
+            submitted_at=0.0 if one.spec is None else 3.25, started_at=one.started_at,
+        )  # fmt: skip
+        assert record is not None
+        assert record.value == encode(grave)
+        assert decode(Tombstone, record.value, record.key) == grave
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"finished_at": "1"}, {"finished_at": 1e999}, {"started_at": None}, {"status": "RUNNING"},
+        {"status": 1}, {"job_id": "another"}, {"application": 1}, {"spec": [1]},
+        {"spec": {"tags": [1]}}, {"spec": {"submitted_at": True}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_one_that_cannot_be_read(
+    backend: Backend, store: JobResultStore, wrong: dict[str, Any]
+) -> None:
+    """Whatever expiring reads of a result must be sound; it stays for fsck."""
+    stored = backend.get(keys.RESULTS + IDS[3])
+    assert stored is not None
+    fields = json.loads(stored.value)["body"] | wrong
+    body = json.dumps(fields, separators=(",", ":")).encode()
+    spoiled = b'{"jrs":"result/1","crc":"%08x","body":%s}' % (zlib.crc32(body), body)
+    backend.overwrite(stored.key, spoiled)
+
+    assert store.expire(0.0) == [job_id for job_id in IDS if job_id != IDS[3]]
+
+    kept = backend.get(stored.key)
+    assert isinstance(kept, Record)
+    assert kept.value == spoiled
+    backend.commit(Check(kept.key, kept.version))
