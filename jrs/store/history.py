@@ -30,11 +30,15 @@ from jrs.records.history import HistoryEvent, HistoryFold
 MANY = 64
 """Events of a job that are not folded, from which its leader folds the oldest."""
 AT_ONCE = 24
-"""Events that one commit folds: with their conditions, few enough for every backend."""
+"""Events that one commit folds together with what else it does."""
 MOST_KEPT = 256
 """Events in the fold of a job."""
 _MOST_BYTES = 96 * 1024
 """Bytes of a fold's events."""
+_OTHERS = 8
+"""Operations of a commit that folds besides the removal of the events, at most."""
+_ENVELOPE = 64
+"""Bytes that a record of an event has around it, and more."""
 _ONE_PAGE = 64
 """Records that every backend reads as they are at one moment."""
 
@@ -123,14 +127,14 @@ def fold(backend: Backend, job_id: str, fence: Fence, *, leave: int = 0) -> None
         Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
     """
     if len(list(backend.scan(keys.history(job_id), limit=leave + 1))) > leave:
-        _folded(backend, job_id, fence, leave)
+        _fold_down(backend, job_id, fence, leave)
 
 
 def fold_if_many(backend: Backend, job_id: str, fence: Fence) -> None:
     """Fold the oldest events of a job once it has many: so many at once that the fold, which may be
     long, is seldom written. Only for the leader; raises as `fold`."""
     if len(list(backend.scan(keys.history(job_id), limit=MANY + 1))) > MANY:
-        _folded(backend, job_id, fence, MANY - AT_ONCE)
+        _fold_down(backend, job_id, fence, MANY + 1 - AT_ONCE)
 
 
 def closing_ops(backend: Backend, job_id: str, fence: Fence, last: HistoryEvent) -> tuple[Op, ...]:
@@ -142,13 +146,24 @@ def closing_ops(backend: Backend, job_id: str, fence: Fence, last: HistoryEvent)
 
 def _folded(backend: Backend, job_id: str, fence: Fence, leave: int) -> _State:
     """Fold the oldest events until at most `leave` are left; return what is stored then."""
-    while len((state := _state(backend, job_id)).live) > leave:
-        own, others = _fold_ops(state, job_id, min(AT_ONCE, len(state.live) - leave), None)
+    _fold_down(backend, job_id, fence, leave)
+    return _state(backend, job_id)
+
+
+def _fold_down(backend: Backend, job_id: str, fence: Fence, leave: int) -> None:
+    """Fold the oldest events until at most `leave` are left, in as few commits as can be: each one
+    reads and writes the whole fold."""
+    most = backend.capabilities.max_ops - _OTHERS
+    more = True
+    while more and (surplus := len((state := _state(backend, job_id)).live) - leave) > 0:
+        own, others = _fold_ops(state, job_id, min(most, surplus), None)
         if not others:
             break  # The others are in the fold, too: fsck names them.
-        with suppress(Conflict):  # An earlier try was committed after all.
+        try:
             commit_and_read_back(backend, own, *others, fence=fence)
-    return state
+            more = len(others) < surplus
+        except Conflict:
+            pass  # An earlier try was committed after all, or an event is gone.
 
 
 def fold_all(backend: Backend, fence: Fence) -> None:
@@ -346,24 +361,24 @@ def _fold_ops(
     moved = newer[: max(most, least)]
     fold = state.fold or HistoryFold(job_id)
     is_last = closing is None and len(moved) == len(newer)
-    folded = _bounded(fold, [event for _, event in moved], before, least=int(is_last))
+    stored = 0 if state.stored is None else len(state.stored.value)
+    events = [event for _, event in moved]
+    folded = _bounded(fold, stored, events, before, least=int(is_last))
     value = encode(attrs.evolve(folded, closing=closing))
     own = create_or_update(key, value, state.stored and state.stored.version)
     return own, [Delete(record.key, record.version) for record, _ in moved if record.key != key]
 
 
 def _bounded(
-    fold: HistoryFold, more: Sequence[HistoryEvent], before: float, *, least: int
+    fold: HistoryFold, stored: int, more: Sequence[HistoryEvent], before: float, *, least: int
 ) -> HistoryFold:
     """Return a fold with more events, without the oldest if there are too many, and without those
-    before a moment, but for the `least` newest ones."""
+    before a moment, but for the `least` newest ones. The fold's record has `stored` bytes."""
     events = [*fold.events, *more]
-    room, kept = _MOST_BYTES, 0
-    for event in reversed(events[-MOST_KEPT:]):
-        room -= len(encode(event))
-        if room < 0 and kept:
-            break
-        kept += 1
+    kept = min(len(events), MOST_KEPT)
+    most = stored + len(fold.events) * _ENVELOPE + sum(len(encode(event)) for event in more)
+    if most > _MOST_BYTES:
+        kept = _that_fit(events[-kept:])
     while kept > least and events[-kept].at < before:
         kept -= 1
     return attrs.evolve(
@@ -371,3 +386,14 @@ def _bounded(
         events=tuple(events[len(events) - kept :]),
         dropped=fold.dropped + len(events) - kept,
     )
+
+
+def _that_fit(events: Sequence[HistoryEvent]) -> int:
+    """Return how many of the newest events fit into a fold: one at least."""
+    room, kept = _MOST_BYTES, 0
+    for event in reversed(events):
+        room -= len(encode(event))
+        if room < 0 and kept:
+            break
+        kept += 1
+    return kept

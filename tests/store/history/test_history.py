@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import attrs
 import pytest
@@ -146,9 +147,17 @@ def test_folding_keeps_the_order_and_bounds_the_records(backend: Backend, fence:
     assert problems(backend) == []
 
 
-def test_many_events_are_folded_together(backend: Backend, fence: Fence) -> None:
-    """The fold is not written for each event more."""
-    versions = set()
+def test_many_events_are_folded_together(
+    backend: Backend, fence: Fence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fold is not written for each event more, and once each time."""
+    versions, original, commits = set(), backend._commit, list[tuple[Op, ...]]()
+
+    def commit(ops: tuple[Op, ...], *more: Any) -> None:
+        commits.append(ops)
+        original(ops, *more)
+
+    monkeypatch.setattr(backend, "_commit", commit)
     for number in range(200):
         tell(Historian(backend, "w", 1), str(number))
         history.fold_if_many(backend, "job", fence)
@@ -157,7 +166,18 @@ def test_many_events_are_folded_together(backend: Backend, fence: Fence) -> None
         assert len(events(backend)) <= history.MANY
 
     assert len(versions - {None}) <= 200 / history.AT_ONCE
+    assert len(commits) == 200 + len(versions - {None})
     assert texts(backend) == [str(number) for number in range(200)]
+
+
+def test_a_fold_of_very_many_events(backend: Backend, fence: Fence) -> None:
+    """Each commit folds as many as it takes."""
+    for number in range(280):
+        tell(Historian(backend, "w", 1), str(number))
+    history.fold_if_many(backend, "job", fence)
+
+    assert len(events(backend)) == history.MANY + 1 - history.AT_ONCE
+    assert texts(backend) == [str(number) for number in range(280)]
 
 
 @pytest.mark.parametrize("folded", [0, 7, 30])
