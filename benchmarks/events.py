@@ -2,8 +2,10 @@
 
     python benchmarks/events.py [--events N] [--kind KIND] [--json]
 
-The leader folds the oldest events and sweeps the feed meanwhile, as it does while attempts of the
-job begin. How many records the store then has shows that what is kept of a history is bounded.
+The newest events of each size are recorded one by one, and meanwhile the leader folds the oldest
+events, as it does while attempts of the job begin. The others are recorded many at a time. The
+leader sweeps the feed in between. How many records the store then has shows that what is kept of a
+history is bounded.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import statistics
 import tempfile
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -28,26 +31,45 @@ from jrs.store.opening import open_backend
 
 _FOLD = 2
 """Events between two looks of the leader whether it has to fold, as of an attempt that dies."""
-_SWEEP = 1000
-"""Events between two sweeps of the feed."""
+_FILL = 250
+"""Events that are recorded at a time."""
+_SWEEP = 8
+"""So many times between two sweeps of the feed."""
 _SHARE = 100
 """The newest events whose recording is timed at each size, and how often the history is read."""
 
 
+def fill(backend: Backend, fence: Fence, first: int, last: int) -> None:
+    """Record the events of these numbers, many at a time."""
+    historian = Historian(backend, "benchmark", fence.epoch)
+    for begin in range(first, last, _FILL):
+        sent: list[Future[None]] = []
+        for number in range(begin, min(begin + _FILL, last)):
+            # Commits of one caller are applied in their order, so that they can continue one chain.
+            with historian.recorded("job", HistoryKind.DIED, _text(number)) as event:
+                sent.append(backend.commit_async(*event, fence=fence))
+        for one in sent:
+            one.result()
+        history.fold_if_many(backend, "job", fence)
+        if begin // _FILL % _SWEEP == 0:
+            feed.sweep(backend, fence)
+
+
 def record(backend: Backend, fence: Fence, first: int, last: int) -> list[float]:
-    """Record the events of these numbers; return the seconds of each of the newest ones."""
-    historian, took = Historian(backend, "benchmark", fence.epoch), []
+    """Record the events of these numbers one by one; return the seconds of each."""
+    historian, took = Historian(backend, "benchmark", fence.epoch), list[float]()
     for number in range(first, last):
         began = time.perf_counter()
-        with historian.recorded("job", HistoryKind.DIED, f"attempt {number} died: exit 9") as event:
+        with historian.recorded("job", HistoryKind.DIED, _text(number)) as event:
             backend.commit(*event, fence=fence)
-        if number >= last - _SHARE:
-            took.append(time.perf_counter() - began)
+        took.append(time.perf_counter() - began)
         if number % _FOLD == 0:
             history.fold_if_many(backend, "job", fence)
-        if number % _SWEEP == 0:
-            feed.sweep(backend, fence)
     return took
+
+
+def _text(number: int) -> str:
+    return f"attempt {number} died: exit 9"
 
 
 def trial(backend: Backend, most: int) -> dict[str, float]:
@@ -55,7 +77,13 @@ def trial(backend: Backend, most: int) -> dict[str, float]:
     found, size, done = dict[str, float](), 100, 0
     with backend.campaign("leader", ttl=60.0, stop=threading.Event()) as leadership:  # type: ignore[union-attr]
         while size <= most:
-            took = record(backend, leadership.fence, done, size)
+            began = time.perf_counter()
+            fill(backend, leadership.fence, done, size - _SHARE)
+            if size > _SHARE:
+                rate = (size - _SHARE - done) / (time.perf_counter() - began)
+                found[f"{size}: filled, events a second"] = rate
+            took = record(backend, leadership.fence, size - _SHARE, size)
+            feed.sweep(backend, leadership.fence)
             found |= {
                 f"{size}: recorded, ms": statistics.median(took) * 1000,
                 f"{size}: read, ms": median_ms(lambda: history.read(backend, "job"), _SHARE),
@@ -68,7 +96,7 @@ def trial(backend: Backend, most: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=100_000)
+    parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--kind", choices=["file", *SERVERS], default="file")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
