@@ -207,12 +207,15 @@ _Sent = tuple[Sequence[_Burial], "Future[None]"]
 """Some burials, and the one commit of them all."""
 
 
-@attrs.frozen
+@attrs.define
 class _Commits:
     """Commits burials, as many at once as one commit takes."""
 
     backend: Backend
     delete: Callable[[str], None]
+    apart: bool = False
+    """Whether each commit waits for the one before. ZooKeeper refuses commits that are under way
+    while another one deletes next to them."""
 
     def send(self, burials: Iterable[_Burial]) -> list[_Sent]:
         """Commit burials without waiting."""
@@ -228,28 +231,30 @@ class _Commits:
     def settled(self, sent: Sequence[_Sent]) -> Iterator[str]:
         """Yield the id of each result that is gone, once the commits have ended."""
         while sent:
-            again: list[_Sent] = []
-            alone: list[_Burial] = []
+            refused, left, alone = 0, list[_Burial](), list[_Burial]()
             for batch, commit in sent:
                 try:
                     commit.result()
                 except Conflict as conflict:
-                    # A result has changed, or its index. ZooKeeper also refuses one of many commits
-                    # that are under way if another one deletes next to it.
+                    # A result has changed, or its index; or nothing has: see `apart`.
+                    refused += 1
                     key = conflict.op.key
                     blamed = [one for one in batch if any(op.key == key for op in one.ops)]
                     alone += blamed or batch
-                    if blamed:
-                        again += self.send(one for one in batch if one not in blamed)
+                    left += [one for one in batch if one not in blamed] if blamed else []
                 except (OutcomeUnknown, Unavailable):
                     alone += batch
                 else:
                     yield from (one.job_id for one in batch)
+            self.apart = self.apart or 2 * refused > len(sent) > 1
             yield from self._deleted(alone)
-            sent = again
+            sent = self.send(left)
 
     def _commit(self, batch: Sequence[_Burial]) -> Future[None]:
-        return self.backend.commit_async(*(op for one in batch for op in one.ops))
+        sent = self.backend.commit_async(*(op for one in batch for op in one.ops))
+        if self.apart:
+            sent.exception()
+        return sent
 
     def _deleted(self, burials: Sequence[_Burial]) -> Iterator[str]:
         for one in burials:

@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import OutcomeUnknown
+from jrs.contract.errors import Conflict, OutcomeUnknown
 from jrs.contract.operations import Check, Create, Delete, Fence, Op, Record
 from jrs.contract.pending_commit import PendingCommit
 from jrs.records import keys
@@ -225,3 +225,28 @@ def test_one_that_cannot_be_read(
     assert isinstance(kept, Record)
     assert kept.value == spoiled
     backend.commit(Check(kept.key, kept.version))
+
+
+def test_commits_that_refuse_each_other(
+    backend: Backend, store: JobResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where most commits of a page are refused because they are under way together, as ZooKeeper
+    does it, each one waits for the one before from then on."""
+    original, sent, together = backend._commit_async, list[Future[None]](), list[int]()
+
+    def commit_async(ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
+        together.append(sum(not one.done() for one in sent))
+        if len(sent) < 8:
+            refused = PendingCommit()
+            refused.settle(Conflict(next(op for op in ops if isinstance(op, Create)), "busy"))
+            sent.append(refused)
+        else:
+            sent.append(original(ops, fence))
+        return sent[-1]
+
+    monkeypatch.setattr(backend, "_commit_async", commit_async)
+
+    assert sorted(store.expire(0.0)) == buried(store) == IDS
+    assert len(sent) == 8 + 2 + 8
+    assert together[11:] == [0] * 7
+    assert not left_over(backend, IDS)
