@@ -1,9 +1,9 @@
 """Streams: events of a job or of the cluster, and a log that is followed.
 
 A stream is level-triggered: it begins with the present state, and an event says that something is
-different now, never what happened meanwhile. All streams share one watch, and those of one job
-share what is read of it. A client that does not read is dropped after a while, and meanwhile only
-its own stream waits for it.
+different now, never what happened meanwhile. All streams share one watch, those of one job share
+what is read of it, and those of the history what is new in it. A client that does not read is
+dropped after a while, and meanwhile only its own stream waits for it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from jrs.client.overview import job_line
 from jrs.contract.errors import JrsError, NotFound, Unavailable
 from jrs.sidecar.changes import Changes
 from jrs.sidecar.problems import problem_of
+from jrs.sidecar.shared_feed import Sent, SentPage, SharedFeed
 from jrs.sidecar.shared_reads import SharedReads
 from jrs.sidecar.table import Call, Kind, Param, Route, query_values
 
@@ -36,6 +37,10 @@ _PATIENCE = 30.0
 """Seconds for which a client may not read before its stream is dropped."""
 _REST = 0.1
 """Seconds between two events of a stream."""
+_SHORT_REST = 0.05
+"""The same, of a stream of the history, whose events cost little."""
+_TOGETHER = 64
+"""Old events that are sent together."""
 
 ROUTES = (
     Route("GET", "/v1/events", "events", None,
@@ -81,6 +86,7 @@ class Streams:
         self._client = client
         self._changes = changes
         self._states = SharedReads(changes, self._state, MOST_STREAMS)
+        self._feed = SharedFeed(changes, self._page)
         self._followed = 0
 
     async def answer(self, route: Route, request: Request) -> Response:
@@ -99,10 +105,10 @@ class Streams:
             after = call["after"] or request.headers.get("last-event-id", "")
             # A cursor that is of no use is refused before the stream begins.
             await asyncio.to_thread(self._client.history_after, after, 1)
-            events = self._of_history(after)
-        else:
-            events = self._of_job(call["id"]) if route.name == "job_events" else self._of_cluster()
-        return BoundedStream(events, media_type="text/event-stream")
+            return _stream(self._of_history(after))
+        return _stream(
+            self._of_job(call["id"]) if route.name == "job_events" else self._of_cluster()
+        )
 
     # -- events ----------------------------------------------------------------------------
 
@@ -122,23 +128,37 @@ class Streams:
                 yield event
                 last = event if note is not None else last
 
-    async def _of_history(self, cursor: str) -> AsyncIterator[str]:
-        async for note in self._notes(None):
+    async def _of_history(self, cursor: str) -> AsyncIterator[bytes]:
+        async for note in self._notes(None, _SHORT_REST):
             if note is None:
-                yield ":\n\n"
+                yield b":\n\n"
                 continue
             more = True
             while more and not self._changes.over:
                 try:
-                    page = await asyncio.to_thread(self._client.history_after, cursor)
+                    if (found := await self._feed.behind(cursor)) is not None:
+                        pieces, cursor, more = [found.data], found.cursor, False
+                    else:
+                        page = await asyncio.to_thread(self._page, cursor)
+                        pieces, cursor, more = _pieces(page), page.cursor, page.more
                 except JrsError as error:
-                    yield _event("problem", problem_of(error).body())
+                    yield _event("problem", problem_of(error).body()).encode()
                     if isinstance(error, NotFound):
                         return  # What came next was swept: the client has read too slowly.
                     break  # The next change is heard once the backend answers again.
-                for entry in plain.of_fed(page.entries):
-                    yield f"id: {entry['cursor']}\n{_event('history', entry)}"
-                cursor, more = page.cursor, page.more
+                for piece in filter(None, pieces):
+                    yield piece
+                if not more:
+                    self._feed.begin(cursor)
+
+    def _page(self, cursor: str) -> SentPage:
+        """Return what is behind a cursor, as it is sent."""
+        page = self._client.history_after(cursor)
+        events = (
+            Sent(f"id: {entry['cursor']}\n{_event('history', entry)}".encode(), entry["cursor"])
+            for entry in plain.of_fed(page.entries)
+        )
+        return SentPage(tuple(events), page.cursor, page.more)
 
     def _state(self, job_id: str) -> dict[str, Any]:
         job = self._client.job(job_id)
@@ -153,13 +173,13 @@ class Streams:
         except JrsError as error:
             return _event("problem", problem_of(error).body())
 
-    async def _notes(self, job_id: str | None) -> AsyncIterator[Any]:
+    async def _notes(self, job_id: str | None, rest: float = _REST) -> AsyncIterator[Any]:
         """Yield what may have changed, and None where a while has passed without a change."""
         with self._changes.reading(job_id) as reader:
             while not self._changes.over:
                 note = await reader.wait(_PULSE)
                 yield note if note.cluster or note.jobs is None or note.jobs else None
-                await asyncio.sleep(_REST)
+                await asyncio.sleep(rest)
 
     # -- logs ------------------------------------------------------------------------------
 
@@ -194,6 +214,17 @@ class Streams:
             return  # The log was removed meanwhile.
         finally:
             self._followed -= follow
+
+
+def _stream(events: AsyncIterator[str] | AsyncIterator[bytes]) -> Response:
+    return BoundedStream(events, media_type="text/event-stream")
+
+
+def _pieces(page: SentPage) -> list[bytes]:
+    """Return the events of a page, some of them together: a client has to read each piece in
+    time."""
+    data = [event.data for event in page.events]
+    return [b"".join(data[at : at + _TOGETHER]) for at in range(0, len(data), _TOGETHER)]
 
 
 def _event(name: str, value: Any) -> str:

@@ -98,6 +98,35 @@ def test_streams_of_one_job_share_what_is_read(
     assert len(reads) < 25
 
 
+def test_streams_of_the_history_share_what_is_read(
+    served: Served, closing: ExitStack, monkeypatch: Any
+) -> None:
+    """What is new is read and encoded once, not once for each stream; each has it once and in
+    order."""
+    reads: list[str] = []
+    history_after = Client.history_after
+
+    def counted(client: Client, *given: Any) -> Any:
+        reads.append(*given)
+        return history_after(client, *given)
+
+    served.post("/v1/jobs", JOB)
+    streams = [served.events("/v1/history/events") for _ in range(50)]
+    for stream in streams:
+        closing.callback(stream.close)
+        assert stream.next()[1]["job_id"] == "nightly"
+    served.post("/v1/jobs", {**JOB, "id": "first"})
+    for stream in streams:
+        assert stream.next()[1]["job_id"] == "first"
+    monkeypatch.setattr(Client, "history_after", counted)
+    ids = [f"job-{number}" for number in range(10)]
+    for job_id in ids:
+        served.post("/v1/jobs", {**JOB, "id": job_id})
+    for stream in streams:
+        assert [stream.next()[1]["job_id"] for _ in ids] == ids
+    assert len(reads) < 50
+
+
 def test_a_stream_survives_an_outage(client: Client, tmp_path: Path, monkeypatch: Any) -> None:
     """When the watch fails, streams go ahead with a new one, and miss no change."""
     from jrs.contract.errors import Unavailable
