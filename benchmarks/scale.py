@@ -110,7 +110,7 @@ def trial(url: str, sizes: Sequence[int], folder: Path | None) -> dict[str, floa
             per_second = written / (time.perf_counter() - began)
             told = subprocess.run(
                 [sys.executable, __file__, "--look", url, _id(size // 2)],
-                check=True, capture_output=True, text=True,
+                check=True, stdout=subprocess.PIPE, text=True,
             )  # fmt: skip
             figures = {"written, jobs a second": per_second, **json.loads(told.stdout)}
             if folder is not None:
