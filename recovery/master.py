@@ -191,8 +191,10 @@ class Master:
         self._turns = 0
         self._registry = Registry(backend, now=runtime.now)
         shared, program = permissions.is_shared(folders.root), process_attempt.PROGRAM
-        say = partial(self._emit, "warm", 0)
-        self._warm = warm_plans.pool(backend, warm, preload, program, say, runtime, shared=shared)
+        self._warm = warm_plans.pool(
+            backend, warm, preload, program, lambda text: self._emit("warm", 0, text), runtime,
+            shared=shared,
+        )  # fmt: skip
         self._fork_server = ForkServer(program, url)
         self._health = health or MasterHealth(runtime.clock)
         backend.commit_failed = self._health.commit_failed

@@ -51,7 +51,7 @@ PROCESSES = {
         "import jrs.backends.file.base_writer",
         {"jrs.backends.file", "jrs.backends.shared", "jrs.contract", "jrs.records"},
         set(),
-        49,
+        51,
     ),
     "the client of ZooKeeper's protocol": (
         "import jrs.backends.zookeeper.protocol.connection",
@@ -74,7 +74,7 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        173,
+        174,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -82,7 +82,7 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        268,
+        269,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""
