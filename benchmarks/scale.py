@@ -25,7 +25,7 @@ from measure import median_ms, print_plain
 from probe import sample
 
 from backends import SERVERS
-from jrs import JobHandle, connect
+from jrs import JobHandle, JobView, connect
 from jrs.client.listing import JobOrder
 from jrs.records.model import Failure, JobResult, JobStatus
 from jrs.store.opening import open_backend
@@ -76,21 +76,28 @@ def look(url: str, known: str) -> dict[str, float]:
         found = {
             "open and list 1,000 dirty, ms": 1000 * opened,
             "get, ms": median_ms(lambda: client.results.get(known), _TIMES),
-            "page by id, ms": median_ms(lambda: _page(client.jobs()), _TIMES),
-            "page by end, ms": median_ms(lambda: _page(client.jobs(order=JobOrder.ENDED)), _TIMES),
+            "page by id, ms": median_ms(lambda: _page(client.views()), _TIMES),
+            "page by end, ms": median_ms(lambda: _page(client.views(order=JobOrder.ENDED)), _TIMES),
             "page of FAILED, ms": median_ms(
-                lambda: _page(client.jobs(status=JobStatus.FAILED)), _TIMES
+                lambda: _page(client.views(status=JobStatus.FAILED)), _TIMES
             ),
             "page of unfinished, ms": median_ms(
-                lambda: _page(client.jobs(status=JobStatus.RUNNING)), _TIMES
+                lambda: _page(client.views(status=JobStatus.RUNNING)), _TIMES
             ),
+            "100 jobs one by one, ms": median_ms(lambda: _one_by_one(client.jobs()), _TIMES),
         }
         lines = Path("/proc/self/status").read_text().splitlines()
         private = next(line for line in lines if line.startswith("RssAnon:"))
         return {**found, "private memory, MB": int(private.split()[1]) / 1024}
 
 
-def _page(jobs: Iterable[JobHandle]) -> None:
+def _page(views: Iterable[JobView]) -> None:
+    """Read a page as ``jrs list`` and the API do."""
+    for _ in islice(views, _PAGE):
+        pass
+
+
+def _one_by_one(jobs: Iterable[JobHandle]) -> None:
     for job in islice(jobs, _PAGE):
         job.view()
 
