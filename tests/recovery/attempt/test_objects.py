@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import attrs
 import pytest
 
 from jrs.contract.errors import (
+    Conflict,
     Fenced,
     InvalidInput,
     JobHeld,
@@ -30,6 +34,7 @@ from jrs.recovery.checkpoint_format import checkpoint
 from jrs.recovery.checkpoint_format.position import position
 from jrs.recovery.files import copied_from
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.store import heads
 from tests.recovery.attempt.objects_attempt import (
     Stream,
     begin,
@@ -43,6 +48,7 @@ from tests.recovery.lead import Lead
 from tests.recovery.snapshots.fabricate import put
 from tests.recovery.storage.support import Store, objects
 from tests.recovery.support import CLUSTER, FaultyMemory
+from tests.support import in_long_form
 
 # -- streams -----------------------------------------------------------------------------------
 
@@ -139,6 +145,45 @@ def test_a2_an_attempt_that_was_shut_out(lead: Lead) -> None:
 
     assert head(lead) == before
     assert rows(lead) == {0: "rows 0", 1: "rows 1"}
+
+
+def test_a2_an_attempt_that_uploads_while_its_successor_runs(lead: Lead, tmp_path: Path) -> None:
+    """A2: whatever it uploads, and however often it tries to move the head to that, while its
+    successor runs: each row that a reader sees is the successor's. In the long form it does that
+    for a minute."""
+    stream = begin(lead)
+    stream.batch()
+    again = stream.next(2)
+    over, done = threading.Event(), Counter[str]()
+    output = tmp_path / "zombie"
+    output.mkdir()
+    (output / "part").write_text("a zombie's")
+
+    def upload() -> None:
+        while not over.is_set():
+            stored = stream.context.uploads.put_output("sums", output)
+            found = heads.stored(lead.backend, "job", "sums")
+            assert found is not None
+            newest, record = found
+            moved = attrs.evolve(newest, batch=newest.batch + 1, manifest=stored)
+            try:
+                stream.context.commit(Update(record.key, encode(moved), record.version))
+                done["committed"] += 1
+            except (Fenced, Conflict) as error:
+                done[type(error).__name__] += 1
+
+    zombie = threading.Thread(target=upload, name="zombie")
+    zombie.start()
+    try:
+        until = time.monotonic() + in_long_form(60, 0)
+        while again.batch() < 30 or not done["Fenced"] or time.monotonic() < until:
+            expected = {batch: f"rows {batch}" for batch in range(head(lead).batch + 1)}
+            assert rows(lead) == expected
+    finally:
+        over.set()
+        zombie.join()
+    assert rows(lead) == {batch: f"rows {batch}" for batch in range(head(lead).batch + 1)}
+    assert not done["committed"]
 
 
 @pytest.mark.parametrize("applied", [True, False])
