@@ -21,7 +21,7 @@ from typing import Any
 
 from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.compaction import Compaction
-from jrs.contract.errors import Conflict, Fenced, InvalidInput, JrsError, OutcomeUnknown
+from jrs.contract.errors import Conflict, Fenced, JrsError, OutcomeUnknown, WrongState
 from jrs.contract.operations import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 from jrs.records import keys
 from jrs.testing.chaos import runs
@@ -141,7 +141,7 @@ class Actor:
     def upgrade(self) -> None:
         try:
             raise_form(self._handle)
-        except InvalidInput:
+        except WrongState:
             pass  # The other handle has just raised it.
 
     def reopen(self) -> None:
