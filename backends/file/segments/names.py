@@ -42,12 +42,16 @@ def newest(folder: Path) -> int:
 
 def newest_with_form(folder: Path) -> tuple[int, int]:
     """Return the offset and the form of the newest segment that continues no other one."""
-    found = {(0, OLD_FORM), *begun(folder)}
-    return next(
-        (start, form)
-        for start, form in sorted(found, reverse=True)
-        if form == OLD_FORM or not _continues(folder, start)
-    )
+    while True:
+        found = {(0, OLD_FORM), *begun(folder)}
+        newest = next(
+            (start, form)
+            for start, form in sorted(found, reverse=True)
+            if form == OLD_FORM or not _continues(folder, start)
+        )
+        # A segment that was passed over may have been swept meanwhile, and not be pending.
+        if newest == max(found) or found == {(0, OLD_FORM), *begun(folder)}:
+            return newest
 
 
 def begun(folder: Path) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,33 @@
+"""Which segments exist, while other processes begin and sweep them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jrs.backends.file.backend import FileBackend
+from jrs.backends.file.segments import names
+from jrs.contract.operations import Create
+
+
+def test_a_segment_that_is_swept_while_segments_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken for one that is pending. Then a file of the segment before seemed to be missing,
+    and the folder was refused as damaged."""
+    real, acted = names._continues, list[int]()
+    with FileBackend(tmp_path) as other:
+        other.compact()
+        before, folder = other.replica.start, other.replica.folder
+
+        def acts_first(folder: Path, start: int) -> bool:
+            if not acted:
+                acted.append(start)
+                other.commit(Create("k", b""))
+                other.compact()
+            return real(folder, start)
+
+        monkeypatch.setattr(names, "_continues", acts_first)
+        assert names.newest(folder) == other.replica.start
+        assert acted == [before]
