@@ -203,7 +203,7 @@ def log_of(backend: FileBackend) -> Path:
 
 
 def test_a_cluster_has_few_runs_and_writes_each_record_a_few_times(grown: FileBackend) -> None:
-    """Without levels a segment of 4,000 bytes would write the whole base: 60 times the log here."""
+    """Without levels, each of the segments would write the whole base."""
     written, most, seen = 0, 0, set[str]()
     for number in range(2000):
         fill(grown, number, number + 1)
