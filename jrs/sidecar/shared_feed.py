@@ -15,6 +15,7 @@ import attrs
 
 from jrs.contract.errors import NotFound
 from jrs.sidecar.changes import Changes
+from jrs.sidecar.shared_reads import Begun, is_fresh
 
 _MOST = 256
 """Events that are kept."""
@@ -59,7 +60,7 @@ class SharedFeed:
         self._dropped = 0
         self._cursor = ""
         """Behind all that was read; empty before the feed begins."""
-        self._begun: tuple[int, asyncio.Task[None]] | None = None
+        self._begun: Begun[None] | None = None
         self._turn = asyncio.Lock()
         self._newest: tuple[str, Sent] | None = None
         """What was given last, and for which cursor: most streams ask for the same."""
@@ -92,9 +93,9 @@ class SharedFeed:
         return self._newest[1]
 
     def _refreshed(self) -> asyncio.Task[None]:
-        begun, generation = self._begun, self._changes.generation
-        if begun is None or begun[0] < generation or _has_failed(begun[1]):
-            begun = self._begun = generation, asyncio.create_task(self._refresh())
+        begun = self._begun
+        if begun is None or not is_fresh(begun, self._changes):
+            begun = self._begun = self._changes.generation, asyncio.create_task(self._refresh())
         return begun[1]
 
     async def _refresh(self) -> None:
@@ -126,7 +127,3 @@ class SharedFeed:
             self._places = {
                 cursor: place for cursor, place in self._places.items() if place >= self._dropped
             }
-
-
-def _has_failed(task: asyncio.Task[None]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)

@@ -10,6 +10,9 @@ from jrs.sidecar.changes import Changes
 
 T = TypeVar("T")
 
+Begun = tuple[int, asyncio.Task[T]]
+"""A read, and the generation of changes after which it began."""
+
 
 class SharedReads(Generic[T]):
     """The newest read of each key. Its methods are for the event loop's thread.
@@ -23,7 +26,7 @@ class SharedReads(Generic[T]):
         self._changes = changes
         self._read = read
         self._most = most
-        self._begun: dict[str, tuple[int, asyncio.Task[T]]] = {}
+        self._begun: dict[str, Begun[T]] = {}
 
     async def get(self, key: str) -> T:
         """Return what was read after the newest change that was heard. A read that has failed is
@@ -33,7 +36,7 @@ class SharedReads(Generic[T]):
             Whatever the read raises.
         """
         begun = self._begun.get(key)
-        if begun is None or begun[0] < self._changes.generation or _has_failed(begun[1]):
+        if begun is None or not is_fresh(begun, self._changes):
             task = asyncio.create_task(asyncio.to_thread(self._read, key))
             begun = self._begun[key] = self._changes.generation, task
             while len(self._begun) > self._most:
@@ -41,5 +44,8 @@ class SharedReads(Generic[T]):
         return await asyncio.shield(begun[1])
 
 
-def _has_failed(task: asyncio.Task[Any]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
+def is_fresh(begun: Begun[Any], changes: Changes) -> bool:
+    """Return whether a read began after the newest change that was heard, and has not failed."""
+    generation, task = begun
+    failed = task.done() and (task.cancelled() or task.exception() is not None)
+    return generation >= changes.generation and not failed

@@ -71,8 +71,7 @@ class Explainer:
         self._backend = backend
         self._now = now
         self._queue: tuple[str, ...] | None = None
-        self._over: dict[str, bool] = {}
-        """Which applications have ended, as far as they were asked for."""
+        self._runs = applications.running(backend)
         self._paused = backend.get(keys.PAUSE) is not None
         self.leader: LeaderView = Registry(backend, now=now).leading()
 
@@ -140,10 +139,7 @@ class Explainer:
         )
 
     def _is_lost(self, spec: JobSpec) -> bool:
-        name = spec.application
-        if name and name not in self._over:
-            self._over[name] = applications.has_ended(self._backend, name)
-        return self._over.get(name, False)
+        return bool(spec.application) and not self._runs(spec.application)
 
 
 def explain(backend: Backend, view: JobView, *, now: Clock = time.time) -> Explanation:

@@ -100,8 +100,6 @@ def _write_run(
             fd, base.runs[:count], changes, base.names[count:],
             levelled=header.form == LEVELLED_FORM,
         )  # fmt: skip
-    # Another process may have written another run, from other damage: the name is its own.
-    trailer = trailer_of(folder, start) or own
     # The run's name has to be durable before the header names it.
     sync_folder(folder)
     # The fence must exist before the first segment of this form is visible.
@@ -111,20 +109,27 @@ def _write_run(
         # Other processes are already in a later segment and have swept the new files; or a process
         # that knows only the old form has begun the segment before it saw the fence.
         return
+    try:
+        # Another process may have written another run, from other damage: the name is its own.
+        trailer = trailer_of(folder, start) or own
+    except FileNotFoundError:
+        return  # Swept in this moment.
     # A log that began in the old form gets the digest of its first run as its identity.
-    header = header._replace(identity=header.identity or digest_of(trailer.line()))
-    _begin_tail(folder, header)
-    header = _begun(folder, header).with_run(trailer)
-    publish(header_path(folder, start), header.line(), replace=True)
+    if not header.identity:
+        header = _begun(folder, header._replace(identity=digest_of(trailer.line())))
+    publish(header_path(folder, start), header.with_run(trailer).line(), replace=True)
 
 
 def _begun(folder: Path, header: Header) -> Header:
     """Return the header with the form of the segment's tail; begin the segment if necessary."""
     path = log_path(folder, header.start, NEW_FORM)
     if not path.exists():
-        begin_bare(folder, header)
-    with path.open("rb") as file:
-        found = Header.parse(file.read(4096))
+        _begin_tail(folder, header)
+    try:
+        with path.open("rb") as file:
+            found = Header.parse(file.read(4096))
+    except FileNotFoundError:
+        return header  # The segment was swept, and is nothing that counts.
     return header if found is None else header._replace(form=found.form)
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from jrs.backends.file import segments
 from jrs.backends.file.backend import FileBackend
-from jrs.backends.file.segments import names
+from jrs.backends.file.base import Levels
+from jrs.backends.file.segments import LEVELLED_FORM, begin, names
 from jrs.contract.operations import Create
 
 
@@ -31,3 +33,17 @@ def test_a_segment_that_is_swept_while_segments_are_listed(
         monkeypatch.setattr(names, "_continues", acts_first)
         assert names.newest(folder) == other.replica.start
         assert acted == [before]
+
+
+def test_a_run_that_is_swept_before_its_header_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer slept meanwhile, and others are in a later segment: nothing is to be done."""
+
+    def swept(folder: Path, start: int) -> None:
+        raise FileNotFoundError(start)
+
+    segments.create(tmp_path / "log")
+    monkeypatch.setattr(begin, "trailer_of", swept)
+    segments.write_base(tmp_path / "log", 99, Levels(), [], LEVELLED_FORM, b"identity")
+    assert not names.header_path(tmp_path / "log", 99).exists()
