@@ -44,7 +44,7 @@ class EventKind(enum.StrEnum):
     HELD = "held"
     """A job is held until an operator has looked."""
     LEADING = "leading"
-    """A master has recovered all jobs and leads."""
+    """A master leads: it decided about the jobs that ran and the dirty results. Others follow."""
     LEFT = "left"
     """Something of a job was left behind when the leader stepped down."""
     LOST = "lost"

@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 
 import jrs
 from jrs.cli import cli
+from jrs.contract.formats import NEWEST_FORMAT
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -160,6 +161,19 @@ def test_supported_versions_are_stated_alike() -> None:
     assert spark == f"pyspark>={sparks[0]}"
     assert sparks[:-1] == [version.rpartition(".")[0] for version in other_sparks]
     assert exact_versions()["pyspark"].startswith(f"{sparks[-1]}.")
+
+
+def test_the_version_is_stated_alike() -> None:
+    """The changelog begins with the version of the package; the page about upgrading has a row for
+    each format, and the newest one is this version's."""
+    (changed, *_) = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    page = (ROOT / "docs" / "upgrading.md").read_text()
+    formats = re.findall(r"^\| (\d+) \| (.*?) \|", page, re.MULTILINE)
+
+    assert PROJECT["version"] == changed
+    assert [int(number) for number, _ in formats] == list(range(1, NEWEST_FORMAT + 1))
+    current = f"{changed.rpartition('.')[0]} (this version)"
+    assert [number for number, by in formats if by == current] == [str(NEWEST_FORMAT)]
 
 
 def test_constraints_hold_what_the_project_requires() -> None:

@@ -92,3 +92,14 @@ def test_no_other_private_name_is_used() -> None:
 
     assert known <= private | {"_connection"}
     assert private - known - ours == set()
+
+
+def test_contributing_counts_them() -> None:
+    """CONTRIBUTING.md says how many there are."""
+    text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    counts = len(CLIENT), len(CONNECTION), len(STATE)
+
+    assert (
+        "{} private names of kazoo: {} attributes of a client, {} methods and {} attributes "
+        "of a connection".format(sum(counts), *counts)
+    ) in text
