@@ -227,7 +227,7 @@ def run(
 
     The return value of `main` is stored as the result of the application `name`. Another call with
     that name returns it and does not run `main`; stderr, or the logger ``jrs.application``, says so
-    with the result's age. So a name stands for one run: put into it what makes the run another one,
+    with the result's age. So a name stands for one run: put into it what distinguishes the run,
     such as the date. The same name for another `main`, or with other arguments, is refused.
 
     An exception of `main` is raised here and recorded, but is no result: another replica then
@@ -271,7 +271,7 @@ def run(
     if not name:
         raise InvalidInput(
             "jrs.run needs a name for this run of main, whose result is kept under it; put into "
-            'the name what makes the run another one: name=f"nightly-{date}"'
+            'the name what distinguishes the run: name=f"nightly-{date}"'
         )
     check_job_id(name)
     given = {} if arguments is None else dict(arguments)

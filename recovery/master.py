@@ -124,8 +124,8 @@ class Master:
         warm: how many processes with a Spark session are prepared for the next attempts of jobs,
             while this master leads and while it does not; see docs/stopping.md.
         preload: modules that these processes import.
-        openlineage: tell OpenLineage of each attempt while this master leads; where, says
-            OpenLineage's own configuration. See docs/operating.md.
+        openlineage: tell OpenLineage of each attempt while this master leads. OpenLineage's own
+            configuration names the receiver; see docs/operating.md.
         runtime: the clocks, the randomness and the threads, for tests that drive them.
         health: is told what happens, for probes and metrics.
 

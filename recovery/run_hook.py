@@ -1,4 +1,4 @@
-"""The program that runs what is told of a result; it dies with the master that started it.
+"""The program that runs a job's `OnResult`; it dies with the master that started it.
 
 python -m jrs.recovery.run_hook MASTER_PID call ENTRY_POINT < result
 python -m jrs.recovery.run_hook MASTER_PID run COMMAND [ARG…] < result
@@ -14,7 +14,7 @@ from .attempt import entry_point
 from .processes import prctl
 
 PROGRAM = "jrs.recovery.run_hook"
-"""The module that ``python -m`` runs to tell of a result."""
+"""The module that ``python -m`` runs."""
 
 
 def main() -> None:

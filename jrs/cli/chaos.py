@@ -34,7 +34,7 @@ _check_option = click.option(
 
 @click.group("chaos", cls=Suggesting, context_settings={"help_option_names": ["-h", "--help"]})
 def chaos_command() -> None:
-    """Find out whether jobs survive what breaks. Needs jrs[chaos].
+    """Test whether jobs survive faults. Needs jrs[chaos].
 
     \b
     Examples:

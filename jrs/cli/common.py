@@ -80,9 +80,11 @@ def with_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def because_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Accept ``--because``: the history has it behind what the command does."""
+    """Accept ``--because``: the history shows it behind what the command does."""
 
-    @click.option("--because", metavar="TEXT", default="", help="Why; it is in the history.")
+    @click.option(
+        "--because", metavar="TEXT", default="", help="The reason, which the history shows."
+    )
     @functools.wraps(command)
     def wrapper(*args: Any, because: str, **options: Any) -> Any:
         with jrs.because(because):
@@ -92,8 +94,8 @@ def because_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 reason_option = click.option("--reason", "--because", "reason", metavar="TEXT", default="",
-                             help="Why; it is stored with the request, and is in the "
-                             "history.")  # fmt: skip
+                             help="The reason, which the request stores and the history "
+                             "shows.")  # fmt: skip
 
 
 def import_from_here() -> None:

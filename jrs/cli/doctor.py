@@ -54,8 +54,8 @@ def doctor_command(
     Connects, then checks versions, encryption, permissions, sessions, writing, fencing, watching,
     the latency of commits, and the filesystem that jobs keep their files on. Prints one line for
     each check, with a remedy if it fails. Safe next to running masters: it writes one key of its
-    own and never campaigns. Of a cluster that does not exist yet, it checks only whether it could
-    be created, and changes nothing.
+    own and never campaigns. If the cluster does not exist yet, it checks only whether the cluster
+    could be created, and changes nothing.
 
     With --spark it also runs a short job, with the Spark that jobs of this host get: Java and
     PySpark, the cluster's master, its executors and their packages, and whether the driver and the

@@ -35,8 +35,8 @@ _QUEUE = (
                  help="How long each attempt may run."),
     click.option("--on-timeout", type=click.Choice([each.value for each in OnTimeout]),
                  default=OnTimeout.FAIL.value, show_default=True,
-                 help="After a time-out, also of a stage: the job is FAILED, or its attempt has "
-                 "died and --attempts decides."),
+                 help="What a time-out of the job, an attempt or a stage does: end the job as "
+                 "FAILED, or count as a death, so that --attempts decides."),
 )  # fmt: skip
 
 _SETTINGS = (
@@ -67,7 +67,7 @@ _ON_RESULT = (
                  help="Run a command, or call MODULE:FUNCTION, when the job has ended: it gets the "
                  "result as JSON on its standard input, at least once."),
     click.option("--on-result-deadline", type=DURATION, default="1h", show_default=True,
-                 metavar="DURATION", help="Give up --on-result so long after the job's end."),
+                 metavar="DURATION", help="Give up --on-result this long after the job's end."),
 )  # fmt: skip
 
 

@@ -63,7 +63,7 @@ _LONGEST = 1000
 @click.option("--snapshot-every", type=DURATION, metavar="DURATION",
               help="Take a snapshot of its streams at this interval.")  # fmt: skip
 @click.option("--keep-snapshots", type=int, default=3, show_default=True, metavar="N",
-              help="Most of these to keep until the job ends.")  # fmt: skip
+              help="Keep at most this many of them until the job ends.")  # fmt: skip
 @click.option("--snapshot-max-age", type=DURATION, metavar="DURATION",
               help="Delete older snapshots when another one is taken: 12h, 30d.")  # fmt: skip
 @click.option("--snapshot-format", default=SnapshotFormat.LINK.value, show_default=True,

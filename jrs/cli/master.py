@@ -63,12 +63,12 @@ from jrs.store.opening import open_backend
               help="The slots of this master while it leads. An attempt takes one, or as many as "
               "its job asks for. Other jobs wait, by priority and then by submission.")  # fmt: skip
 @click.option("--cleanup-retries", type=click.IntRange(0, MOST), metavar="N",
-              help="Give up the cleanup of a job after so many retries; its result stays dirty.  "
+              help="Give up the cleanup of a job after this many retries; its result stays dirty.  "
               "[default: never]")  # fmt: skip
 @click.option("--cleanup-max-delay", type=DURATION, default="1h", show_default=True,
-              metavar="AGE",
-              help="Most time between two tries of a cleanup; the first retry follows after one "
-              "second, each further one after twice the time.")  # fmt: skip
+              metavar="DURATION",
+              help="The longest pause between two tries of a cleanup. The first pause takes one "
+              "second, each further one twice as long.")  # fmt: skip
 @click.option("--retain", "retained", multiple=True, metavar="NAME=VALUE",
               help="How long results, outputs, snapshots, logs or failed-logs are kept after a "
               "job's end: 30d, 0s or never; or the history of a job that has not ended, by the age "

@@ -27,10 +27,10 @@ def files_command(
     as_json: bool,
     storage: str | Path | None,
 ) -> int:
-    """Print the files of a stage's output that count, one a line.
+    """Print the files of a stage's output that count, one per line.
 
-    Of a stream that writes to the sink of jrs, these are the files of its committed batches; of
-    another stage all files, once it has finished.
+    For a stream that writes to the sink of jrs, these are the files of its committed batches; for
+    another stage, all files once it has finished.
 
     \b
     Examples:

@@ -51,7 +51,7 @@ _ROLES = {
 @click.option("--state", type=click.Choice([state.value for state in ResultState]),
               help="Only jobs whose result is dirty, clean or expired.")  # fmt: skip
 @click.option("--tag", help="Only jobs with this tag.")
-@click.option("--prefix", default="", help="Only jobs whose id begins so.")
+@click.option("--prefix", default="", help="Only jobs whose id begins with this.")
 @click.option("--since", metavar="TIME", help="Only jobs that ended then or later.")
 @click.option("--until", metavar="TIME", help="Only jobs that ended then or earlier.")
 @click.option("--sort", type=click.Choice([order.value for order in JobOrder]),
@@ -120,15 +120,15 @@ def list_command(
 @click.command("explain")
 @job_argument
 @click.option("--at", metavar="TIME",
-              help="Explain the last decision until then by which a leader acted: an age (90s, "
-              "12h) or a moment in UTC (2026-11-20T18:30).")  # fmt: skip
-@click.option("--epoch", type=click.IntRange(1), help="Explain the last decision of that leader.")
+              help="Explain the last decision on which a leader had acted then: an age (90s, 12h) "
+              "or a moment in UTC (2026-11-20T18:30).")  # fmt: skip
+@click.option("--epoch", type=click.IntRange(1), help="Explain the last decision of this leader.")
 @json_option
 @with_cluster
 def explain_command(
     place: ClusterRef, job_id: str, at: str | None, epoch: int | None, as_json: bool
 ) -> int:
-    """Explain what a leader does with a job now, and why; or what one did with it then.
+    """Explain what a leader does with a job now, and why; or what one did earlier.
 
     \b
     Examples:

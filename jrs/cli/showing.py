@@ -48,8 +48,8 @@ Fact = tuple[str, str]
 def show_command(place: ClusterRef, job_id: str, storage: str | Path | None, as_json: bool) -> int:
     """Show a job: what was submitted, its attempts, its stages and its result.
 
-    What ran, who submitted it, and where its attempts ran is shown as long as the result is kept;
-    of an expired result, the status and the times.
+    It shows what ran, who submitted it, and where its attempts ran, as long as the cluster keeps
+    the result; of an expired result, only the status and the times.
 
     \b
     Example:  jrs show nightly-2026-11-20

@@ -111,8 +111,8 @@ def create_command(
 def list_command(client: Client, job_id: str | None, everything: bool, as_json: bool) -> None:
     """List the snapshots of a job, or of all jobs, oldest first.
 
-    Of each job that FAILED or was CANCELED, jrs keeps its end for jrs retry. Where that has no
-    files, it is counted and not listed. With --json, everything is listed.
+    jrs keeps a snapshot of the end of each job that FAILED or was CANCELED, for jrs retry. If it
+    has no files, the command only counts it; --all and --json list it.
 
     \b
     Examples:
@@ -252,8 +252,8 @@ def export_command(client: Client, job_id: str, snapshot: str, folder: Path) -> 
 @click.option("--as", "as_job", metavar="NEW", help="Restore it as a new job.")
 @click.option("--claim", is_flag=True, help="Use the snapshot up; by default it stays.")
 @click.option("--accept-published", is_flag=True,
-              help="Let stay what the job has done elsewhere since: calls of foreachBatch "
-              "functions, published tables.")  # fmt: skip
+              help="Restore although the job has since called foreachBatch functions or "
+              "published tables, which no restore takes back.")  # fmt: skip
 @click.option("--finish", metavar="JOB", help="Complete an interrupted restore.")
 @spec_key_option
 @json_option

@@ -27,8 +27,8 @@ _timeout = click.option("--timeout", type=DURATION, metavar="DURATION",
                         help="Give up after this time and exit 3; the request stays.")  # fmt: skip
 _grace = click.option("--grace", "--patience", "grace", type=DURATION, default=30.0,
                       show_default=True, metavar="DURATION",
-                      help="Afterwards an attempt that has not stopped is killed, and the job "
-                      "resumes from its newest committed batch.")  # fmt: skip
+                      help="Kill an attempt that has not stopped after this time; the job can "
+                      "resume from its newest committed batch.")  # fmt: skip
 
 
 @click.command("suspend", epilog=_DURABLE)

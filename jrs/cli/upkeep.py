@@ -84,7 +84,7 @@ def expire_command(
       jrs expire --older-than 30d --keep 1000
     """
     if bool(job_ids) is (age is not None):
-        raise InvalidInput("name jobs, or give --older-than AGE for all that are as old")
+        raise InvalidInput("name jobs, or give --older-than DURATION for all that are as old")
     with connect(place) as client:
         if age is not None:
             gone = client.results.expiring(age, keep)
@@ -102,7 +102,7 @@ def expire_command(
 @click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
 @click.option("--older-than", "age", type=DURATION, default="1d", show_default=True,
               metavar="DURATION",
-              help="How long it has to have been garbage: 90s, 30m, 12h, 7d.")  # fmt: skip
+              help="Remove only what was garbage for this long: 90s, 30m, 12h, 7d.")  # fmt: skip
 @storage_option
 @json_option
 @with_cluster
@@ -190,7 +190,7 @@ def storage_command(
     The cluster knows its storage by a marker with a random id, and the marker knows the epochs that
     have led with it. To move a storage, stop all masters, copy the whole folder, its .storage
     included, and start the masters with the new --storage: nothing has to be adopted. --adopt is
-    for a folder whose marker is missing, and for an older copy of which you accept what is missing.
+    for a folder whose marker is missing, and for an older copy, if you accept that it lacks files.
 
     \b
     Examples:

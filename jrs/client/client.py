@@ -90,7 +90,7 @@ def diagnose(
     """Yield what a check of a backend finds, as it is reached from this host: is it fit for use?
 
     A check that fails has a remedy. Safe next to running masters: it writes one key of its own, and
-    never campaigns. Of a cluster that does not exist, only whether it could be created is checked.
+    never campaigns. If the cluster does not exist, it checks only whether it could be created.
 
     Args:
         url, cluster, storage: as in `connect`.
@@ -172,8 +172,8 @@ class Client(ClusterSteering, ClusterUpkeep):
         Args:
             entry: ``"module:function"``, ``"/path/file.py:function"``, or a function at the top
                 level of a module that the masters can import. It is called as
-                ``function(job, **arguments)``. Of a function it is checked that it takes the
-                arguments; a name is not imported here: `check_entry` does that.
+                ``function(job, **arguments)``. `submit` checks that a function takes the arguments;
+                it does not import a name: `check_entry` does that.
             id: identifies the job for good: an id that was used is refused forever.
             restart: how often a job that dies is started; three times by default.
             snapshots: which snapshots the leader takes of its streams.
@@ -185,7 +185,7 @@ class Client(ClusterSteering, ClusterUpkeep):
             tags: at most 32 texts to find the job by, such as ``team=sales``.
             timeout: how long the job may run, in seconds over all attempts; see `TimeLimits`.
             settings: Spark's configuration, files, the interpreter, environment and secrets.
-            on_result: what is told of the job's result.
+            on_result: what jrs runs when the job has a result.
             exist_ok: whether an id that was submitted before gives a handle on that job.
             arguments: of the function, JSON; the way to give one that has the name of an option.
             more: arguments of the function, JSON.
@@ -222,7 +222,7 @@ class Client(ClusterSteering, ClusterUpkeep):
         return self.submit_spec(spec, exist_ok=exist_ok)
 
     def submit_spec(self, spec: JobSpec, *, exist_ok: bool = False) -> JobHandle:
-        """Submit a job that is described whole; see `submit`."""
+        """Submit a job by its whole spec; see `submit`."""
         try:
             self._connection.jobs.submit(spec)
         except DuplicateJob:
@@ -256,7 +256,7 @@ class Client(ClusterSteering, ClusterUpkeep):
             status: only jobs of that status.
             state: only jobs whose result has that state. Jobs whose result was expired are yielded
                 only for ``ResultState.EXPIRED``.
-            prefix: only jobs whose id begins so.
+            prefix: only jobs whose id begins with this.
             after: begin after this job, in the order of the list.
             tag: only jobs with this tag.
             since, until: only jobs that ended then, in seconds since 1970, both included.

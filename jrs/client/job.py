@@ -61,8 +61,8 @@ class JobHandle(JobChanges):
         return self._connection.jobs.view(self.id)
 
     def status(self) -> JobStatus | None:
-        """Return the job's status; None if it cannot be told, as that of a job that is held for a
-        record that cannot be read.
+        """Return the job's status; None if it is unknown, because a record of the job cannot be
+        read.
 
         Raises:
             NoSuchJob: the cluster knows nothing of the job.

@@ -56,8 +56,8 @@ def diagnose_spark(
         settings: of the job: Spark's configuration, files, the interpreter, environment and
             secrets.
         url, cluster: the backend and the cluster that tell where jobs keep their files.
-        storage: where jobs keep their files; with `url`, as in `connect`. If it is not known,
-            whether executors share it is not checked.
+        storage: where jobs keep their files; with `url`, as in `connect`. If it is unknown,
+            jrs does not check whether executors share it.
         timeout: seconds to wait for the cluster's master, and then for executors.
 
     Raises:

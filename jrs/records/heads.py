@@ -11,7 +11,7 @@ from jrs.records.stored import Stored
 
 @attrs.frozen
 class StreamProgress(Stored):
-    """What Spark reported of one batch of a stream, once the batch was done. None is unknown."""
+    """What Spark reported of one batch of a stream, once the batch was done. None: unknown."""
 
     batch: int
     """The batch that all of this is about."""

@@ -1,4 +1,4 @@
-"""OnResult: what is told of a job's result: a command or an entry point."""
+"""OnResult: the command or the function that jrs runs when a job has a result."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class JobCatalog:
         order, each once.
 
         Args:
-            prefix: only ids that begin so.
+            prefix: only ids that begin with this.
             after: only ids that come after this one.
         """
         return self._ids_in((*keys.UNFINISHED, keys.RESULTS), prefix, after)

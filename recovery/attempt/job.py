@@ -275,7 +275,7 @@ class Job:
     def publish(
         self, path: str | Path, *stages: str | Stream | FinishedStage[Any], name: str = "publish"
     ) -> FinishedStage[Json]:
-        """Publish the output of stages at a place of your own once they have finished.
+        """Publish the output of stages at a path of your own once they have finished.
 
         The whole output appears atomically, at most once in the life of the job, and under the
         fence: by one rename at a path; or, where the storage has objects, by one object at a URL in

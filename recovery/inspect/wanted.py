@@ -46,7 +46,7 @@ class Wanted:
     job: str | None = None
     """Only this job."""
     prefix: str = ""
-    """Only jobs whose id begins so."""
+    """Only jobs whose id begins with this."""
     statuses: frozenset[JobStatus] = frozenset(JobStatus)
     since: float | None = None
     """Only jobs that ended then or later, in seconds since 1970."""

@@ -29,7 +29,7 @@ class Trust:
     """The key with which specs must be signed to run; None if they need no signature."""
 
     def check(self, spec: JobSpec, stored: bytes) -> None:
-        """Raise `JobHeld` if this master must not run the job, or what is told of its result.
+        """Raise `JobHeld` if this master must not run the job, or its `on_result`.
 
         Args:
             stored: the record that the spec was read from.

@@ -148,7 +148,7 @@ class World:
         self.submit_spec(JobSpec(id, _entry(entry), given, restart=LASTING), copies=copies)
 
     def submit_spec(self, spec: JobSpec, *, copies: int = 1, after: float = 0.0) -> None:
-        """Submit a job that is described whole, after some seconds; see `submit`."""
+        """Submit a job by its whole spec, after some seconds; see `submit`."""
         taken = {each.copy_of for each in self._submissions.all()}
         if spec.job_id in taken:
             raise InvalidInput(f"{spec.job_id!r} is submitted already: give the job another id")
