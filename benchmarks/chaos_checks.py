@@ -1,6 +1,6 @@
-"""Judging a large history on Spark: ``python benchmarks/chaos_checks.py --operations 1000000``.
+"""Checking a large history on Spark: ``python benchmarks/chaos_checks.py --operations 1000000``.
 
-A history without a fault is generated first, which is not measured. With ``--copies`` it is judged
+A history without a fault is generated first, which is not measured. With ``--copies`` it is checked
 together with copies of itself, one behind the other. Then the checks run on this machine, in a JVM
 of their own; the peak of the memory is that of this process and all below it.
 """
@@ -169,9 +169,9 @@ def lists_on_spark(operations: int, cores: int) -> Iterator[Figure]:
 @click.command()
 @click.option("--operations", default=1_000_000, show_default=True)
 @click.option("--all", "all_checks", is_flag=True, help="Run all checks, not only two of them.")
-@click.option("--lists", is_flag=True, help="Judge appends to lists, plainly and on Spark.")
+@click.option("--lists", is_flag=True, help="Evaluate appends to lists, plainly and on Spark.")
 @click.option("--copies", "count", default=1, help="How often the history is repeated.")
-@click.option("--plain", is_flag=True, help="Judge it in one process, too, all in memory.")
+@click.option("--plain", is_flag=True, help="Evaluate it in one process, too, all in memory.")
 @click.option("--cores", default=2, show_default=True)
 @click.option("--json", "as_json", is_flag=True)
 @click.option(
@@ -202,7 +202,7 @@ def main(
         if not table.exists():
             tick(f"generating {operations * count:,} operations")
             figures.append(generate(operations, count, table))
-        tick("judging them")
+        tick("evaluating them")
         with Peak() as peak:
             spark = local_session(cores)
             began = time.perf_counter()
@@ -216,7 +216,7 @@ def main(
         figures.append(Figure("peak memory", f"{peak.bytes / 1e9:.2f} GB", "JVM and Python",
                               "4 GB", peak.bytes < 4e9))  # fmt: skip
         if plain:
-            tick("judging in one process")
+            tick("evaluating in one process")
             figures.append(plainly(table, operations * count))
     print_report("The checks of a history", figures, as_json)
 

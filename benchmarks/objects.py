@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jrs.contract.storage_place import check_url
-from jrs.recovery.storage.copies import Place, fetch
+from jrs.recovery.storage.copies import PrefixWriter, fetch
 from jrs.recovery.storage.objects import Objects
 from jrs.testing.polling import Poll
 from jrs.testing.servers.ports import Ports
@@ -101,15 +101,15 @@ def write(folder: Path, files: int, size: int) -> dict[str, Path]:
 
 def batch(objects: Objects, folder: Path, count: int) -> dict[str, Any]:
     """Measure what one batch of a stream uploads: a change of each partition's state, and rows."""
-    place = Place(objects, "job", f"e1.a1.{uuid.uuid4().hex[:12]}")
+    writer = PrefixWriter(objects, "job", f"e1.a1.{uuid.uuid4().hex[:12]}")
     state, rows = write(folder, PARTITIONS, 5_000), folder / "rows"
     rows.mkdir()
     parts = write(rows, ROWS, 200_000)
     times, calls = [], Counter[str]()
 
     def upload() -> None:
-        place.put_files("s/ck", state, together=True)
-        place.put_files("s/rows", parts)
+        writer.put_files("s/ck", state, together=True)
+        writer.put_files("s/rows", parts)
 
     for _ in range(count):
         seconds, calls = counted(objects, upload)
@@ -120,9 +120,9 @@ def batch(objects: Objects, folder: Path, count: int) -> dict[str, Any]:
 
 def checkpoint(objects: Objects, folder: Path, files: int, size: int, count: int) -> dict[str, Any]:
     """Measure fetching a checkpoint to a host that has none of it."""
-    place = Place(objects, "job", f"e1.a1.{uuid.uuid4().hex[:12]}")
+    writer = PrefixWriter(objects, "job", f"e1.a1.{uuid.uuid4().hex[:12]}")
     source = write(folder, files, size)
-    stored = place.put_files("s/ck", source, together=True)
+    stored = writer.put_files("s/ck", source, together=True)
     times, local, calls = [], [], Counter[str]()
     for turn in range(count):
         target = folder / f"fetched-{turn}"

@@ -267,12 +267,12 @@ def _uncompacted(place: Path, size: int, plan: Plan, tick: Callable[[str], None]
         tick(f"replaying {2 * size:,} lines, {turn + 1}")
         found.append(probe("open", place))
     seconds, private = _median(found, "seconds"), _median(found, "private")
-    judged = size == 1_000_000
+    evaluated = size == 1_000_000
     return Figure(
         f"open + list {DIRTY:,} dirty, {size:,} clean, never compacted",
         f"{seconds:.2f} s ({_median(found, 'cpu'):.2f} s of CPU), {private / MB:.0f} MB",
-        target="< 6 s" if judged else "",
-        met=seconds < 6 if judged else None,
+        target="< 6 s" if evaluated else "",
+        met=seconds < 6 if evaluated else None,
     )
 
 
@@ -281,7 +281,7 @@ def _opened(
     ours: list[dict[str, float]],
     theirs: list[dict[str, float]],
     smallest: list[dict[str, float]],
-    judged: bool,
+    evaluated: bool,
 ) -> list[Figure]:
     what = f"open + list {DIRTY:,} dirty, {size:,} clean"
     private = _median(ours, "private")
@@ -292,8 +292,8 @@ def _opened(
             what,
             f"{_median(ours, 'seconds') * 1e3:.1f} ms, {private / MB:.0f} MB",
             f"{against:.2f} × SQLite's time\n{growth:.2f} × with {min(FULL.sizes):,} clean",
-            "≤ 1\n≤ 1.5\n< 80 MB" if judged else "",
-            against <= 1 and growth <= 1.5 and private < 80 * MB if judged else None,
+            "≤ 1\n≤ 1.5\n< 80 MB" if evaluated else "",
+            against <= 1 and growth <= 1.5 and private < 80 * MB if evaluated else None,
         ),
         Figure(
             f"{what}: SQLite, indexed query",

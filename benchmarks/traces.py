@@ -2,7 +2,7 @@
 
 A chaos run with real masters is recorded first, or taken from ``--history FOLDER``, the folder of a
 run that was kept. It is repeated until it has as many events as are asked for, and then the check
-`protocol` judges it in this process: it brings the events of each operation together, sorts what
+`protocol` evaluates it in this process: it brings the events of each operation together, sorts what
 they tell by keys, and folds the rules over the commits of each job. Reading files is not measured.
 """
 
@@ -72,7 +72,7 @@ def main(events: int, history: Path | None, as_json: bool) -> None:
         tick("repeating it")
         recorded = run_of(history).events
         many = list(repeated(recorded, -(-events // len(recorded))))
-        tick("judging it")
+        tick("evaluating it")
         figures = validated(many)
     of = f"{len(recorded):,} recorded events, repeated"
     print_report(f"Trace validation: {of}", figures, as_json)

@@ -202,7 +202,7 @@ class Master:
             RunnerKind.PROCESS: ProcessRunner(
                 url, program, retention.limits, self._warm, self._fork_server, shared=shared
             ),
-            RunnerKind.THREAD: ThreadRunner(hold=ttl / 2, engine=ENGINE),
+            RunnerKind.THREAD: ThreadRunner(lock_limit=ttl / 2, engine=ENGINE),
         }
 
     def run(
@@ -257,7 +257,7 @@ class Master:
                 with leadership, switchovers.leading(leadership):
                     # An operator may have raised the format while this master waited for its turn.
                     cluster_format.ensure_supported(self.backend, convert=False)
-                    if not self._claim_storage(leadership):
+                    if not self._record_storage(leadership):
                         continue
                     if self._lead(leadership, registration, switchovers, stop, lead):
                         return
@@ -275,10 +275,10 @@ class Master:
         except (InvalidInput, WrongState) as error:
             raise _Held(str(error)) from error
 
-    def _claim_storage(self, leadership: Leadership) -> bool:
+    def _record_storage(self, leadership: Leadership) -> bool:
         """Record the storage as the cluster's; return whether this master may lead with it."""
         try:
-            self._identity.claim(leadership.fence, self.name, self._runtime.now())
+            self._identity.record_use(leadership.fence, self.name, self._runtime.now())
         except (InvalidInput, WrongState) as error:
             raise _Held(str(error)) from error
         except (OSError, CorruptRecord) as error:

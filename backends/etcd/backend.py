@@ -106,7 +106,7 @@ class EtcdBackend(Backend):
         self.timeout = address.timeout
         self.root = f"/{address.prefix or DEFAULT_PREFIX}/{cluster}/".encode()
         self._map = self.root + b"map/"
-        self._gate = WriteBarrier(connection, self.root)
+        self._barrier = WriteBarrier(connection, self.root)
         self._marker = Marker(connection, cluster, self.root, self._range)
         self._sending = threading.Lock()
         self._group: GroupCommit[Commit] = GroupCommit(
@@ -135,7 +135,7 @@ class EtcdBackend(Backend):
         self, keys: Sequence[str], deadline: Deadline
     ) -> list[Record | CorruptRecord | None]:
         found: list[Record | CorruptRecord | None] = []
-        self._gate.close_behind(deadline)
+        self._barrier.close_behind(deadline)
         for start in range(0, len(keys), _GETS):
             gets = [
                 rpc.RequestOp(request_range=rpc.RangeRequest(key=self.name(key)))
@@ -173,11 +173,11 @@ class EtcdBackend(Backend):
         """Scan as the contract requires. All pages have the same revision, unless it is compacted
         during the scan, which then continues at the newest revision."""
         size, revision, left = _FIRST_PAGE, 0, limit
-        patience = deadline or self._deadline()
+        until = deadline or self._deadline()
         while left is None or left > 0:
             wanted = size if left is None else min(size, left)
             whole = wanted <= _SMALL_PAGE
-            share = patience if whole else Deadline.after(patience.remaining() / 2)
+            share = until if whole else Deadline.after(until.remaining() / 2)
             try:
                 page, revision, more = self._page_at(prefix, after, wanted, revision, share)
             except Compacted:
@@ -198,7 +198,7 @@ class EtcdBackend(Backend):
             # the next records may be larger than the previous ones.
             weight = sum(len(record.value) for record in page) // len(page) + 100
             size = max(1, min(_LARGEST_PAGE, _GROWTH * size, _PAGE_BYTES // weight))
-            patience = deadline or self._deadline()
+            until = deadline or self._deadline()
 
     def _page_at(
         self, prefix: str, after: str | None, limit: int, revision: int, deadline: Deadline
@@ -215,7 +215,7 @@ class EtcdBackend(Backend):
         return page, revision or found.header.revision, found.more
 
     def _range(self, key: bytes, deadline: Deadline, **fields: Any) -> Any:
-        self._gate.close_behind(deadline)
+        self._barrier.close_behind(deadline)
         request = rpc.RangeRequest(key=key, **fields)
         attempt = _BULK if fields else ATTEMPT
         return self.connection.read(
@@ -251,7 +251,7 @@ class EtcdBackend(Backend):
         # waits for the verdict. A commit with little time left is written alone.
         deadline = (batch[0].deadline or self._deadline()).sooner(_HEARD)
         try:
-            self._gate.close_behind(deadline)
+            self._barrier.close_behind(deadline)
         except JrsError as error:
             return [error] * len(batch)
 
@@ -261,26 +261,26 @@ class EtcdBackend(Backend):
             except (Refused, InvalidInput, Unavailable, OutOfSpace):
                 raise
             except BaseException:  # Even an interrupted request may have been sent.
-                self._gate.note_late()
+                self._barrier.note_late()
                 raise
 
-        # Read the gate first. A caller that leaves from here on closes this gate. A caller that has
-        # already left may have closed an earlier gate and read that its commit is absent, so its
+        # Read the barrier first: a caller that leaves from here on closes it. A caller that has
+        # already left may have closed an earlier one and read that its commit is absent, so its
         # commit must not be sent.
-        gate = self._gate.check()
+        barrier = self._barrier.check()
         gone: JrsError = OutcomeUnknown("not sent, because its caller stopped waiting")
         with self._sending:
             sent = [commit for commit in batch if not commit.left]
             for commit in sent:
                 commit.sent = True
-        verdicts = iter(transaction.send(sent, gate, write))
+        verdicts = iter(transaction.send(sent, barrier, write))
         return [gone if commit not in sent else next(verdicts) for commit in batch]
 
     def _leave(self, commit: Commit) -> bool:
         with self._sending:
             commit.left = True
             if commit.sent:
-                self._gate.note_late()
+                self._barrier.note_late()
             return not commit.sent
 
     # -- the rest --------------------------------------------------------------------------

@@ -37,17 +37,15 @@ def reach(connection: Connection, deadline: Deadline) -> Any:
     """
     address = connection.address
 
-    def ask(patience: Deadline) -> Any:
-        return connection.read(
-            lambda stubs: stubs.maintenance.Status, rpc.StatusRequest(), patience
-        )
+    def ask(until: Deadline) -> Any:
+        return connection.read(lambda stubs: stubs.maintenance.Status, rpc.StatusRequest(), until)
 
     try:
         return ask(Deadline.after(min(_AT_FIRST, deadline.remaining() / 2)))
     except Unavailable:
         # Half of the time, so that the rest is left for the server.
-        patience = Deadline.after(deadline.remaining() / 2)
-        faults = look_at_each(address.endpoints, address.tls, patience)
+        until = Deadline.after(deadline.remaining() / 2)
+        faults = look_at_each(address.endpoints, address.tls, until)
     why = "; ".join(dict.fromkeys(fault.what for fault in faults if fault))
     if all(fault and fault.wrong for fault in faults):
         raise WrongAddress(f"{address.url} cannot be reached: {why}")

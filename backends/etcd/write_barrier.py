@@ -2,9 +2,9 @@
 
 A request without an answer may still be on its way, for example in the socket of a server that
 hangs, and be carried out when the server continues. So every request of a handle has the condition
-that a certain key, the handle's gate, does not exist. After an unknown outcome, and before the
+that a certain key, the handle's barrier, does not exist. After an unknown outcome, and before the
 handle reads or writes again, it creates the key: from then on the late request fails its own
-condition. The handle continues with a new gate.
+condition. The handle continues with a new barrier.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ._etcd3 import rpc
 from .connection import Connection
 
 _KEPT = 3600
-"""Seconds for which a gate stays closed: longer than any request can be delayed."""
+"""Seconds for which a barrier stays closed: longer than any request can be delayed."""
 
 
 class WriteBarrier:
-    """The current gate of one handle. Safe for use by many threads."""
+    """The current barrier of one handle. Safe for use by many threads."""
 
     def __init__(self, connection: Connection, root: bytes) -> None:
         self._connection = connection
@@ -33,7 +33,7 @@ class WriteBarrier:
         self.key = self._new()
 
     def check(self) -> Any:
-        """Return the condition that the gate is open."""
+        """Return the condition that the barrier is open."""
         compare = rpc.Compare
         return compare(result=compare.EQUAL, target=compare.CREATE, key=self.key, create_revision=0)
 
@@ -48,7 +48,7 @@ class WriteBarrier:
             Unavailable: not within the deadline, so that no read would be final.
         """
         if self._late.is_set():
-            # An interrupt in the middle would leave the handle with a closed gate, for good.
+            # An interrupt in the middle would leave the handle with a closed barrier, for good.
             self._connection.shield.run(lambda: self._replace(deadline))
 
     def _replace(self, deadline: Deadline) -> None:
@@ -60,9 +60,10 @@ class WriteBarrier:
             lease = self._connection.read(lambda stubs: stubs.lease.LeaseGrant, grant, deadline).ID
             put = rpc.PutRequest(key=self.key, value=b"closed", lease=lease)
             self._connection.read(lambda stubs: stubs.kv.Put, put, deadline)
-            # In this order: a request that is late from here on may use the new gate.
+            # In this order: a request that is late from here on may use the new barrier.
             self._late.clear()
             self.key = self._new()
 
     def _new(self) -> bytes:
+        # The name that the first releases gave to the keys.
         return self._root + b"gate/" + uuid.uuid4().hex.encode()

@@ -153,7 +153,7 @@ class FileBackend(Backend):
         except UnsupportedVersion:
             raise
         except CorruptRecord:
-            # A damaged base hides the record: no operation on it could be judged.
+            # A damaged base hides the record: no operation on it could be evaluated.
             self._group.commit(lines.overwrite(key, value), (), self._deadline())
 
     def epochs(self) -> Iterator[int]:
@@ -191,7 +191,7 @@ class FileBackend(Backend):
 
         If the log has nothing new, the calling thread reads by itself, without a switch to the
         serving thread and back. The main thread never does so, because a signal handler could raise
-        there while it holds the lock. Only the serving thread applies new commits, because no
+        there while it has the lock. Only the serving thread applies new commits, because no
         signal handler interrupts it between two steps of one change.
         """
         self._check_process()

@@ -3,12 +3,12 @@
 In format 3 commits and reads continue meanwhile, in the next segment. In format 2, and while a
 small base is written without a child, all other calls wait.
 
-The writer holds a lock on the log's folder. If the writer dies, the kernel releases the lock and
+The writer has a lock on the log's folder. If the writer dies, the kernel releases the lock and
 the next process takes its turn. If the writer makes no progress for a while, another process writes
 the base as well. That is safe, because every process writes the same bytes and the first one to
 link the file wins.
 
-A child writes a large base, because a merge in this process would hold the interpreter's lock and
+A child writes a large base, because a merge in this process would keep the interpreter's lock and
 delay its other threads, such as the heartbeat::
 
     python -m jrs.backends.file.base_writer FOLDER NICENESS
@@ -32,7 +32,7 @@ from . import segments
 SMALL = 2 << 20
 """Bytes up to which this process merges by itself, which is faster than starting a child."""
 
-PATIENCE = 8.0
+TIMEOUT = 8.0
 """Seconds that one batch or read waits for the next base."""
 
 _STALLED = 20.0
@@ -66,7 +66,7 @@ class Compaction:
 
     def __init__(self, folder: Path, *, here: bool = False) -> None:
         self._folder = folder
-        self.patience = PATIENCE
+        self.timeout = TIMEOUT
         self.here = here
         self._next_glance = self._next_try = 0.0
         self._child: subprocess.Popen[bytes] | None = None
@@ -82,10 +82,10 @@ class Compaction:
             write: writes the base in this process; None leaves every base to a child.
 
         Raises:
-            Unavailable: it took longer than `patience`, or the child could not write the base.
+            Unavailable: it took longer than `timeout`, or the child could not write the base.
             OSError: this process could not write the base.
         """
-        end = time.monotonic() + self.patience
+        end = time.monotonic() + self.timeout
         while segments.newest(self._folder) < start:
             if self.here and write is not None:
                 write()

@@ -50,7 +50,7 @@ class Handle(Protocol):
 class FileLeadership(LeadershipLease):
     """A locked lock file with the leader's heartbeat.
 
-    Its lifeline holds the lock: the process that ends the attempts of a dead leader keeps the lock
+    Its lifeline has the lock: the process that ends the attempts of a dead leader keeps the lock
     until the attempts are dead, even in a PID namespace that the next leader does not see.
     """
 

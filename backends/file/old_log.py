@@ -100,6 +100,6 @@ class OldLog(SegmentLog):
         if written == len(data):
             self.applied = end
         else:
-            # Whole lines only: every reader, this one included, judges our torn line later.
+            # Whole lines only: every reader, this one included, evaluates our torn line later.
             self.applied = begin + back.rfind(b"\n") + 1
         return verdicts

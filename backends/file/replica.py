@@ -21,7 +21,7 @@ from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, Unsu
 from jrs.contract.operations import Record
 
 from . import check, segments
-from .compaction import PATIENCE, Compaction
+from .compaction import TIMEOUT, Compaction
 from .current_segment import CurrentSegment
 from .format import lines
 
@@ -199,22 +199,22 @@ class Replica:
         with contextlib.suppress(Unavailable):
             segment.log.write_seal()  # The next process begins the next segment: no commit waits.
 
-    def seal(self, patience: float = PATIENCE) -> None:
-        """End the segment and move to the next one with its base, within `patience` seconds."""
-        self.catch_up_with_base(patience)
+    def seal(self, timeout: float = TIMEOUT) -> None:
+        """End the segment and move to the next one with its base, within `timeout` seconds."""
+        self.catch_up_with_base(timeout)
         self.segment.log.write_seal()
-        self.catch_up_with_base(patience)
+        self.catch_up_with_base(timeout)
 
-    def catch_up_with_base(self, patience: float = PATIENCE) -> None:
-        """Catch up, and wait up to `patience` seconds for a base that is being written."""
-        self._compaction.patience = patience
+    def catch_up_with_base(self, timeout: float = TIMEOUT) -> None:
+        """Catch up, and wait up to `timeout` seconds for a base that is being written."""
+        self._compaction.timeout = timeout
         try:
             self.catch_up()
             while self.segment.pending:
                 self.segment.await_base()
                 self.catch_up()
         finally:
-            self._compaction.patience = PATIENCE
+            self._compaction.timeout = TIMEOUT
 
     def _check_usable(self) -> None:
         if self._broken is not None:

@@ -162,7 +162,7 @@ class GroupCommit(Generic[T]):
     # -- the callers' side -----------------------------------------------------------------
 
     def _enter(self, request: _Request[T]) -> None:
-        # No code waits while it holds this lock.
+        # No code waits while it has this lock.
         with self._mutex:
             if self._closed:
                 raise Unavailable("this handle is closed")

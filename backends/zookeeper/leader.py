@@ -74,16 +74,16 @@ def campaign(
 
 
 def _wait(candidacy: _Candidacy, timeout: float, stop: threading.Event) -> LeadershipLease | None:
-    patience = Deadline.after(timeout)
+    until = Deadline.after(timeout)
     while not stop.is_set():
         try:
             won = candidacy.look(Deadline.after(min(timeout, max(1.0, candidacy.ttl))))
             if won is not None:
                 return won
-            patience = Deadline.after(timeout)
+            until = Deadline.after(timeout)
         except (Unavailable, OutcomeUnknown) as error:
             # A candidate loses nothing by waiting until a server returns.
-            if patience.expired:
+            if until.expired:
                 raise Unavailable(str(error)) from error
         candidacy.rest(stop)
     return None

@@ -40,7 +40,7 @@ _no_wait = click.option("--no-wait", is_flag=True, help="Store the request and r
 @because_option
 @with_cluster
 def rescale_command(
-    place: ClusterRef,
+    ref: ClusterRef,
     job_id: str,
     partitions: int,
     no_wait: bool,
@@ -57,7 +57,7 @@ def rescale_command(
     """
     check_count("--partitions", partitions, MOST_PARTITIONS)
     check_job_id(job_id)
-    with connect(place, storage=storage, spec_key=spec_key) as client:
+    with connect(ref, storage=storage, spec_key=spec_key) as client:
         job = client.job(job_id)
         job.rescale(partitions)
         return _restarted(job, f"has {partitions} partitions", no_wait=no_wait)
@@ -74,7 +74,7 @@ def rescale_command(
 @because_option
 @with_cluster
 def upgrade_command(
-    place: ClusterRef,
+    ref: ClusterRef,
     job_id: str,
     entry_point: str,
     no_check: bool,
@@ -90,7 +90,7 @@ def upgrade_command(
     Example:  jrs upgrade hourly-delays --entry etl.v2:hourly
     """
     check_job_id(job_id)
-    with connect(place, spec_key=spec_key) as client:
+    with connect(ref, spec_key=spec_key) as client:
         job = client.job(job_id)
         if not no_check:
             import_from_here()
@@ -109,7 +109,7 @@ def upgrade_command(
 @because_option
 @with_cluster
 def fork_command(
-    place: ClusterRef,
+    ref: ClusterRef,
     job_id: str,
     as_job: str,
     storage: str | Path | None,
@@ -126,7 +126,7 @@ def fork_command(
               jrs upgrade hourly-delays-v2 --entry etl.v2:hourly
     """
     with (
-        connect(place, storage=storage, spec_key=spec_key) as client,
+        connect(ref, storage=storage, spec_key=spec_key) as client,
         progress_of("forking") as progress,
     ):
         restored = client.job(job_id).fork(as_job, progress=progress)

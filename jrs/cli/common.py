@@ -73,8 +73,8 @@ def with_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(*args: Any, backend: str | None, cluster: str | None, **options: Any) -> Any:
         ctx = click.get_current_context()
         above = ctx.obj if isinstance(ctx.obj, ClusterRef) else ClusterRef(None, "default")
-        place = ClusterRef(backend or above.backend, cluster or above.cluster)
-        return command(place, *args, **options)
+        ref = ClusterRef(backend or above.backend, cluster or above.cluster)
+        return command(ref, *args, **options)
 
     return wrapper
 

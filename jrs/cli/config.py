@@ -73,7 +73,7 @@ _TEMPLATE = """\
               show_default=True, help="The file to write.")  # fmt: skip
 @storage_name_option
 @with_cluster
-def init_command(place: ClusterRef, path: Path, storage: str | Path | None) -> int:
+def init_command(ref: ClusterRef, path: Path, storage: str | Path | None) -> int:
     """Write a commented jrs.toml, with the given backend, cluster and storage.
 
     The jrs commands in its folder then need no options. An existing file is never overwritten.
@@ -81,15 +81,15 @@ def init_command(place: ClusterRef, path: Path, storage: str | Path | None) -> i
     \b
     Example:  jrs --backend file:///var/lib/jrs init
     """
-    if place.backend is not None and redacted(place.backend) != place.backend:
+    if ref.backend is not None and redacted(ref.backend) != ref.backend:
         raise InvalidInput(
             "the backend's URL has a password or a query: a file is no place for them; leave them "
             "to the environment (docs/server-backends.md)"
         )
     text = _TEMPLATE.format(
         name=path,
-        backend=_line("backend", place.backend, "file:///var/lib/jrs"),
-        cluster=_line("cluster", None if place.cluster == "default" else place.cluster, "default"),
+        backend=_line("backend", ref.backend, "file:///var/lib/jrs"),
+        cluster=_line("cluster", None if ref.cluster == "default" else ref.cluster, "default"),
         storage=_line("storage", None if storage is None else str(checked(storage)),
                       "/srv/jrs-files"),
     )  # fmt: skip
@@ -110,7 +110,7 @@ def init_command(place: ClusterRef, path: Path, storage: str | Path | None) -> i
 @with_cluster
 @click.pass_context
 def config_command(
-    ctx: click.Context, place: ClusterRef, storage: str | Path | None, as_json: bool
+    ctx: click.Context, ref: ClusterRef, storage: str | Path | None, as_json: bool
 ) -> int:
     """Show the settings that hold here, and where each comes from.
 
@@ -121,8 +121,8 @@ def config_command(
     Example:  jrs config
     """
     found = [
-        ("backend", place.backend and redacted(place.backend), _source(ctx, "backend")),
-        ("cluster", place.cluster, _source(ctx, "cluster")),
+        ("backend", ref.backend and redacted(ref.backend), _source(ctx, "backend")),
+        ("cluster", ref.cluster, _source(ctx, "cluster")),
         ("storage", None if storage is None else str(storage), _source(ctx, "storage")),
         *_of_masters(),
     ]

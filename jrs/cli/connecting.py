@@ -12,7 +12,7 @@ from jrs.records.signing import SpecKey
 
 
 def connect(
-    place: ClusterRef,
+    ref: ClusterRef,
     *,
     create: bool = False,
     storage: str | Path | None = None,
@@ -20,7 +20,7 @@ def connect(
 ) -> Client:
     """Connect to the cluster; without `create`, a cluster that does not exist is refused."""
     return client.connect(
-        place.url, cluster=place.cluster, storage=storage, create=create, spec_key=spec_key
+        ref.url, cluster=ref.cluster, storage=storage, create=create, spec_key=spec_key
     )
 
 

@@ -22,7 +22,7 @@ from jrs.contract.errors import InvalidInput
 @click.option("--keep", is_flag=True, help="Keep the folder with all data and logs.")
 @with_cluster
 def demo_command(
-    place: ClusterRef, streaming: bool, seed: int | None, storage: str | Path | None, keep: bool
+    ref: ClusterRef, streaming: bool, seed: int | None, storage: str | Path | None, keep: bool
 ) -> int:
     """Run PySpark jobs on three masters, kill leaders, and compare the results.
 
@@ -47,7 +47,7 @@ def demo_command(
     from jrs.demo import run, run_streaming
 
     if streaming:
-        return run_streaming(place.backend, storage=storage, keep=keep, seed=seed)
+        return run_streaming(ref.backend, storage=storage, keep=keep, seed=seed)
     if seed is not None:
         raise InvalidInput("--seed needs --streaming: the batch demo makes no random choices")
-    return run(place.backend, storage=storage, keep=keep)
+    return run(ref.backend, storage=storage, keep=keep)

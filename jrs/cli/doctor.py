@@ -40,7 +40,7 @@ from jrs.records.settings import JobSettings
 @json_option
 @with_cluster
 def doctor_command(
-    place: ClusterRef,
+    ref: ClusterRef,
     ttl: float,
     create: bool,
     spark: bool,
@@ -73,15 +73,15 @@ def doctor_command(
     found: list[Diagnostic] = []
 
     def checks() -> Iterator[Diagnostic]:
-        if place.backend is not None or not spark:
+        if ref.backend is not None or not spark:
             yield from diagnose(
-                place.url, cluster=place.cluster, storage=storage, ttl=ttl, create=create
+                ref.url, cluster=ref.cluster, storage=storage, ttl=ttl, create=create
             )
         if spark:
             yield from diagnose_spark(
                 settings,
-                url=place.backend and place.url,
-                cluster=place.cluster,
+                url=ref.backend and ref.url,
+                cluster=ref.cluster,
                 storage=storage,
                 timeout=timeout,
             )

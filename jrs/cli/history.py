@@ -41,7 +41,7 @@ _LONGEST_NOTE = 200
 @json_option
 @with_cluster
 def history_command(
-    place: ClusterRef, job_id: str | None, follow: bool, after: str, limit: int | None,
+    ref: ClusterRef, job_id: str | None, follow: bool, after: str, limit: int | None,
     as_json: bool,
 ) -> int:  # fmt: skip
     """Show what happened to a job: when, who did it, and why.
@@ -64,7 +64,7 @@ def history_command(
     """
     if follow and limit is not None:
         raise InvalidInput("--limit is of what there is already: leave it out with --follow")
-    with connect(place) as client:
+    with connect(ref) as client:
         if follow:
             for entry in _followed(client, job_id, after):
                 echo(_as_line(entry) if as_json else _told(entry, named=job_id is None))

@@ -86,7 +86,7 @@ _LONGEST = 1000
 @because_option
 @with_cluster
 def submit_command(
-    place: ClusterRef,
+    ref: ClusterRef,
     job_id: str,
     entry_point: str,
     pairs: tuple[str, ...],
@@ -135,7 +135,7 @@ def submit_command(
     if not no_check:
         import_from_here()
         check_entry(entry_point, spec.arguments)
-    with connect(place, create=True, spec_key=spec_key) as client:
+    with connect(ref, create=True, spec_key=spec_key) as client:
         try:
             client.submit_spec(spec)
         except DuplicateJob:
@@ -177,7 +177,7 @@ def _submitted_before(view: JobView, spec: JobSpec) -> str:
 @json_option
 @with_cluster
 def wait_command(
-    place: ClusterRef, job_id: str, timeout: float | None, allow_missing: bool, as_json: bool
+    ref: ClusterRef, job_id: str, timeout: float | None, allow_missing: bool, as_json: bool
 ) -> int:
     """Wait for a job's result and print its payload as JSON; exit 1 unless it FINISHED.
 
@@ -188,7 +188,7 @@ def wait_command(
     Example:  jrs wait nightly-2026-11-20 --timeout 3600
     """
     check_job_id(job_id)
-    with connect(place) as client:
+    with connect(ref) as client:
         return wait_for(client.job(job_id), timeout, as_json=as_json, allow_missing=allow_missing)
 
 
@@ -197,13 +197,13 @@ def wait_command(
 @reason_option
 @click.option("--wait", "waits", is_flag=True, help="Wait until the job has ended.")
 @with_cluster
-def cancel_command(place: ClusterRef, job_id: str, reason: str, waits: bool) -> int:
+def cancel_command(ref: ClusterRef, job_id: str, reason: str, waits: bool) -> int:
     """Cancel a job, or an application with its jobs: the leader kills all processes of an attempt.
 
     \b
     Example:  jrs cancel nightly-2026-11-20 --wait
     """
-    with connect(place) as client:
+    with connect(ref) as client:
         job = client.job(job_id)
         requested = job.cancel(reason)
         said = f"requested to cancel {job_id}" if requested else f"{job_id} is CANCELED already"
@@ -283,7 +283,7 @@ def _print(result: JobResult, *, as_json: bool) -> None:
 @spec_key_option
 @because_option
 @with_cluster
-def sign_command(place: ClusterRef, job_id: str, spec_key: SpecKey | None) -> int:
+def sign_command(ref: ClusterRef, job_id: str, spec_key: SpecKey | None) -> int:
     """Sign a job's stored spec, so that masters with the same key run the job.
 
     Check the spec first with jrs show JOB_ID. If the job was held for its signature, resume it
@@ -292,7 +292,7 @@ def sign_command(place: ClusterRef, job_id: str, spec_key: SpecKey | None) -> in
     \b
     Example:  jrs sign nightly-2026-11-20 --spec-key /etc/jrs/spec.key
     """
-    with connect(place, spec_key=spec_key) as client:
+    with connect(ref, spec_key=spec_key) as client:
         client.job(job_id).sign()
     echo(f"{job_id} is signed", err=True)
     return 0

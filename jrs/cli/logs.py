@@ -29,7 +29,7 @@ _CONTROLS = re.compile("[^\n\t]+")
 @storage_option
 @with_cluster
 def logs_command(
-    place: ClusterRef,
+    ref: ClusterRef,
     job_id: str,
     follow: bool,
     attempt: int | None,
@@ -49,7 +49,7 @@ def logs_command(
       jrs logs nightly-2026-11-20 --err --tail 50
       jrs logs -f nightly-2026-11-20
     """
-    with connect(place, storage=storage) as client:
+    with connect(ref, storage=storage) as client:
         parts = client.job(job_id).logs(attempt=attempt, stream=stream, tail=tail, follow=follow)
         # Two streams in one output are told apart as by tail(1).
         shown: tuple[int, str] | None = None

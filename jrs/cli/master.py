@@ -95,7 +95,7 @@ from jrs.store.opening import open_backend
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one per line.")
 @with_cluster
 def master_command(
-    place: ClusterRef,
+    ref: ClusterRef,
     name: str | None,
     ttl: float,
     storage: str | Path | None,
@@ -140,12 +140,12 @@ def master_command(
                 echo(f"{when(event.at)}  epoch {event.epoch}  {job}{event.message}")
 
     outage = Outage(stop, lambda why: echo(f"jrs: {why}; waiting for it", err=True))
-    url = place.url
+    url = ref.url
     health = MasterHealth()
     # Before the backend is opened: a master that waits for it is alive.
     probes = nullcontext() if listens is None else HealthServer(listens, health)
     with probes, stopped_by_signals(stop):
-        opened = outage.open(lambda: open_backend(url, cluster=place.cluster))
+        opened = outage.open(lambda: open_backend(url, cluster=ref.cluster))
         if opened is None:
             return
         with opened as backend:

@@ -20,7 +20,7 @@ from jrs.cli.connecting import connect
 @storage_option
 @with_cluster
 def files_command(
-    place: ClusterRef,
+    ref: ClusterRef,
     job_id: str,
     stage: str,
     since: str,
@@ -37,7 +37,7 @@ def files_command(
       jrs files live words
       jrs files live words --json --since g1.b41
     """
-    with connect(place, storage=storage) as client:
+    with connect(ref, storage=storage) as client:
         found = client.job(job_id).files(stage, since)
     files = [one.url for one in found.objects] or [str(path) for path in found.paths]
     if as_json:

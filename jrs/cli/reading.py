@@ -62,7 +62,7 @@ _ROLES = {
 @json_option
 @with_cluster
 def list_command(
-    place: ClusterRef,
+    ref: ClusterRef,
     status: str | None,
     state: str | None,
     tag: str | None,
@@ -84,7 +84,7 @@ def list_command(
       jrs list --tag nightly --sort ended --json
     """
     now = time.time()
-    with connect(place) as client:
+    with connect(ref) as client:
         views = client.views(
             status=None if status is None else JobStatus(status),
             state=None if state is None else ResultState(state),
@@ -126,7 +126,7 @@ def list_command(
 @json_option
 @with_cluster
 def explain_command(
-    place: ClusterRef, job_id: str, at: str | None, epoch: int | None, as_json: bool
+    ref: ClusterRef, job_id: str, at: str | None, epoch: int | None, as_json: bool
 ) -> int:
     """Explain what a leader does with a job now, and why; or what one did earlier.
 
@@ -136,7 +136,7 @@ def explain_command(
       jrs explain nightly-2026-11-20 --at 2026-11-20T03:12
     """
     then = None if at is None else moment("--at", at, time.time())
-    with connect(place) as client:
+    with connect(ref) as client:
         if then is not None or epoch is not None:
             return _explain_then(client.job(job_id), then, epoch, as_json=as_json)
         found = client.job(job_id).explain()
@@ -167,13 +167,13 @@ def _explain_then(job: JobHandle, at: float | None, epoch: int | None, *, as_jso
 @click.command("masters")
 @json_option
 @with_cluster
-def masters_command(place: ClusterRef, as_json: bool) -> int:
+def masters_command(ref: ClusterRef, as_json: bool) -> int:
     """List the masters of the cluster and show which one leads.
 
     \b
     Example:  jrs masters
     """
-    with connect(place) as client:
+    with connect(ref) as client:
         tell_pause(client)
         if as_json:
             echo_json(plain.of_masters(client))

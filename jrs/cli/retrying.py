@@ -46,7 +46,7 @@ from jrs.records.snapshots import SnapshotRecord
 @because_option
 @with_cluster
 def retry_command(
-    place: ClusterRef,
+    ref: ClusterRef,
     job_id: str,
     as_job: str | None,
     from_stage: str,
@@ -75,7 +75,7 @@ def retry_command(
     changed = arguments_of(pairs, None)
     import_from_here()
     with (
-        connect(place, storage=storage, spec_key=spec_key) as client,
+        connect(ref, storage=storage, spec_key=spec_key) as client,
         progress_of("taking over") as progress,
     ):
         new = client.job(job_id).retry(

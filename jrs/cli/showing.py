@@ -45,7 +45,7 @@ Fact = tuple[str, str]
 @storage_option
 @json_option
 @with_cluster
-def show_command(place: ClusterRef, job_id: str, storage: str | Path | None, as_json: bool) -> int:
+def show_command(ref: ClusterRef, job_id: str, storage: str | Path | None, as_json: bool) -> int:
     """Show a job: what was submitted, its attempts, its stages and its result.
 
     It shows what ran, who submitted it, and where its attempts ran, as long as the cluster keeps
@@ -54,7 +54,7 @@ def show_command(place: ClusterRef, job_id: str, storage: str | Path | None, as_
     \b
     Example:  jrs show nightly-2026-11-20
     """
-    with connect(place, storage=storage) as client:
+    with connect(ref, storage=storage) as client:
         job = client.job(job_id)
         if as_json:
             echo_json(plain.of_job(job))

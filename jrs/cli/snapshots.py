@@ -56,9 +56,9 @@ def _command(name: str, *, changes: bool = False) -> Callable[[Callable[..., Any
     change something take a reason."""
 
     def wrap(function: Callable[..., Any]) -> click.Command:
-        def command(place: ClusterRef, storage: str | Path | None, **options: Any) -> Any:
+        def command(ref: ClusterRef, storage: str | Path | None, **options: Any) -> Any:
             spec_key = options.pop("spec_key", None)
-            with connect(place, storage=storage, spec_key=spec_key) as client:
+            with connect(ref, storage=storage, spec_key=spec_key) as client:
                 return function(client, **options)
 
         command.__doc__ = function.__doc__

@@ -20,7 +20,7 @@ from jrs.cli.connecting import connect
 @click.command("pause")
 @reason_option
 @with_cluster
-def pause_command(place: ClusterRef, reason: str) -> int:
+def pause_command(ref: ClusterRef, reason: str) -> int:
     """Pause the cluster: nothing new starts, and what runs continues.
 
     Retries wait as well, and so do jobs whose leader dies meanwhile. Cleanup goes ahead, and jobs
@@ -30,26 +30,26 @@ def pause_command(place: ClusterRef, reason: str) -> int:
     \b
     Example:  jrs pause --because 'maintenance of the data lake'
     """
-    with connect(place) as client:
+    with connect(ref) as client:
         before = client.paused()
         pause = client.pause(reason)
     said = "is paused" if before is None else f"was paused already, {when(pause.since)}"
-    echo(f"cluster {place.cluster} {said} by {pause.by}; end it with: jrs unpause", err=True)
+    echo(f"cluster {ref.cluster} {said} by {pause.by}; end it with: jrs unpause", err=True)
     return 0
 
 
 @click.command("unpause")
 @because_option
 @with_cluster
-def unpause_command(place: ClusterRef) -> int:
+def unpause_command(ref: ClusterRef) -> int:
     """End a pause: jobs start again.
 
     \b
     Example:  jrs unpause
     """
-    with connect(place) as client:
+    with connect(ref) as client:
         was = client.unpause()
-    echo(f"cluster {place.cluster} {'is no longer' if was else 'was not'} paused", err=True)
+    echo(f"cluster {ref.cluster} {'is no longer' if was else 'was not'} paused", err=True)
     return 0
 
 
@@ -62,7 +62,7 @@ def unpause_command(place: ClusterRef) -> int:
               metavar="SECONDS", help="Wait this long for the next leader, then exit 3; the "
               "request stays.")  # fmt: skip
 @with_cluster
-def switchover_command(place: ClusterRef, to: str | None, reason: str, timeout: float) -> int:
+def switchover_command(ref: ClusterRef, to: str | None, reason: str, timeout: float) -> int:
     """Have the leader hand over to another master; wait until that leads.
 
     The running attempts end, as at any failover, and the next leader recovers their jobs. Suspend a
@@ -72,7 +72,7 @@ def switchover_command(place: ClusterRef, to: str | None, reason: str, timeout: 
     \b
     Example:  jrs switchover --to m2 --reason 'host 1 is rebooted'
     """
-    with connect(place) as client:
+    with connect(ref) as client:
         request = client.switchover(to, reason=reason)
         if request is None:
             echo(f"{to} leads already", err=True)

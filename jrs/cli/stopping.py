@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import click
 
 from jrs.cli.common import (
@@ -25,10 +29,20 @@ _DURABLE = (
 _no_wait = click.option("--no-wait", is_flag=True, help="Store the request and return at once.")
 _timeout = click.option("--timeout", type=DURATION, metavar="DURATION",
                         help="Give up after this time and exit 3; the request stays.")  # fmt: skip
-_grace = click.option("--grace", "--patience", "grace", type=DURATION, default=30.0,
-                      show_default=True, metavar="DURATION",
-                      help="Kill an attempt that has not stopped after this time; the job can "
-                      "resume from its newest committed batch.")  # fmt: skip
+
+
+def _grace(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Accept ``--grace``, and ``--patience``, its former name."""
+
+    @click.option("--grace", type=DURATION, default=30.0, show_default=True, metavar="DURATION",
+                  help="Kill an attempt that has not stopped after this time; the job can resume "
+                  "from its newest committed batch.")  # fmt: skip
+    @click.option("--patience", "former", type=DURATION, hidden=True, deprecated="use '--grace'")
+    @functools.wraps(command)
+    def wrapper(*args: Any, grace: float, former: float | None, **options: Any) -> Any:
+        return command(*args, grace=grace if former is None else former, **options)
+
+    return wrapper
 
 
 @click.command("suspend", epilog=_DURABLE)
@@ -39,7 +53,7 @@ _grace = click.option("--grace", "--patience", "grace", type=DURATION, default=3
 @_timeout
 @with_cluster
 def suspend_command(
-    place: ClusterRef,
+    ref: ClusterRef,
     job_id: str,
     reason: str,
     grace: float,
@@ -51,7 +65,7 @@ def suspend_command(
     \b
     Example:  jrs suspend hourly-delays      # and later: jrs resume hourly-delays
     """
-    return _stop(place, job_id, StopMode.SUSPEND, reason, grace, no_wait, timeout)
+    return _stop(ref, job_id, StopMode.SUSPEND, reason, grace, no_wait, timeout)
 
 
 @click.command("drain", epilog=_DURABLE)
@@ -61,14 +75,14 @@ def suspend_command(
 @_timeout
 @with_cluster
 def drain_command(
-    place: ClusterRef, job_id: str, reason: str, no_wait: bool, timeout: float | None
+    ref: ClusterRef, job_id: str, reason: str, no_wait: bool, timeout: float | None
 ) -> int:
     """Have a job process the available input, flush every window, and finish; wait for it.
 
     \b
     Example:  jrs drain hourly-delays --timeout 600
     """
-    return _stop(place, job_id, StopMode.DRAIN, reason, 30.0, no_wait, timeout)
+    return _stop(ref, job_id, StopMode.DRAIN, reason, 30.0, no_wait, timeout)
 
 
 @click.command("stop", epilog=_DURABLE, deprecated="use 'jrs suspend' or 'jrs drain'")
@@ -82,7 +96,7 @@ def drain_command(
 @_timeout
 @with_cluster
 def stop_command(
-    place: ClusterRef,
+    ref: ClusterRef,
     job_id: str,
     mode: str,
     reason: str,
@@ -95,20 +109,20 @@ def stop_command(
     \b
     Example:  jrs suspend hourly-delays
     """
-    return _stop(place, job_id, StopMode(mode), reason, grace, no_wait, timeout)
+    return _stop(ref, job_id, StopMode(mode), reason, grace, no_wait, timeout)
 
 
 @click.command("resume")
 @job_argument
 @because_option
 @with_cluster
-def resume_command(place: ClusterRef, job_id: str) -> int:
+def resume_command(ref: ClusterRef, job_id: str) -> int:
     """Resume a suspended job, or retry a held job; the leader starts it.
 
     \b
     Example:  jrs resume hourly-delays
     """
-    with connect(place) as client:
+    with connect(ref) as client:
         resumes = client.job(job_id).resume()
     echo(f"{job_id} resumes" if resumes else f"{job_id} is not suspended", err=True)
     return 0
@@ -118,7 +132,7 @@ def resume_command(place: ClusterRef, job_id: str) -> int:
 
 
 def _stop(
-    place: ClusterRef,
+    ref: ClusterRef,
     job_id: str,
     wanted: StopMode,
     reason: str,
@@ -126,7 +140,7 @@ def _stop(
     no_wait: bool,
     timeout: float | None,
 ) -> int:
-    with connect(place) as client:
+    with connect(ref) as client:
         job = client.job(job_id)
         if wanted is StopMode.DRAIN:
             job.drain(reason=reason, grace=grace)

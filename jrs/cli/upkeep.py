@@ -35,7 +35,7 @@ from jrs.records.policies import MOST
 @because_option
 @with_cluster
 def cleanup_command(
-    place: ClusterRef, action: str, job_id: str, storage: str | Path | None, as_json: bool
+    ref: ClusterRef, action: str, job_id: str, storage: str | Path | None, as_json: bool
 ) -> int:
     """Retry, preview or skip the cleanup of a job that has ended.
 
@@ -47,7 +47,7 @@ def cleanup_command(
       jrs cleanup dry-run nightly-7
       jrs cleanup retry nightly-7
     """
-    with connect(place, storage=storage) as client:
+    with connect(ref, storage=storage) as client:
         job = client.job(job_id)
         if action == "retry":
             says = "is retried at once" if job.retry_cleanup() else "has nothing left to do"
@@ -74,7 +74,7 @@ def cleanup_command(
 @json_option
 @with_cluster
 def expire_command(
-    place: ClusterRef, job_ids: tuple[str, ...], age: float | None, keep: int, as_json: bool
+    ref: ClusterRef, job_ids: tuple[str, ...], age: float | None, keep: int, as_json: bool
 ) -> int:
     """Delete the clean results of the given jobs, or all old ones. Their ids stay used forever.
 
@@ -85,7 +85,7 @@ def expire_command(
     """
     if bool(job_ids) is (age is not None):
         raise InvalidInput("name jobs, or give --older-than DURATION for all that are as old")
-    with connect(place) as client:
+    with connect(ref) as client:
         if age is not None:
             gone = client.results.expiring(age, keep)
         else:
@@ -107,7 +107,7 @@ def expire_command(
 @json_option
 @with_cluster
 def gc_command(
-    place: ClusterRef, dry_run: bool, age: float, storage: str | Path | None, as_json: bool
+    ref: ClusterRef, dry_run: bool, age: float, storage: str | Path | None, as_json: bool
 ) -> int:
     """Remove files that nothing needs any more, and list them.
 
@@ -120,7 +120,7 @@ def gc_command(
       jrs gc --dry-run
       jrs gc --older-than 7d
     """
-    with connect(place, storage=storage) as client:
+    with connect(ref, storage=storage) as client:
         report = client.gc(older_than=age, dry_run=dry_run)
     if as_json:
         echo_json(attrs.asdict(report))
@@ -144,7 +144,7 @@ def gc_command(
 @json_option
 @with_cluster
 def fsck_command(
-    place: ClusterRef, accept_damage: bool, repair: bool, storage: str | Path | None, as_json: bool
+    ref: ClusterRef, accept_damage: bool, repair: bool, storage: str | Path | None, as_json: bool
 ) -> int:
     """Check the whole cluster for damage, unreadable records, left-overs and held jobs.
 
@@ -154,7 +154,7 @@ def fsck_command(
     \b
     Example:  jrs fsck
     """
-    with connect(place, storage=storage) as client:
+    with connect(ref, storage=storage) as client:
         for line in client.accept_damage() if accept_damage else ():
             echo(f"accepted the loss of: {line}", err=True)
         if repair:
@@ -182,9 +182,7 @@ def fsck_command(
 @storage_option
 @json_option
 @with_cluster
-def storage_command(
-    place: ClusterRef, adopt: bool, storage: str | Path | None, as_json: bool
-) -> int:
+def storage_command(ref: ClusterRef, adopt: bool, storage: str | Path | None, as_json: bool) -> int:
     """Show which storage the cluster uses, or have it use another one.
 
     The cluster knows its storage by a marker with a random id, and the marker knows the epochs that
@@ -197,7 +195,7 @@ def storage_command(
       jrs storage
       jrs storage --adopt --storage /srv/jrs-files
     """
-    with connect(place, storage=storage) as client:
+    with connect(ref, storage=storage) as client:
         record = client.adopt_storage() if adopt else client.storage()
     if as_json:
         echo_json(record)
@@ -213,7 +211,7 @@ def storage_command(
               help="Raise it to the newest that this version supports. Permanent.")  # fmt: skip
 @json_option
 @with_cluster
-def cluster_format_command(place: ClusterRef, to_raise: bool, as_json: bool) -> int:
+def cluster_format_command(ref: ClusterRef, to_raise: bool, as_json: bool) -> int:
     """Show the format of the cluster's records, or raise it once every master is upgraded.
 
     Before the raise, newer versions of jrs write records that older versions can read. After it,
@@ -223,7 +221,7 @@ def cluster_format_command(place: ClusterRef, to_raise: bool, as_json: bool) -> 
     \b
     Example:  jrs cluster-format --raise
     """
-    with connect(place) as client:
+    with connect(ref) as client:
         before = client.raise_cluster_format() if to_raise else client.cluster_format()
     found = before.newest if to_raise else before.version
     if as_json:

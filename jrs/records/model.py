@@ -109,7 +109,7 @@ class JobSpec(Stored):
     application: str = ""
     """The application that the job is part of; empty if it is part of none."""
     on_result: OnResult | None = None
-    """What is told of its result, whatever its status."""
+    """What jrs runs when it has a result, whatever its status."""
     signature: str = ""
     """The signature of the whole record; see `jrs.records.signing`. Empty if it is not signed."""
     lineage: Lineage | None = None

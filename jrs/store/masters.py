@@ -166,7 +166,7 @@ class Registry:
             return MasterRole.GONE
         if newest is None or info.leading is None:
             return MasterRole.STANDBY
-        # A master that lives says at once that it leads no more.
+        # A master that lives says at once that it lost its lead.
         return MasterRole.LEADER if info.leading == newest.epoch else MasterRole.FORMER
 
 

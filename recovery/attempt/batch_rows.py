@@ -159,7 +159,7 @@ class RowsInObjects:
             staged = {name: self._folder / "staging" / name for name in files}
             with self._context.fenced_if_gone():
                 checkpoint = self._upload(head).put_planned(moved.batch)
-                rows = self._context.uploads.place.put_files(f"{self._stage}/rows", staged)
+                rows = self._context.uploads.writer.put_files(f"{self._stage}/rows", staged)
             self._moved = head, tuple(files), self._named(head, moved, rows, checkpoint)
         return self._moved[2]
 
@@ -205,7 +205,7 @@ class RowsInObjects:
     def _upload(self, head: StreamHead) -> CheckpointUpload:
         if self._checkpoint is None:
             known = () if head.manifest is None else self._manifest(head.manifest).checkpoint
-            place = self._context.uploads.place
+            place = self._context.uploads.writer
             self._checkpoint = CheckpointUpload(place, self._stage, self._folder / "ck", known)
         return self._checkpoint
 

@@ -14,7 +14,7 @@ from jrs.contract.errors import JobHeld
 from jrs.records.objects import StoredFile
 
 from ..checkpoint_format import checkpoint, plan_files
-from ..storage.copies import Place, sha256_of
+from ..storage.copies import PrefixWriter, sha256_of
 
 _TRIES = 50
 """Looks at a checkpoint whose old files Spark removes meanwhile."""
@@ -32,9 +32,9 @@ class CheckpointUpload:
     """
 
     def __init__(
-        self, place: Place, stage: str, checkpoint: Path, known: tuple[StoredFile, ...] = ()
+        self, writer: PrefixWriter, stage: str, checkpoint: Path, known: tuple[StoredFile, ...] = ()
     ) -> None:
-        self._place = place
+        self._writer = writer
         self._stage = stage
         self._checkpoint = checkpoint
         self._known: dict[str, tuple[StoredFile, Identity | None]] = {
@@ -85,7 +85,7 @@ class CheckpointUpload:
                 there[name] = known[0], seen[name]
             else:
                 missing[name] = path
-        for one in self._place.put_files(f"{self._stage}/ck", missing, together=True):
+        for one in self._writer.put_files(f"{self._stage}/ck", missing, together=True):
             there[one.path] = one, seen[one.path]
         # Exactly these: what no manifest names any more may be removed at any time.
         self._known = there

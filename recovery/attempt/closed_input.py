@@ -46,6 +46,6 @@ def _recorded(context: AttemptContext, stage: str, source: Path, name: str) -> d
             )
     links = closed_inputs.links_to(stage, source)
     listing = InputListing(context.job_id, stage, links)
-    named = context.until_stored(lambda: uploads.place.put_record(f"{stage}/in", listing))
+    named = context.until_stored(lambda: uploads.writer.put_record(f"{stage}/in", listing))
     context.commit(Create(key, encode(ClosedInput(context.job_id, stage, str(source), named))))
     return links

@@ -122,7 +122,7 @@ class PlanKeeper:
             known: tuple[StoredFile, ...] = ()
             if before is not None and before.manifest is not None:
                 known = read_record(uploads.objects, BatchManifest, before.manifest).checkpoint
-            self._upload = CheckpointUpload(uploads.place, self._stage, self._checkpoint, known)
+            self._upload = CheckpointUpload(uploads.writer, self._stage, self._checkpoint, known)
         files = self._upload.put_planned(plan.batch)
         manifest = BatchManifest(
             plan.job_id, plan.stage, plan.generation, plan.batch, checkpoint=files

@@ -113,7 +113,7 @@ class ToObjects:
         context = self._context
         manifest = OutputManifest(context.job_id, name, tuple(self._files))
         return context.until_stored(
-            lambda: context.uploads.place.put_record(f"{name}/out", manifest)
+            lambda: context.uploads.writer.put_record(f"{name}/out", manifest)
         )
 
     def complete(self, record: StageRecord) -> None:

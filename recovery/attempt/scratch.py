@@ -2,7 +2,7 @@
 
 It is below ``JRS_SCRATCH``, a folder on a local disk of the host, and named by the attempt's mark.
 The attempt's watchdog removes it. If the watchdog was killed, the next attempt on this host does:
-each attempt holds a lock on its folder while it lives, which other containers see, too.
+each attempt has a lock on its folder while it lives, which other containers see, too.
 Without ``JRS_SCRATCH``, temporary files are in the job's staging, and removed with it.
 """
 

@@ -1,4 +1,4 @@
-"""Uploads: what one attempt writes into the objects of its job, below a place of its own.
+"""Uploads: what one attempt writes into the objects of its job, below a prefix of its own.
 
 Nothing of it counts before a record names it. An attempt that was shut out may still upload: no
 record will name that, and the leader removes it.
@@ -15,7 +15,7 @@ from jrs.contract.errors import InvalidInput
 from jrs.records.objects import BatchManifest, OutputManifest, StoredObject
 
 from ..storage.batches import follow
-from ..storage.copies import Place
+from ..storage.copies import PrefixWriter
 from ..storage.objects import Objects
 
 _NONCE = 12
@@ -25,12 +25,12 @@ class Uploads:
     """The uploads of one attempt.
 
     Args:
-        token: random, so that no other attempt has the place.
+        token: random, so that no other attempt has the prefix.
     """
 
     def __init__(self, objects: Objects, job_id: str, epoch: int, attempt: int, token: str) -> None:
         self.objects = objects
-        self.place = Place(objects, job_id, f"e{epoch}.a{attempt}.{token[:_NONCE]}")
+        self.writer = PrefixWriter(objects, job_id, f"e{epoch}.a{attempt}.{token[:_NONCE]}")
         self._job_id = job_id
 
     def put_output(self, stage: str, folder: Path) -> StoredObject:
@@ -47,8 +47,8 @@ class Uploads:
                 raise InvalidInput(f"{path} is a link, and objects have none: write the file")
             if stat.S_ISREG(mode):
                 files[str(path.relative_to(folder))] = path
-        stored = self.place.put_files(f"{stage}/out", files)
-        return self.place.put_record(f"{stage}/out", OutputManifest(self._job_id, stage, stored))
+        stored = self.writer.put_files(f"{stage}/out", files)
+        return self.writer.put_record(f"{stage}/out", OutputManifest(self._job_id, stage, stored))
 
     def put_batch(
         self, manifest: BatchManifest, before: tuple[BatchManifest, StoredObject] | None
@@ -63,6 +63,6 @@ class Uploads:
             CorruptRecord: an earlier manifest is missing, or was changed.
             Unavailable: from the store; the call may be repeated.
         """
-        earlier = () if before is None else follow(self.objects, self.place, *before)
+        earlier = () if before is None else follow(self.objects, self.writer, *before)
         whole = attrs.evolve(manifest, earlier=earlier)
-        return self.place.put_record(f"{manifest.stage}/batch", whole), whole
+        return self.writer.put_record(f"{manifest.stage}/batch", whole), whole

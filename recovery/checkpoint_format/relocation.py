@@ -27,7 +27,7 @@ _NO_OTHERS = ("Cc", "Zs", "Zl", "Zp")
 """Controls and spaces. A `java.net.URI` calls all else beyond ASCII "other" and leaves it."""
 
 
-def holds_paths(path: str) -> bool:
+def has_paths(path: str) -> bool:
     """Return whether a file of a snapshot is one of the logs that hold absolute paths."""
     return _HOLDS_PATHS.fullmatch(path) is not None
 

@@ -82,7 +82,7 @@ class StorageIdentity:
             return
         yield from self._out_of_step(None)
 
-    def claim(self, fence: Fence, master: str, now: float) -> None:
+    def record_use(self, fence: Fence, master: str, now: float) -> None:
         """Record, as the leader, that the cluster uses this storage; write its marker and epoch.
 
         Durable, idempotent, and safe to interrupt anywhere. Does nothing in a cluster of an older

@@ -154,7 +154,7 @@ class Actions:
         self._attempts.end(spec.job_id, Deadline.after(_KILL))
         return self._records.count_death(spec, AttemptExit(why, timed_out=True))
 
-    def judge(self, spec: JobSpec, ended: AttemptExit) -> RestartPlan | None:
+    def evaluate(self, spec: JobSpec, ended: AttemptExit) -> RestartPlan | None:
         """Count an attempt that ended by itself as a death, or for the figures as what the store
         says: it has recorded its job's result, or it had to stop."""
         death = self._records.count_death(spec, ended)

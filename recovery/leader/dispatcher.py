@@ -254,7 +254,7 @@ class Dispatcher:
             if job.ended is None:
                 jobs[job_id] = job
             elif self._tasks.may_try(job, None):
-                self._reactions.judge(job_id, job, job.ended)
+                self._reactions.evaluate(job_id, job, job.ended)
         looks = self._facts.gather(jobs, page, self._functions)
         for job_id, look in looks.items():
             if self._over():

@@ -79,7 +79,7 @@ class JobMemory:
     pinning: bool = False
     """A snapshot of it is being taken; it is still checked meanwhile."""
     ended: End | None = None
-    """An attempt's end that is still to be judged."""
+    """An attempt's end that is still to be evaluated."""
     failing: Failing | None = None
     restart_at: float = 0.0
     """When the next attempt may start; like all times here on the monotonic clock."""
@@ -278,7 +278,7 @@ class Gatherer:
                 self._wake(part)
         overdue, stop_due = self._grace(job, found.stop)
         stop = found.stop_fact(overdue=overdue)
-        # A leader that died after the job's result did not die of the job: no attempt is judged.
+        # A leader that died after the job's result did not die of the job: no attempt is evaluated.
         unended = found.spec if found.result is Result.NONE else None
         attempt = self._attempt(job_id, job, unended, stored)
         time_up = self._time_up(job_id, job, unended, attempt)

@@ -87,14 +87,14 @@ class Reactions:
             pins=row.pins,
         )
 
-    def judge(self, job_id: str, job: JobMemory, end: End) -> None:
-        """Have an attempt that ended by itself judged: has it died, or left a result?"""
+    def evaluate(self, job_id: str, job: JobMemory, end: End) -> None:
+        """Have an attempt that ended by itself evaluated: has it died, or left a result?"""
         self.tasks.run(
             self.tasks.pools.records,
             job_id,
             job,
             None,
-            lambda: self.actions.judge(end.spec, end.how),
+            lambda: self.actions.evaluate(end.spec, end.how),
             lambda death: job.count_death(death, end.at),
         )
 

@@ -175,12 +175,12 @@ class RecoveryPoints:
             Fenced, Unavailable, OutcomeUnknown: the call may be repeated.
         """
 
-        def stands(_: str) -> bool:
+        def is_stopped(_: str) -> bool:
             end_all()
             return True
 
         try:
-            self._catalog.finish_restore(job_id, fence=self._fence, is_stopped=stands)
+            self._catalog.finish_restore(job_id, fence=self._fence, is_stopped=is_stopped)
         except (SnapshotInUse, WrongState):
             return False  # Another process is working on it, or it is done.
         return True

@@ -25,7 +25,7 @@ from jrs.store.result_store import JobResultStore
 
 from ..cleanup.object_garbage import ObjectGarbage
 from ..files import logs
-from ..rules.retention import Ended, Kind, RetentionPolicy, is_due, shortest_age
+from ..rules.retention import EndedJob, Kind, RetentionPolicy, is_due, shortest_age
 from ..snapshots import delete
 from ..snapshots.index import SnapshotIndex
 from ..snapshots.references import jobs_in_use
@@ -242,21 +242,21 @@ class Retention:
         self._storage.remove_empty(job_id)
         self._count(Kind.LOGS, removed)
 
-    def _ended(self, job_id: str) -> Ended | None:
+    def _ended(self, job_id: str) -> EndedJob | None:
         """Return the job if its result is clean or expired."""
         try:
             entry = self._results.get(job_id)
             if entry is None or entry.state is ResultState.DIRTY:
                 return None
             if entry.result is not None:
-                return Ended(job_id, entry.result.status, entry.result.finished_at)
+                return EndedJob(job_id, entry.result.status, entry.result.finished_at)
             stored = self._backend.get(keys.TOMBSTONES + job_id)
             if stored is None:
                 return None
             tombstone = decode(Tombstone, stored.value, stored.key)
         except CorruptRecord:
             return None  # An operator decides about it.
-        return Ended(job_id, tombstone.status, tombstone.finished_at)
+        return EndedJob(job_id, tombstone.status, tombstone.finished_at)
 
     def _count(self, kind: Kind, removed: Counter[Kind]) -> None:
         removed[kind] += 1

@@ -35,12 +35,12 @@ _LONGEST = 60.0
 _UNHEARD = 8
 LAST_WORDS = 4.0
 """How long a job waits, in ttls, for the last words of a leader that hangs and in whose process it
-ran alone. A job that holds the interpreter's lock may use half a ttl of processor time: this factor
+ran alone. A job that keeps the interpreter's lock may use half a ttl of processor time: this factor
 suffices on a host that is eight times too busy."""
 
 
 class LeaderHangs(Exception):
-    """A replaced leader has not ended yet: the jobs in its process cannot be judged."""
+    """A replaced leader has not ended yet: the jobs in its process cannot be evaluated."""
 
 
 def runner_of(spec: JobSpec, suspicion: int) -> RunnerKind:

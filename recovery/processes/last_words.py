@@ -9,7 +9,7 @@ is blamed for that.
 
     <storage>/<cluster>/.leaders/e<epoch>    lines of JSON, and faulthandler's output
 
-A process holds a lock on its file until it has ended, so that a later leader can tell whether
+A process keeps a lock on its file until it has ended, so that a later leader can tell whether
 further words may come.
 
 Two cases cannot be distinguished from a kill from outside: a process that kills itself by SIGKILL,
@@ -152,12 +152,13 @@ class LastWords:
         self._beat: threading.Thread | None = None
 
     @contextmanager
-    def attempt(self, job_id: str, hold: float) -> Iterator[None]:
+    def attempt(self, job_id: str, lock_limit: float) -> Iterator[None]:
         """Have the process leave its last words while the calling thread runs an attempt.
 
         Args:
-            hold: seconds of its own processor time for which that thread may hold the interpreter's
-                lock; then the process ends itself, because its leadership is as good as lost.
+            lock_limit: seconds of its own processor time for which that thread may keep the
+                interpreter's lock; then the process ends itself, because its leadership is as good
+                as lost.
 
         Raises:
             OSError: the file cannot be written.
@@ -165,9 +166,9 @@ class LastWords:
         memory = self._memory("")
         with self._turn:
             if not self._over.is_set():
-                self._open(hold)
+                self._open(lock_limit)
                 self._say({"began": job_id, **attrs.asdict(memory)})
-        timer = _CpuTimer(hold)
+        timer = _CpuTimer(lock_limit)
         with self._turn:
             if not self._over.is_set():
                 timer.arm()
@@ -203,7 +204,7 @@ class LastWords:
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _open(self, hold: float) -> None:
+    def _open(self, lock_limit: float) -> None:
         if self._file is not None:
             return
         folder = self._path.parent
@@ -218,7 +219,7 @@ class LastWords:
         forget_in_children(self)
         self._listen(self._file)
         self._beat = threading.Thread(
-            target=self._rearm, args=(hold / 8,), name="jrs-last-words", daemon=True
+            target=self._rearm, args=(lock_limit / 8,), name="jrs-last-words", daemon=True
         )
         self._beat.start()
 
@@ -349,7 +350,7 @@ class _Spec(ctypes.Structure):
 class _CpuTimer:
     """Ends the process once the calling thread has used that much processor time without re-arming.
 
-    Only the kernel can do this: while one thread holds the interpreter's lock, no other thread of
+    Only the kernel can do this: while one thread has the interpreter's lock, no other thread of
     the process runs. A thread that waits, or is stopped, uses no processor time.
     """
 

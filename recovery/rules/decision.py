@@ -16,7 +16,7 @@ from jrs.records.model import StopMode, StopRecord, StopState
 
 RULES = 1
 """The version of the rules in this file. It grows when a decision about the same facts changes: a
-recorded decision is judged only by the rules that made it."""
+recorded decision is evaluated only by the rules that made it."""
 _LONGEST_FACT = 150
 """Characters of a text among recorded facts."""
 
@@ -69,7 +69,7 @@ class Stop(enum.Enum):
     """Nothing; or a drain, which the attempt carries out like any other work."""
     ASKED = "asked"
     """To be suspended; its attempt has time to reach a batch boundary."""
-    QUIESCED = "stands"
+    QUIESCED = "stands"  # In the recorded facts of older versions, too.
     """Its queries are suspended, or the grace period is over: its attempt has to end."""
     SUSPENDED = "suspended"
     HELD = "held"

@@ -33,7 +33,7 @@ from jrs.records.snapshots import Manifest, as_stored, as_text
 
 from ..checkpoint_format import relocation
 from ..storage.batches import WIDTH, files_of
-from ..storage.copies import Place, fetch, read_record, side_by_side
+from ..storage.copies import PrefixWriter, fetch, read_record, side_by_side
 from ..storage.objects import Objects
 
 PREFIX = "r"
@@ -73,7 +73,7 @@ class _Adoption:
         self._job_id = job_id
         self._old, self._new = found.root, folder
         self._fork = fork
-        self._place = Place(objects, job_id, f"{PREFIX}.{uuid.uuid4().hex[:12]}")
+        self._writer = PrefixWriter(objects, job_id, f"{PREFIX}.{uuid.uuid4().hex[:12]}")
 
     def batch(self, stage: str, named: StoredObject) -> StoredObject:
         """Copy all that the manifest of a batch names; return the manifest of the copies."""
@@ -86,7 +86,7 @@ class _Adoption:
         whole = BatchManifest(
             self._job_id, stage, 1, newest.batch, files, checkpoint, tuple(merged)
         )
-        return self._place.put_record(f"{stage}/batch", whole)
+        return self._writer.put_record(f"{stage}/batch", whole)
 
     def record(self, key: str, text: str) -> str:
         """Return a record of the job; that of a stage names the copies of its output."""
@@ -101,7 +101,7 @@ class _Adoption:
         copies = OutputManifest(
             self._job_id, stage, tuple(self._copied(f"{stage}/out", list(files)))
         )
-        manifest = to_plain(self._place.put_record(f"{stage}/out", copies))
+        manifest = to_plain(self._writer.put_record(f"{stage}/out", copies))
         return as_text(with_fields(data, key, manifest=manifest))
 
     def input(self, text: str) -> str:
@@ -109,7 +109,7 @@ class _Adoption:
         known = decode(ClosedInput, as_stored(text), "the closed input")
         links = read_record(self._objects, InputListing, known.listing).links
         listing = InputListing(self._job_id, known.stage, links)
-        named = self._place.put_record(f"{known.stage}/in", listing)
+        named = self._writer.put_record(f"{known.stage}/in", listing)
         closed = ClosedInput(self._job_id, known.stage, known.source, named)
         return as_text(encode(closed))
 
@@ -118,7 +118,7 @@ class _Adoption:
     def _copied(self, what: str, files: list[StoredFile]) -> list[StoredFile]:
         """Have the store copy the objects of files, each of which has its own."""
         copies = [
-            attrs.evolve(one, object=self._place.name(what, one.object.rpartition("/")[2]))
+            attrs.evolve(one, object=self._writer.name(what, one.object.rpartition("/")[2]))
             for one in files
         ]
 
@@ -137,7 +137,7 @@ class _Adoption:
         for first in range(0, len(batches), WIDTH):
             some = tuple(batches[first : first + WIDTH])
             merged = MergedBatches(self._job_id, stage, some)
-            named = self._place.put_record(f"{stage}/merged", merged)
+            named = self._writer.put_record(f"{stage}/merged", merged)
             yield EarlierBatches(some[0].batch, some[-1].batch, 1, named)
 
     def _checkpoint(self, stage: str, newest: BatchManifest) -> tuple[StoredFile, ...]:
@@ -145,9 +145,9 @@ class _Adoption:
             top = Path(work)
             fetch(self._objects, newest.checkpoint, top)
             for one in newest.checkpoint:
-                if relocation.holds_paths(f"streams/{stage}/ck/{one.path}"):
+                if relocation.has_paths(f"streams/{stage}/ck/{one.path}"):
                     relocation.relocate(top / one.path, self._old, self._new)
             if self._fork and (top / "metadata").is_file():
                 relocation.give_new_id(top / "metadata")
             files = {one.path: top / one.path for one in newest.checkpoint}
-            return self._place.put_files(f"{stage}/ck", files, together=True)
+            return self._writer.put_files(f"{stage}/ck", files, together=True)

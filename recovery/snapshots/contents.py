@@ -148,7 +148,7 @@ def check_spelling(items: Iterable[Item], root: Path) -> None:
     `root`: a restore elsewhere could not recognise them as the job's own."""
     real = root.resolve()
     for item in items:
-        if not relocation.holds_paths(item.path):
+        if not relocation.has_paths(item.path):
             continue
         with suppress(FileNotFoundError):  # It was removed since: another log has its entries.
             for folder in relocation.folders_in(item.source):

@@ -33,7 +33,7 @@ from jrs.store import heads, references, restores
 from jrs.store.history_texts import snapshot_taken
 from jrs.store.transitions import RestoreEvent
 
-from ..storage.copies import Place
+from ..storage.copies import PrefixWriter
 from ..storage.objects import Objects
 from . import contents as job_contents
 from .in_objects import files_in
@@ -171,8 +171,8 @@ def _listed(
         files = list(files_in(objects, described, rows=False))
     except CorruptRecord as error:
         raise CorruptRecord(f"job {described.job_id!r} cannot be in a snapshot: {error}") from None
-    place = Place(objects, described.job_id, f"s{described.number}.{uuid.uuid4().hex[:12]}")
-    named = place.put_record("snapshot", described)
+    writer = PrefixWriter(objects, described.job_id, f"s{described.number}.{uuid.uuid4().hex[:12]}")
+    named = writer.put_record("snapshot", described)
     return SnapshotRecord(
         described.job_id, described.number, described.format, described.created_at,
         named.sha256, len(files), sum(one.size for one in files), 0, described.name,

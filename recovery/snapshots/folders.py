@@ -9,7 +9,7 @@
     <job>/.restore/                      a job that is being restored
     <cluster>/.blobs/<ab>/<sha256>       the files of ``cas`` snapshots
 
-A process that writes or reads a snapshot holds a lock on its folder. The kernel releases the lock
+A process that writes or reads a snapshot has a lock on its folder. The kernel releases the lock
 when the process dies. So leftovers of a crash can be distinguished from work in progress.
 
 The folder of a converted snapshot is named by the digest of its manifest. So the commit that lists

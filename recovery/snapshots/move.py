@@ -172,7 +172,7 @@ def _copy_to(
     held: ExitStack,
     progress: transfer.Progress,
 ) -> None:
-    """Copy an opened snapshot and verify the copy; hold its locks until it is listed."""
+    """Copy an opened snapshot and verify the copy; keep its locks until it is listed."""
     building = folders.building(target, record.job_id, record.number)
     with _copying(f"the move of {record}", str(record)):
         permissions.make(building, parents=True)

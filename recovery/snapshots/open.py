@@ -71,7 +71,7 @@ def opened(own: JobStorage, source: SnapshotRecord | Path) -> Iterator[OpenSnaps
 
 
 def read(own: JobStorage, source: SnapshotRecord | Path) -> OpenSnapshot:
-    """Do what `opened` does; the caller already holds the snapshot's lock."""
+    """Do what `opened` does; the caller already has the snapshot's lock."""
     folder = _folder(own, source)
     if isinstance(source, Path):
         found = manifest.read(folder)

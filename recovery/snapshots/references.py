@@ -54,7 +54,7 @@ def _read_by_jobs(storage: JobStorage, live: Iterable[str]) -> Iterator[str]:
             yield from (os.readlink(link) for link in links if link.is_symlink())
         for epoch in epoch_folders.of_job(storage.folder(job_id)).values():
             for log in epoch.glob("streams/*/ck/sources/*/*"):
-                if relocation.holds_paths(log.relative_to(epoch).as_posix()):
+                if relocation.has_paths(log.relative_to(epoch).as_posix()):
                     try:
                         yield from map(str, relocation.folders_in(log))
                     except FileNotFoundError:

@@ -313,7 +313,7 @@ def _build(
                 target.unlink()
                 transfer.copy(source, target)
             os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
-        if relocation.holds_paths(file.path) and old != new:
+        if relocation.has_paths(file.path) and old != new:
             relocation.relocate(target, old, new)
     for path, leads_to in found.manifest.links.items():
         link = built / path

@@ -3,7 +3,7 @@
 It goes through these steps, each of which the next attempt finds in its checkpoint::
 
     running ──► catching up ──► flushing ──► drained ──► finished (the record is the mark)
-       └──► stands (suspended at a batch boundary)
+       └──► quiesced (suspended at a batch boundary)
 
 A bounded stage begins with *catching up*: it processes the input that exists, and ends. An
 unbounded stage catches up when the job is drained. *Flushing* is one more batch, without input, at
@@ -63,7 +63,7 @@ class Step(enum.Enum):
     FLUSHING = "flushing"
     DRAINED = "drained"
     FINISHED = "finished"
-    QUIESCED = "stands"
+    QUIESCED = "at a batch boundary"
 
 
 class StageDied(Exception):

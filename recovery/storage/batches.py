@@ -21,7 +21,7 @@ from jrs.records.objects import (
     StoredObject,
 )
 
-from .copies import Place, read_record, side_by_side
+from .copies import PrefixWriter, read_record, side_by_side
 from .objects import Objects
 
 WIDTH = 64
@@ -29,7 +29,7 @@ WIDTH = 64
 
 
 def follow(
-    objects: Objects, place: Place, before: BatchManifest, named: StoredObject
+    objects: Objects, writer: PrefixWriter, before: BatchManifest, named: StoredObject
 ) -> tuple[EarlierBatches, ...]:
     """Return what the manifest of the batch after `before` lists as earlier.
 
@@ -45,7 +45,7 @@ def follow(
     listed = [*before.earlier, EarlierBatches(before.batch, before.batch, 0, named)]
     while (level := _full_level(listed)) is not None:
         some = listed[-WIDTH:]
-        listed[-WIDTH:] = [_merged(objects, place, before, some, level)]
+        listed[-WIDTH:] = [_merged(objects, writer, before, some, level)]
     return tuple(listed)
 
 
@@ -90,7 +90,7 @@ def _full_level(listed: Sequence[EarlierBatches]) -> int | None:
 
 def _merged(
     objects: Objects,
-    place: Place,
+    writer: PrefixWriter,
     newest: BatchManifest,
     some: Sequence[EarlierBatches],
     level: int,
@@ -98,7 +98,7 @@ def _merged(
     batches = tuple(_below(objects, some, -1)) if level == 0 else ()
     earlier = () if level == 0 else tuple(some)
     merged = MergedBatches(newest.job_id, newest.stage, batches, earlier)
-    named = place.put_record(f"{newest.stage}/merged", merged)
+    named = writer.put_record(f"{newest.stage}/merged", merged)
     return EarlierBatches(some[0].first, some[-1].last, level + 1, named)
 
 

@@ -1,6 +1,6 @@
 """Copying files into objects, and back: many at a time, small ones together.
 
-A name is used once: its place belongs to one attempt, and a counter numbers what that has written.
+A name is used once: its prefix belongs to one writer, and a counter numbers what that has written.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def sha256_of(content: bytes | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class Place:
-    """Where one attempt writes objects: nobody else writes there, and nothing is written twice.
+class PrefixWriter:
+    """Writes objects below a prefix that no other process uses; it writes no object twice.
 
     Args:
-        job_id, name: the place is ``<job>/data/<name>``, and `name` was never used before.
+        job_id, name: the prefix is ``<job>/data/<name>``, and `name` was never used before.
     """
 
     def __init__(self, objects: Objects, job_id: str, name: str) -> None:

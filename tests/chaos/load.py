@@ -229,7 +229,7 @@ class Load:
 
     # -- the judgement ---------------------------------------------------------------------
 
-    def judge(self, backend: Backend) -> str:
+    def evaluate(self, backend: Backend) -> str:
         """Assert that every answer was true; return the figures."""
         self.check()
         found = backend.scan("op/", deadline=Deadline.after(BOUND))

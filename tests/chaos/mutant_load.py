@@ -1,6 +1,6 @@
 """The runs that find mutants: a load of clients or of jobs, under faults, and what the checks say.
 
-It imports `jrs` from wherever Python finds it, so `PYTHONPATH` decides which code is judged::
+It imports `jrs` from wherever Python finds it, so `PYTHONPATH` decides which code is evaluated::
 
     python mutant_load.py run '{"backend": "file", "load": "clients", …}' FOLDER
 
@@ -66,7 +66,7 @@ FILES = 4
 WRITING = 0.8
 """Seconds in which a job writes."""
 TTL = 2.0
-PATIENCE = 3.0
+CALL_TIMEOUT = 3.0
 """Seconds that a client waits for one answer."""
 _EXPECTED = (Refused, Unavailable, OutcomeUnknown, CorruptRecord, TimeoutError)
 
@@ -84,7 +84,7 @@ class Settings:
         members: of the servers.
         rest: seconds that a job takes behind what it writes.
         dies: where the first attempt of each job kills itself: ``write`` or ``count``.
-        patience: seconds in which all jobs have to end.
+        timeout: seconds in which all jobs have to end.
     """
 
     backend: str = "file"
@@ -96,7 +96,7 @@ class Settings:
     members: int = 1
     rest: float = 1.6
     dies: str = ""
-    patience: float = 30.0
+    timeout: float = 30.0
 
 
 class Client:
@@ -157,7 +157,7 @@ class Client:
         ended = [self._backend.commit_async(*each) for each in ops]
         for future in ended:
             with suppress(*_EXPECTED):
-                future.result(PATIENCE)
+                future.result(CALL_TIMEOUT)
         self._backend.get_many(keys, deadline=_soon())
         if self._rng.random() < 0.1:
             self._backend.commit(Delete(self._rng.choice(keys)), deadline=_soon())
@@ -212,7 +212,7 @@ class Client:
 
 
 def _soon() -> Deadline:
-    return Deadline.after(PATIENCE)
+    return Deadline.after(CALL_TIMEOUT)
 
 
 def lead(backend: Backend, client: Client, over: threading.Event) -> None:
@@ -309,7 +309,7 @@ def run(settings: Settings, folder: Path) -> dict[str, str]:
         nemesis=nemesis,
         ttl=TTL,
         members=settings.members,
-        patience=settings.patience,
+        timeout=settings.timeout,
     )
     checks = [fenced, linearizable, serializable, outcomes, watched, once_per_job]
     try:

@@ -20,7 +20,7 @@ def test_damage_gives_no_wrong_answer() -> None:
 
 
 def test_a_run_is_resumed(tmp_path: Path) -> None:
-    """The kit itself: what was judged before counts, and is not judged again."""
+    """The kit itself: what was evaluated before counts, and is not evaluated again."""
     resume = tmp_path / "damage.jsonl"
     first = fuzz(seed=3, cases=range(10), jobs=60, only="flip", resume=resume)
     kept = resume.read_bytes()

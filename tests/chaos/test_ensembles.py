@@ -59,7 +59,7 @@ def test_a_member_goes(
         load.continues()
         ensemble.heal()
         load.continues()
-    print(f"{hurt.__name__} of {ensemble.scheme}: {load.judge(handles[0])}")
+    print(f"{hurt.__name__} of {ensemble.scheme}: {load.evaluate(handles[0])}")
 
 
 def test_a_rolling_restart(ensemble: Server, handles: list[Backend]) -> None:
@@ -71,7 +71,7 @@ def test_a_rolling_restart(ensemble: Server, handles: list[Backend]) -> None:
             load.continues()
             member.start()
         load.continues()
-    print(f"rolling restart of {ensemble.scheme}: {load.judge(handles[0])}")
+    print(f"rolling restart of {ensemble.scheme}: {load.evaluate(handles[0])}")
 
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
@@ -99,7 +99,9 @@ def test_the_quorum_goes(ensemble: Server, handles: list[Backend], how: str) -> 
             ensemble[ensemble.leader()].kill()
             ensemble.heal()
             load.continues()
-    print(f"quorum of {ensemble.scheme} by {how}, {healed:.1f} s to heal: {load.judge(handles[0])}")
+    print(
+        f"quorum of {ensemble.scheme} by {how}, {healed:.1f} s to heal: {load.evaluate(handles[0])}"
+    )
 
 
 def commits_nothing(ensemble: Server, leader: int) -> bool:

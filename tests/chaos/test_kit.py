@@ -107,7 +107,7 @@ def test_every_nemesis(server: Server, tmp_path: Path) -> None:
         for name, make in ALL.items()
         if name not in ("full_disk", "blackout")
     }
-    plan = Plan(masters=2, backend=server.scheme, seconds=0, patience=60)
+    plan = Plan(masters=2, backend=server.scheme, seconds=0, timeout=60)
     with World(plan, server.scheme, tmp_path / "run", server=server) as world:
         world.submit("job", work, copies=2, target=world.output / "{id}", seconds=2)
         world.until_stage("job-1", "write", begun)
@@ -130,9 +130,9 @@ def test_a_full_disk_and_a_blackout(tmp_path: Path) -> None:
 
 def test_what_a_failure_says(tmp_path: Path) -> None:
     """A record that was changed behind the fence is found: what, where the report is, and how to
-    repeat the run; the kept run is judged in the same way."""
+    repeat the run; the kept run is evaluated in the same way."""
     folder = tmp_path / "run"
-    plan = Plan(masters=1, seconds=1, patience=3)
+    plan = Plan(masters=1, seconds=1, timeout=3)
     with World(plan, "file", folder, again="pytest it") as world:
         world.submit("job", work, target=world.output)
         world.until(lambda: world.cluster.backend.get(keys.RESULTS + "job"), "it has a result")

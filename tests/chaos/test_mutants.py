@@ -77,7 +77,7 @@ def apply(patch: Path, folder: Path) -> None:
     assert done.returncode == 0, f"{patch.name} does not apply:\n{done.stdout}{done.stderr}"
 
 
-def judge(product: Path, settings: Settings, folder: Path) -> dict[str, str]:
+def evaluate(product: Path, settings: Settings, folder: Path) -> dict[str, str]:
     """Run the load with a copy of the product; return what each check has found first."""
     given = json.dumps(attrs.asdict(settings))
     done = subprocess.run(
@@ -108,7 +108,7 @@ def test_mutant_is_found(mutant: Mutant, tmp_path: Path) -> None:
     found: dict[str, str] = {}
     for turn in range(_TURNS):
         settings = attrs.evolve(mutant.settings, seed=mutant.settings.seed + turn)
-        found = judge(product, settings, tmp_path / f"world-{turn}")
+        found = evaluate(product, settings, tmp_path / f"world-{turn}")
         if mutant.found_by in found:
             return
 
@@ -118,7 +118,7 @@ def test_mutant_is_found(mutant: Mutant, tmp_path: Path) -> None:
 @soak
 @pytest.mark.parametrize("settings", [*dict.fromkeys(one.settings for one in MUTANTS)], ids=str)
 def test_unchanged_product_passes(settings: Settings, tmp_path: Path) -> None:
-    assert judge(_ROOT, settings, tmp_path / "world") == {}
+    assert evaluate(_ROOT, settings, tmp_path / "world") == {}
 
 
 @pytest.mark.parametrize("mutant", [pytest.param(one, id=one.path.stem) for one in MUTANTS])

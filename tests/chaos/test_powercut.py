@@ -10,7 +10,7 @@ import pytest
 
 from jrs.testing.chaos.crashes import crashes
 from jrs.testing.chaos.disk import Event, Sync
-from jrs.testing.chaos.powercut import NEVER, judge, lay_out, simulate
+from jrs.testing.chaos.powercut import NEVER, evaluate, lay_out, simulate
 from jrs.testing.chaos.workload import record
 
 
@@ -34,7 +34,7 @@ def test_a_disk_that_never_synced_is_found_out(tmp_path: Path) -> None:
     for number, crash in enumerate(crashes(events[:90], random.Random(5), 4)):
         root = tmp_path / str(number)
         lay_out(crash.tree, root)
-        kinds.update(kind for kind, _ in judge(root, crash, unsynced))
+        kinds.update(kind for kind, _ in evaluate(root, crash, unsynced))
 
     assert "lost" in kinds
 

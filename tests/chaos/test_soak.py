@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jrs.testing.chaos import Plan, kill, pause
-from jrs.testing.chaos.clean import judge, plan_of
+from jrs.testing.chaos.clean import evaluate, plan_of
 from jrs.testing.chaos.recorded import Verb
 from jrs.testing.chaos.soak import everything, soak
 
@@ -16,7 +16,7 @@ def test_jobs_survive_a_few_seconds_of_faults() -> None:
         kill("master", every=4) | pause(3, "master", every=4) | kill("child", every=4)
         | pause(2, "child", every=4)
     )  # fmt: skip
-    plan = Plan(seconds=8, seed=1, masters=2, ttl=2.0, patience=150, nemesis=nemesis)
+    plan = Plan(seconds=8, seed=1, masters=2, ttl=2.0, timeout=150, nemesis=nemesis)
     outcome = soak(plan, jobs=8, longest=2.0)
 
     assert outcome.violations == []
@@ -37,7 +37,7 @@ def test_clean_runs_are_those_of_a_seed() -> None:
 
 
 def test_a_clean_run_finds_nothing() -> None:
-    tally = judge(seed=1, seconds=3.0, jobs=2)(0)
+    tally = evaluate(seed=1, seconds=3.0, jobs=2)(0)
 
     assert tally.counts["cases"] == tally.counts["file"] == 1
     assert tally.found == []
@@ -48,7 +48,7 @@ def test_a_clean_run_finds_nothing() -> None:
 @pytest.mark.parametrize("backend", ["file", "etcd", "zookeeper"])
 def test_jobs_survive_ten_minutes_of_faults(backend: str) -> None:
     """The same with four masters, 300 jobs, a full disk, missing descriptors, and servers."""
-    plan = Plan(backend=backend, seconds=600, seed=1, masters=4, ttl=5.0, patience=600,
+    plan = Plan(backend=backend, seconds=600, seed=1, masters=4, ttl=5.0, timeout=600,
                 nemesis=everything(5.0))  # fmt: skip
     outcome = soak(plan, jobs=300, say=print)
 

@@ -118,10 +118,13 @@ def test_a_job_that_is_held_is_not_drained(jrs: Jrs, url: str) -> None:
 
 
 def test_stop_still_works(jrs: Jrs) -> None:
-    """The command of the last release does what it did, and says what to use."""
+    """The command and the option of the last release do what they did, and say what to use."""
     jrs("submit", "waiting", "jobs_here:add")
     stopped = jrs("stop", "waiting", "--no-wait", "--patience", "5")
 
     assert stopped.returncode == 0
     assert "deprecated. use 'jrs suspend' or 'jrs drain'" in stopped.stderr
-    assert json.loads(jrs("show", "waiting", "--json").stdout)["stop"]["mode"] == "suspend"
+    assert "deprecated. use '--grace'" in stopped.stderr
+    stop = json.loads(jrs("show", "waiting", "--json").stdout)["stop"]
+    assert (stop["mode"], stop["grace"]) == ("suspend", 5.0)
+    assert "--patience" not in jrs("suspend", "--help").stdout

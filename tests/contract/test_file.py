@@ -101,7 +101,7 @@ class TestMultiProcessCompacting(Compacting, MultiProcessContract): ...
 class TestStatefulCompacting(Compacting, StatefulContract): ...
 
 
-def test_a_closed_handle_leads_no_more(tmp_path: Path) -> None:
+def test_a_closed_handle_has_lost_its_lead(tmp_path: Path) -> None:
     """A leader whose handle is closed writes nothing, so it gives up the lead, and its threads
     end; a disk that is only busy is another matter."""
     backend = FileBackend(tmp_path / "store")

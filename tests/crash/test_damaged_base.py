@@ -61,7 +61,7 @@ def test_compaction_over_damage_revives_nothing_and_loses_nothing(tmp_path: Path
 
 def test_damage_under_a_commit_holds_what_it_wrote(tmp_path: Path) -> None:
     """D2: a commit that needs what a damaged line hides holds the keys that it writes, for a
-    process that has not judged it before, and nothing else; what depends on them is held, too."""
+    process that has not evaluated it before, and no others; what depends on them is held, too."""
     with compacted(tmp_path, "abcd") as backend:
         backend.commit(Update("r/b", b"new", present(backend, "r/b").version), Create("r/x", b""))
         backend.commit(Update("r/c", b"new", present(backend, "r/c").version))
@@ -125,7 +125,7 @@ def test_a_watch_sees_what_happened_in_a_segment_it_skipped(tmp_path: Path) -> N
 
 
 def test_a_short_ttl_deposes_no_healthy_leader(tmp_path: Path) -> None:
-    """A candidate judges a leader by the leader's own ttl where that is longer."""
+    """A candidate evaluates a leader by the leader's own ttl where that is longer."""
     with FileBackend(tmp_path) as backend, FileBackend(tmp_path) as other:
         leader = backend.campaign("long", ttl=30.0, stop=threading.Event())
         assert leader is not None

@@ -118,7 +118,7 @@ def test_a_zombie_that_slept_through_segments(tmp_path: Path, worker: Callable[[
 def test_an_unfenced_sleeper_commits_when_it_wakes(
     tmp_path: Path, worker: Callable[[], Worker]
 ) -> None:
-    """A commit that carries no fence is judged where it is written at last, segments later."""
+    """A commit that carries no fence is evaluated where it is written at last, segments later."""
     sleeper = worker()
     sleeper.call("run", "os.sleep_at_the_next_write('before')")
     sleeper.send("commit", packed((Create("late", b""),)), None)

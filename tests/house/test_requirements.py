@@ -111,7 +111,7 @@ FAULTS = {
     "S5": "a cancel leaves no record behind a job that is gone",
     "S6": "two versions share a cluster while it is upgraded",
     "S7": "the names that a record counts on are synced before it",
-    "S8": "leases are judged by a clock that counts while a host sleeps",
+    "S8": "leases are evaluated by a clock that counts while a host sleeps",
     "S9": "a snapshot's entry is deleted before its files",
     "S10": "a commit ends at its deadline, also while the disk hangs",
     "U1": "a name of an application stands for one run, and a result that is handed back is said",

@@ -41,7 +41,7 @@ class Outcome:
 
 
 @attrs.frozen
-class Place:
+class Site:
     """A job, and where it is."""
 
     url: str
@@ -54,7 +54,7 @@ class Place:
 class Clients:
     """Makes calls, each in another process, which has connected before."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Site) -> None:
         self._place = place
         # Forks of a process that has imported jrs, and has neither connected nor started threads.
         self._processes = multiprocessing.get_context("forkserver")
@@ -112,7 +112,7 @@ def _end(process: ForkServerProcess, connection: Connection) -> None:
 # -- in the other process ----------------------------------------------------------------------
 
 
-def work(connection: Connection, place: Place, environment: Mapping[str, str]) -> None:
+def work(connection: Connection, place: Site, environment: Mapping[str, str]) -> None:
     """Connect, receive a call, make it, and send that it began and what it raised."""
     os.environ.update(environment)
     with jrs.connect(place.url, cluster=place.cluster, storage=place.storage) as client:

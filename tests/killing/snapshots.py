@@ -299,6 +299,6 @@ def _of_any_job(contents: Contents) -> Contents:
     """Return a job's state without what depends on its folder, and on the ids of its queries."""
     own = ("metadata", "/metadata")
     return {
-        path: "" if path.endswith(own) or relocation.holds_paths(path) else digest
+        path: "" if path.endswith(own) or relocation.has_paths(path) else digest
         for path, digest in contents.items()
     }

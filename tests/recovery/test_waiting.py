@@ -166,7 +166,7 @@ def test_a_damaged_epoch_on_zookeeper(zookeeper_server: ZooKeeperServer, tmp_pat
 
 @pytest.mark.parametrize("suffix", ["base", "run"])
 def test_a_damaged_line_of_a_base_that_held_the_epoch(tmp_path: Path, suffix: str) -> None:
-    """D5: the same where the base is damaged, so that no commit on the epoch can be judged."""
+    """D5: the same where the base is damaged, so that no commit on the epoch can be evaluated."""
     root = tmp_path / "store"
     if suffix == "base":
         begin_in_old_form(root)

@@ -59,7 +59,7 @@ def test_a_verdict_survives_its_leader(tmp_path: Path) -> None:
         "whole": True,
     }
 
-    with World(Plan(masters=2, seconds=BOUND, patience=BOUND), "file", tmp_path / "run") as world:
+    with World(Plan(masters=2, seconds=BOUND, timeout=BOUND), "file", tmp_path / "run") as world:
         world.submit("verdict", check, history=history, checks=list(found))
         world.until_stage("verdict", "protocol", begun, timeout=BOUND)
         assert world.strike(kill("leader"))

@@ -18,7 +18,7 @@ import jrs
 from jrs.contract.storage_place import WORK, place_of
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.testing.masters import Masters
-from tests.killing.clients import Clients, Place
+from tests.killing.clients import Clients, Site
 from tests.killing.snapshots import Figures, SnapshotTrial
 from tests.s3 import serving
 
@@ -70,7 +70,7 @@ def kill_in_snapshots(
     """Kill operations on the snapshots of the suspended stream. Of the jobs that they have made,
     return one; the others are canceled."""
     masters, job_id = cluster.masters, LastingStream.job_id
-    place = Place(masters.url, masters.cluster, None, job_id)
+    place = Site(masters.url, masters.cluster, None, job_id)
     with jrs.connect(masters.url, cluster=masters.cluster) as client, Clients(place) as clients:
         trial = SnapshotTrial(client, cluster.storage, job_id, far, clients, chance, figures)
         for _ in range(PASSES):

@@ -108,7 +108,7 @@ class Base:
             elif number in blocks.remains:
                 remains = blocks.remains[number]
                 line = remains.lines.get(name)
-                if line is None and remains.holds(name):
+                if line is None and remains.cover(name):
                     raise self._held(key, "a line is missing or damaged there")
                 return None if line is None else record_in(line)
         return self._bisected(key)

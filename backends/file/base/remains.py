@@ -51,7 +51,7 @@ class Remains:
         if missing:
             self._held.append((low, following))
 
-    def holds(self, key: bytes) -> bool:
+    def cover(self, key: bytes) -> bool:
         """Return whether a missing line may have had this key."""
         return any(low <= key < high for low, high in self._held)
 

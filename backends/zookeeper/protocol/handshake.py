@@ -18,7 +18,7 @@ from jrs.contract.errors import Unavailable, WrongAddress
 from ...remote.diagnostics import Fault, look
 from . import codec
 from .access import Access
-from .sockets import PATIENCE, connect, resolve
+from .sockets import ANSWER_TIMEOUT, connect, resolve
 
 _CONNECT = struct.Struct("!iqiq")
 _CONNECTED = struct.Struct("!ii")
@@ -61,7 +61,7 @@ def _ask_each(access: Access, deadline: Deadline) -> float:
     faults, elects = [], False
     for number, (host, port) in enumerate(access.address.endpoints):
         left = len(access.address.endpoints) - number
-        turn = Deadline.after(min(PATIENCE, deadline.remaining() / left * 0.7))
+        turn = Deadline.after(min(ANSWER_TIMEOUT, deadline.remaining() / left * 0.7))
         try:
             with _Talk(access, host, port, turn) as talk:
                 shortest = talk.connect(timeout=0.001)
@@ -69,8 +69,8 @@ def _ask_each(access: Access, deadline: Deadline) -> float:
                     talk.end()  # If this fails, the session soon ends by itself.
                 return shortest
         except (OSError, ssl.SSLError) as error:
-            patience = Deadline.after(min(1.0, deadline.remaining() / left * 0.9))
-            fault = look((host, port), access.address.tls, patience)
+            until = Deadline.after(min(1.0, deadline.remaining() / left * 0.9))
+            fault = look((host, port), access.address.tls, until)
             foreign = isinstance(error, _OtherProtocol)
             said = _said(error)
             elects |= fault is None and said == _ENDED

@@ -26,7 +26,7 @@ from kazoo.retry import RetryFailedError
 
 from . import codec
 from .request import Request
-from .sockets import PATIENCE
+from .sockets import ANSWER_TIMEOUT
 
 _LONGEST_READ = 8.0
 """Seconds within which an idle connection notices that the server is gone."""
@@ -90,7 +90,7 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
         return min(reading, _LONGEST_READ * 1000), connecting
 
     def _read(self, length: int, timeout: float) -> bytes:
-        read: bytes = super()._read(length, min(timeout, PATIENCE))
+        read: bytes = super()._read(length, min(timeout, ANSWER_TIMEOUT))
         return read
 
     def _write(self, message: bytes, timeout: float) -> None:
@@ -100,7 +100,7 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 sent = 0
         if sent < len(message):
-            super()._write(memoryview(message)[sent:], min(timeout, PATIENCE))
+            super()._write(memoryview(message)[sent:], min(timeout, ANSWER_TIMEOUT))
 
     def _send_request(self, reading: float, connecting: float) -> None:
         # All waiting requests at once: sending each alone takes most of a request's time.

@@ -26,7 +26,7 @@ from jrs.contract.errors import InvalidInput
 from ...remote.address import Tls
 
 _PIECE = 65536
-PATIENCE = 3.0
+ANSWER_TIMEOUT = 3.0
 """Seconds for one attempt to connect, and for any answer during the handshake; afterwards the next
 endpoint is tried."""
 
@@ -213,7 +213,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self, address: tuple[str, int], hostname: str, **_its_own_rules: object
     ) -> BufferedSocket:
         return connect(
-            address, hostname, self._context, Deadline.after(PATIENCE), lambda: self.given_up
+            address, hostname, self._context, Deadline.after(ANSWER_TIMEOUT), lambda: self.given_up
         )
 
     def select(
@@ -236,8 +236,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         for one in writing:
             by_number[one.fileno()] = one
             poll.register(one, select.POLLOUT)
-        patience = None if timeout is None else math.ceil(timeout * 1000)
-        ready = poll.poll(0 if at_hand else patience)
+        milliseconds = None if timeout is None else math.ceil(timeout * 1000)
+        ready = poll.poll(0 if at_hand else milliseconds)
         found = [by_number[number] for number, _ in ready]
         return (
             at_hand + [one for one in found if one in reading],

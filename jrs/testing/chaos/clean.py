@@ -5,7 +5,7 @@
 A check that finds something in a product without a fault raises a false alarm. Each run is a small
 soak: jobs of all kinds on three masters, on the file backend, etcd and ZooKeeper in turn, under
 three nemeses that the seed chooses. The exit status is 1 if any check found anything; the files of
-such a run are kept, and `jrs chaos check` judges them again.
+such a run are kept, and `jrs chaos check` evaluates them again.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def plan_of(seed: int, case: int, seconds: float) -> Plan:
     for one in rng.sample(able, 3):
         nemesis = nemesis | one
     return Plan(backend=scheme, seconds=seconds, seed=rng.randrange(1 << 32), nemesis=nemesis,
-                ttl=TTL, patience=300.0)  # fmt: skip
+                ttl=TTL, timeout=300.0)  # fmt: skip
 
 
-def judge(seed: int, seconds: float, jobs: int) -> Callable[[int], Tally]:
+def evaluate(seed: int, seconds: float, jobs: int) -> Callable[[int], Tally]:
     """Return what runs a case."""
 
     def run(case: int) -> Tally:
@@ -87,7 +87,7 @@ def main() -> int:
         options.error("--jobs is at least 1")
     cases = range(given.first, given.first + given.cases)
     if given.worker:
-        work(cases, judge(given.seed, given.seconds, given.jobs))
+        work(cases, evaluate(given.seed, given.seconds, given.jobs))
         return 0
     arguments = ["--seed", str(given.seed), "--seconds", str(given.seconds),
                  "--jobs", str(given.jobs)]  # fmt: skip

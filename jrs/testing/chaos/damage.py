@@ -2,9 +2,9 @@
 
     python -m jrs.testing.chaos.damage --cases 200000 --seed 1 --resume damage.jsonl
 
-The seed and its number determine each case. Separate processes judge the cases in chunks. Each
-judged chunk is a line of the file that `--resume` names, and is not judged again. Exit status 1 if
-anything was wrong.
+The seed and its number determine each case. Separate processes run the cases in chunks. Each
+chunk that is done is a line of the file that `--resume` names, and is not run again. Exit status 1
+if anything was wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jrs.testing.chaos.figures import scratch
 from jrs.testing.chaos.operators import Damage, choose
 from jrs.testing.chaos.runs import Run, Tally
 from jrs.testing.chaos.truth import Truth, make_truths
-from jrs.testing.chaos.verdicts import WALL_LIMIT, judge
+from jrs.testing.chaos.verdicts import WALL_LIMIT, evaluate
 
 _MODULE = "jrs.testing.chaos.damage"
 _CHUNK = 400
@@ -37,9 +37,9 @@ COUNTED = ("cases", "lookups", *NEVER, "newest_tail", "held", "omitted", "refuse
 def run_case(
     seed: int, case: int, truths: Sequence[Truth], root: Path, only: str | None = None
 ) -> Tally:
-    """Write, damage and judge one store in the folder `root`, and remove it.
+    """Write, damage and evaluate one store in the folder `root`, and remove it.
 
-    Must run in the main thread of a process of its own (see `judge`).
+    Must run in the main thread of a process of its own (see `evaluate`).
     """
     truth, damage, rng = damage_of(seed, case, truths, only)
     truth.write(root)
@@ -49,7 +49,7 @@ def run_case(
     else:
         target.write_bytes(damage.data)
     try:
-        verdict = judge(root, truth, damage, rng)
+        verdict = evaluate(root, truth, damage, rng)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     tally = Tally()
@@ -93,12 +93,12 @@ def fuzz(
     resume: Path | None = None,
     report: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Judge the cases in separate processes; return the tally.
+    """Evaluate the cases in separate processes; return the tally.
 
     Args:
         jobs: the number of jobs in the largest stores.
         only: the only operator to use.
-        resume: a file with the chunks that were judged before; new ones are appended.
+        resume: a file with the chunks that were evaluated before; new ones are appended.
         report: called with the whole tally after each chunk.
     """
     with tempfile.TemporaryDirectory(prefix="jrs-damage-", dir=scratch()) as folder:
@@ -120,12 +120,12 @@ def fuzz(
 def _work(seed: int, cases: range, truths: Path, only: str | None) -> None:
     stores = [Truth.from_json(one) for one in json.loads(truths.read_text())]
 
-    def judged(case: int) -> Tally:
+    def evaluated(case: int) -> Tally:
         faulthandler.dump_traceback_later(3 * WALL_LIMIT, exit=True)
         folder = truths.parent / f"{os.getpid()}-{case}"
         return run_case(seed, case, stores, folder, only)
 
-    runs.work(cases, judged)
+    runs.work(cases, evaluated)
 
 
 def main() -> int:

@@ -119,7 +119,7 @@ class Hosts:
         self.supervise()
 
     def supervise(self) -> None:
-        """Start what has ended again, and judge how it ended."""
+        """Start what has ended again, and evaluate how it ended."""
         with self._lock:
             for host in self.all.values():
                 if host.is_done or host.process is not None:
@@ -130,7 +130,7 @@ class Hosts:
                     host.lives.append(host.start())
 
     def _judge(self, host: Host) -> None:
-        """Judge an end: no fault that passes may end a master that has opened its store."""
+        """Evaluate an end: no fault that passes may end a master that has opened its store."""
         ended = host.lives[-1]
         status = ended.process.returncode
         ended.release()

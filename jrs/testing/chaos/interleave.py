@@ -88,7 +88,7 @@ class Actor:
 
     def scan(self) -> None:
         begun = self._history.now()
-        # The first writer determines the format, which is not judged.
+        # The first writer determines the format, which is not evaluated.
         records = [record for record in self._handle.scan("") if record.key != keys.FORMAT]
         found = {record.key: record.value for record in records}
         self._history.add(begun, self.who, reads=found, scan=True)
@@ -181,7 +181,7 @@ class Actor:
 
 
 class History:
-    """The calls on one store, to be judged."""
+    """The calls on one store, to be evaluated."""
 
     def __init__(self, seal_at: int, late: bool) -> None:
         self.seal_at = seal_at
@@ -189,7 +189,7 @@ class History:
         self.calls: list[Call] = []
         self.problems: list[tuple[str, str]] = []
         self.incomplete = False
-        """Whether something took effect that is not known well enough to be judged."""
+        """Whether something took effect that is not known well enough to be evaluated."""
         self._clock = itertools.count()
         self._values = itertools.count()
         self._versions: dict[tuple[str, bytes], int] = {}
@@ -265,7 +265,7 @@ class Intruder:
 
 
 def run_case(seed: int, case: int, root: Path) -> Tally:
-    """Run and judge one history in the empty folder `root`."""
+    """Run and evaluate one history in the empty folder `root`."""
     with Owners(_FIRST) as owners:
         return _run(random.Random(f"{seed}:{case}"), case, root, owners)
 
@@ -314,10 +314,10 @@ def interleave(
     resume: Path | None = None,
     report: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Judge many histories in separate processes; return the tally.
+    """Evaluate many histories in separate processes; return the tally.
 
     Args:
-        resume: a file with the chunks that were judged before; new ones are appended.
+        resume: a file with the chunks that were evaluated before; new ones are appended.
         report: called with the whole tally after each chunk.
     """
     run = Run(_MODULE, ["--seed", str(seed)], cases, chunk=100, workers=workers, resume=resume)
@@ -329,11 +329,11 @@ def main() -> int:
     cases = range(given.first, given.first + given.cases)
     if given.worker:
 
-        def judged(case: int) -> Tally:
+        def evaluated(case: int) -> Tally:
             with tempfile.TemporaryDirectory(prefix="jrs-interleave-", dir=scratch()) as folder:
                 return run_case(given.seed, case, Path(folder))
 
-        runs.work(cases, judged)
+        runs.work(cases, evaluated)
         return 0
     return runs.show(
         lambda report: interleave(

@@ -29,7 +29,7 @@ class Plan:
         nemesis: the faults.
         ttl: of the masters, in seconds.
         members: how many servers the backend has.
-        patience: seconds behind the faults in which every job has to end.
+        timeout: seconds behind the faults in which every job has to end.
         options: further arguments of ``jrs master``.
         environment: further environment variables of all processes.
     """
@@ -41,7 +41,7 @@ class Plan:
     nemesis: Nemesis = attrs.field(factory=Nemesis)
     ttl: float = 2.0
     members: int = 1
-    patience: float = 120.0
+    timeout: float = 120.0
     options: Sequence[str] = ()
     environment: dict[str, str] = attrs.field(factory=dict)
 

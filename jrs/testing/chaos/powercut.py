@@ -62,7 +62,7 @@ def run_case(seed: int, case: int, folder: Path, most: int = _MOST) -> Tally:
         root = folder / str(number)
         lay_out(crash.tree, root)
         tally.counts["states"] += 1
-        for kind, what in judge(root, crash, history):
+        for kind, what in evaluate(root, crash, history):
             tally.note(case, kind, f"after event {crash.at}: {crash.how}", what)
         shutil.rmtree(root)
     return tally
@@ -87,18 +87,18 @@ def simulate(
     resume: Path | None = None,
     report: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Judge the power cuts of many histories in separate processes; return the tally.
+    """Evaluate the power cuts of many histories in separate processes; return the tally.
 
     Args:
         most: states that are tried after one event.
-        resume: a file with the histories that were judged before; new ones are appended.
+        resume: a file with the histories that were evaluated before; new ones are appended.
         report: called with the whole tally after each history.
     """
     arguments = ["--seed", str(seed), "--most", str(most)]
     return Run(_MODULE, arguments, cases, chunk=1, workers=workers, resume=resume).tally(report)
 
 
-def judge(root: Path, crash: Crash, history: History) -> Iterator[tuple[str, str]]:
+def evaluate(root: Path, crash: Crash, history: History) -> Iterator[tuple[str, str]]:
     """Yield the kind and a description of each problem of the store at `root`."""
     events, commits = history.events[: crash.at], history.commits
     try:

@@ -1,6 +1,6 @@
-"""Long runs: numbered cases, judged in separate processes, in chunks that can be resumed.
+"""Long runs: numbered cases, evaluated in separate processes, in chunks that can be resumed.
 
-A program that uses this module is also its own worker: as a worker it judges a range of cases and
+A program that uses this module is also its own worker: as a worker it runs a range of cases and
 prints the tally of each case as a line of JSON.
 """
 
@@ -29,7 +29,7 @@ _WORDS = 200
 
 
 @attrs.frozen
-class Finding:
+class BadCase:
     """Something that must not happen.
 
     Attributes:
@@ -53,7 +53,7 @@ class Tally:
     """The counts of many cases, and descriptions of the problems."""
 
     counts: Counter[str] = attrs.field(factory=Counter)
-    found: list[Finding] = attrs.field(factory=list)
+    found: list[BadCase] = attrs.field(factory=list)
 
     def add(self, other: Tally) -> None:
         self.counts.update(other.counts)
@@ -62,7 +62,7 @@ class Tally:
     def note(self, case: int, kind: str, subject: str, what: str) -> None:
         """Count a problem."""
         self.counts[kind] += 1
-        self.found.append(Finding(case, kind, subject, what))
+        self.found.append(BadCase(case, kind, subject, what))
 
     def of(self, kinds: Iterable[str]) -> dict[str, int]:
         """Return the counts of some kinds, including zeros."""
@@ -76,7 +76,7 @@ class Tally:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        return cls(Counter(data["counts"]), [Finding(**one) for one in data["found"]])
+        return cls(Counter(data["counts"]), [BadCase(**one) for one in data["found"]])
 
 
 @attrs.frozen
@@ -90,7 +90,7 @@ class Run:
         cases: the numbers of the cases.
         chunk: the number of cases for one process.
         workers: the number of processes at a time.
-        resume: a file with the chunks that were judged before; more are appended.
+        resume: a file with the chunks that were evaluated before; more are appended.
         private: further arguments of the workers that may differ between runs.
     """
 
@@ -103,7 +103,7 @@ class Run:
     private: Sequence[str] = ()
 
     def tally(self, report: Callable[[Tally], None] = lambda tally: None) -> Tally:
-        """Judge the cases that were not judged before; return the tally of all cases. `report` is
+        """Run the cases that were not run before; return the tally of all cases. `report` is
         called with the whole tally after each chunk."""
         total = Tally()
         done = self._judged_before(total)
@@ -126,7 +126,7 @@ class Run:
         return total
 
     def _judge(self, cases: range) -> Tally:
-        """Judge a chunk in a process; start another one after a case that ended it."""
+        """Evaluate a chunk in a process; start another one after a case that ended it."""
         total, first = Tally(), cases.start
         while first < cases.stop:
             command = [sys.executable, "-m", self.module, "--worker", *self.arguments,
@@ -172,10 +172,10 @@ class Run:
                 file.write(json.dumps({"key": self._key(cases), **tally.as_json()}) + "\n")
 
 
-def work(cases: range, judge: Callable[[int], Tally]) -> None:
-    """Judge cases in this process, which is a worker."""
+def work(cases: range, evaluate: Callable[[int], Tally]) -> None:
+    """Evaluate cases in this process, which is a worker."""
     for case in cases:
-        tally = judge(case)
+        tally = evaluate(case)
         print(json.dumps(tally.as_json()), flush=True)
         if tally.counts["hangs"]:
             # One of its threads may still be computing.

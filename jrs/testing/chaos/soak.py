@@ -22,7 +22,7 @@ import attrs
 
 from jrs.records.model import JobStatus
 from jrs.testing.chaos import faults
-from jrs.testing.chaos.checking.facts import Finding
+from jrs.testing.chaos.checking.facts import Anomaly
 from jrs.testing.chaos.checking.jobs import (
     counts,
     no_overlap,
@@ -101,7 +101,7 @@ class Outcome:
 def as_expected(jobs: Sequence[Planned]) -> Check:
     """Return the check that every job has ended as its kind must."""
 
-    def find(run: Run) -> Iterator[Finding]:
+    def find(run: Run) -> Iterator[Anomaly]:
         for job in jobs:
             ended = run.notes["ended"].get(job.spec.job_id)
             if ended is None:
@@ -172,7 +172,7 @@ def main() -> int:
         parser.error("--jobs and --masters are at least 1")
     began = time.monotonic()
     plan = Plan(backend=given.backend, seconds=given.minutes * 60, seed=given.seed,
-                masters=given.masters, ttl=given.ttl, patience=600.0,
+                masters=given.masters, ttl=given.ttl, timeout=600.0,
                 nemesis=everything(given.ttl))  # fmt: skip
     outcome = soak(plan, given.jobs, say=lambda text: print(text, file=sys.stderr, flush=True))
     late = outcome.settled > SETTLED_WITHIN

@@ -81,8 +81,8 @@ class Verdict:
         return {kind: found for kind in kinds if (found := getattr(self, kind))}
 
 
-def judge(root: Path, truth: Truth, damage: Damage, rng: random.Random) -> Verdict:
-    """Open the store at `root`, which is `truth` with `damage`, and judge its answers.
+def evaluate(root: Path, truth: Truth, damage: Damage, rng: random.Random) -> Verdict:
+    """Open the store at `root`, which is `truth` with `damage`, and evaluate its answers.
 
     Must run in the main thread of a process that needs neither SIGALRM nor SIGPROF.
     """

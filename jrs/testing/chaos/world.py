@@ -305,7 +305,7 @@ class World:
 
     def _settle(self) -> list[str]:
         """Wait until all has ended and is clean; return a line for each record that is left."""
-        deadline, pause = Deadline.after(self.plan.patience), Poll()
+        deadline, pause = Deadline.after(self.plan.timeout), Poll()
         while True:
             self._hosts.supervise()
             self._submissions.check()
@@ -348,7 +348,7 @@ class World:
     def _undisturbed(self) -> dict[str, Any]:
         """Run each job once, without faults, in a world of its own; return how they ended."""
         originals = {each.copy_of: each.spec for each in self._submissions.all()}
-        plan = Plan(masters=1, seconds=0, patience=self.plan.patience, options=self.plan.options,
+        plan = Plan(masters=1, seconds=0, timeout=self.plan.timeout, options=self.plan.options,
                     environment=self.plan.environment)  # fmt: skip
         with World(plan, "file", self.folder / "undisturbed") as calm:
             for name, spec in originals.items():

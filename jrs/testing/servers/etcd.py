@@ -1,7 +1,7 @@
 """etcd: its configuration, its users, and the questions for its health and its leader.
 
 All questions go to the JSON gateway on each member's client port. So this module needs no client of
-etcd, and does not judge a backend under test by its own client.
+etcd, and does not evaluate a backend under test by its own client.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from jrs.testing.chaos.figures import commit, machine
 from jrs.testing.simulation.exhaustive import explore
 from jrs.testing.simulation.exhaustive import shortest as shorten
 from jrs.testing.simulation.failover import Scenario
-from jrs.testing.simulation.random_runs import Ended, simulate
+from jrs.testing.simulation.random_runs import SimulatedRun, simulate
 from jrs.testing.simulation.systematic import SMALL, Faults, all_faults, run_with
 
 _EVERY = 10.0
@@ -60,11 +60,11 @@ class Chunk:
     """Runs that broke a promise: the seed, what was found, and the story."""
 
 
-Simulated = Callable[[Path], Ended]
+Simulated = Callable[[Path], SimulatedRun]
 """Simulates one run in an empty folder."""
 
 
-def in_folder(simulated: Simulated) -> Ended:
+def in_folder(simulated: Simulated) -> SimulatedRun:
     """Simulate a run in a folder that is removed."""
     with tempfile.TemporaryDirectory(prefix="jrs-simulation-") as folder:
         return simulated(Path(folder))
@@ -96,7 +96,7 @@ def systematic(stride: int, *, pairs: bool) -> list[Simulated]:
     return [partial(run_with, one, SMALL) for one in faults]
 
 
-def shortest(check: str, seeds: int = 200) -> Ended | None:
+def shortest(check: str, seeds: int = 200) -> SimulatedRun | None:
     """Return a short run that the check finds something in: of the smallest scenario that has one,
     the one of fewest steps; None if the smaller scenarios have none."""
     for scenario in _SMALLER:

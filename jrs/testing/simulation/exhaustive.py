@@ -168,7 +168,7 @@ class Explorer:
             os._exit(status)
 
     def _is_new(self, state: int) -> bool:
-        return self._visited.claim(state, len(self._way)) or not self._way
+        return self._visited.reserve(state, len(self._way)) or not self._way
 
     def _take(self, choice: Choice, number: int) -> None:
         self._way.append(number)

@@ -119,7 +119,7 @@ class Exploration(Simulation):
             written = tuple(part[1] for part in commit.parts if part[0] not in ("check", "absent"))
             if not all(key.startswith(_WRITES[self._kind(commit.process)]) for key in written):
                 raise RuntimeError(f"{commit.process} writes {written}: _WRITES has to name that")
-            for why in protocol.judge(self.protocol, commit, protocol.RULES):
+            for why in protocol.evaluate(self.protocol, commit, protocol.RULES):
                 found.append(Violation("protocol", f"a commit of {commit.process}: {why}"))
         self.store.log.clear()
         if not asked:

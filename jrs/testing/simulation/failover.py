@@ -2,7 +2,7 @@
 
 What runs is what ships: the dispatcher with all that it does, `run_attempt`, the cleanup, the
 records. Only processes are simulated ones. The history goes to the recorder of chaos runs, and is
-judged by the same checks.
+evaluated by the same checks.
 """
 
 from __future__ import annotations

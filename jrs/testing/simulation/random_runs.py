@@ -1,4 +1,4 @@
-"""Runs with faults at random, and with given ones, judged by the checks of chaos runs."""
+"""Runs with faults at random, and with given ones, evaluated by the checks of chaos runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LONG = 1500
 
 
 @attrs.frozen
-class Ended:
+class SimulatedRun:
     """A simulated run.
 
     Attributes:
@@ -66,7 +66,7 @@ class RandomSimulation(Simulation):
         self.faults: list[tuple[int, int, Callable[[Process], None]]] = []
         """Steps, numbers of processes, and what is done to these, besides what is at random."""
 
-    def run(self) -> Ended:
+    def run(self) -> SimulatedRun:
         with self.entered(self.rng.getrandbits):
             for _ in range(self.scenario.masters):
                 self.start_master()
@@ -93,7 +93,7 @@ class RandomSimulation(Simulation):
         if not is_done:
             found.append(Violation("liveness", "the run does not end"))
         epochs = sum(e.f is Verb.CAMPAIGN and e.type is Kind.OK for e in self.setting.events)
-        return Ended(
+        return SimulatedRun(
             self.seed, is_done, steps, self.setting.chances.commits, epochs, self.scheduler.now,
             tuple(found), tuple(self.setting.story), run,
         )  # fmt: skip
@@ -148,7 +148,7 @@ class RandomSimulation(Simulation):
         self.scheduler.spawn(Process("outside"), thaw, "thaw")
 
 
-def simulate(seed: int, scenario: Scenario, folder: Path) -> Ended:
+def simulate(seed: int, scenario: Scenario, folder: Path) -> SimulatedRun:
     """Simulate a run: a function of its seed, if Python's hashes are fixed (PYTHONHASHSEED).
 
     Args:

@@ -27,7 +27,7 @@ class Visited:
         self._states = memoryview(mmap.mmap(-1, 8 * size)).cast("Q")
         self._depths = memoryview(mmap.mmap(-1, 2 * size)).cast("H")
 
-    def claim(self, state: int, depth: int) -> bool:
+    def reserve(self, state: int, depth: int) -> bool:
         """Return whether this state is to be explored: nobody has been in it, or only deeper."""
         state = state or 1
         place = state & self._mask

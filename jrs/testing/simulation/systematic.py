@@ -15,7 +15,7 @@ import attrs
 
 from jrs.testing.simulation.chances import FATES
 from jrs.testing.simulation.failover import Scenario
-from jrs.testing.simulation.random_runs import Ended, RandomSimulation
+from jrs.testing.simulation.random_runs import RandomSimulation, SimulatedRun
 from jrs.testing.simulation.scheduler import Actor
 
 SMALL = Scenario(masters=2, jobs=1, stages=1, crashes=0, pauses=0, unknowns=0, most_steps=25_000)
@@ -57,7 +57,7 @@ class _Fair:
         return chosen
 
 
-def run_with(faults: Faults, scenario: Scenario, folder: Path) -> Ended:
+def run_with(faults: Faults, scenario: Scenario, folder: Path) -> SimulatedRun:
     """Simulate the run in which these faults happen.
 
     Args:

@@ -21,29 +21,29 @@ from ..run import AttemptDied, run_attempt
 from ..stop_watcher import NotBegun
 from . import AttemptExit, OnEnd, Runner, RunningAttempt
 
-_HOLD = 7.5  # Half of the default ttl.
+_LOCK_LIMIT = 7.5  # Half of the default ttl.
 
 
 class ThreadRunner(Runner):
     """Runs each attempt in a thread of its own.
 
     Args:
-        hold: seconds of processor time for which an attempt may hold the interpreter's lock before
-            the process ends itself: less than it takes to lose the leadership.
+        lock_limit: seconds of processor time for which an attempt may keep the interpreter's lock
+            before the process ends itself: less than it takes to lose the leadership.
         engine: the attempts' access to Spark.
     """
 
-    _hold = _HOLD
+    _lock_limit = _LOCK_LIMIT
     _engine = NO_SPARK
 
-    def __init__(self, hold: float = _HOLD, engine: SparkEngine = NO_SPARK) -> None:
-        self._hold = hold
+    def __init__(self, lock_limit: float = _LOCK_LIMIT, engine: SparkEngine = NO_SPARK) -> None:
+        self._lock_limit = lock_limit
         self._engine = engine
 
     def start(
         self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
     ) -> RunningAttempt:
-        return ThreadAttempt(context, function, on_end, self._hold, self._engine)
+        return ThreadAttempt(context, function, on_end, self._lock_limit, self._engine)
 
 
 class ThreadAttempt(RunningAttempt):
@@ -54,11 +54,11 @@ class ThreadAttempt(RunningAttempt):
         context: AttemptContext,
         function: Callable[..., Any] | None,
         on_end: OnEnd,
-        hold: float,
+        lock_limit: float,
         engine: SparkEngine,
     ) -> None:
         self._context = context
-        self._hold = hold
+        self._lock_limit = lock_limit
         self._engine = engine
         self._function = function
         self._on_end = on_end
@@ -93,5 +93,7 @@ class ThreadAttempt(RunningAttempt):
     def _last_words(self) -> AbstractContextManager[None]:
         words = self._context.last_words
         return (
-            nullcontext() if words is None else words.attempt(self._context.spec.job_id, self._hold)
+            nullcontext()
+            if words is None
+            else words.attempt(self._context.spec.job_id, self._lock_limit)
         )

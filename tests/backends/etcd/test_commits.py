@@ -183,7 +183,7 @@ def test_a_refused_request_is_sent_one_by_one() -> None:
     """So the commit that caused it is refused, and no other."""
     refused = TooLarge("of the batch"), None, AccessDenied("of one")
     server = Server(*refused)
-    verdicts = transaction.send(batch(3), rpc.Compare(key=b"gate"), server)
+    verdicts = transaction.send(batch(3), rpc.Compare(key=b"barrier"), server)
     assert server.sent == [3, 1, 1, 1]
     assert verdicts == [ACCEPTED, refused[2], ACCEPTED]
 
@@ -193,7 +193,7 @@ def test_nothing_is_sent_behind_what_failed(error: JrsError) -> None:
     """It might still be carried out, and then they would have changed places."""
     server = Server(None, error)
     commits = batch(130)
-    verdicts = transaction.send(commits, rpc.Compare(key=b"gate"), server)
+    verdicts = transaction.send(commits, rpc.Compare(key=b"barrier"), server)
     assert server.sent == [64, 64]
     assert verdicts[:64] == [ACCEPTED] * 64
     assert verdicts[64:128] == [error] * 64

@@ -84,7 +84,7 @@ def test_a_server_that_was_killed(
     etcd_server: EtcdServer, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reads are tried until the deadline, with pauses between them: they do not spin."""
-    judged = Counted(monkeypatch, connection_module, "translate_error")
+    evaluated = Counted(monkeypatch, connection_module, "translate_error")
     now = 0.0
 
     def pause(seconds: float) -> bool:
@@ -96,7 +96,7 @@ def test_a_server_that_was_killed(
     with monkeypatch.context() as patch, pytest.raises(Unavailable):
         patch.setattr(backend.connection._over, "wait", pause)
         backend.get("k", deadline=Deadline(2.0, lambda: now))
-    assert 2 <= judged.calls <= 12
+    assert 2 <= evaluated.calls <= 12
 
     with pytest.raises(Unavailable, match="nothing was changed"):
         backend.commit(Create("k", b"v"), deadline=Deadline.after(0.5))
@@ -226,8 +226,8 @@ def test_a_member_that_failed_is_left_for_the_next(
             connection: Connection = backend.connection
             gone = connection._current
             proxies[gone].cut()
-            judged = Counted(monkeypatch, connection_module, "translate_error")
+            evaluated = Counted(monkeypatch, connection_module, "translate_error")
             for _ in range(10):
                 backend.get("k")
             assert connection._current != gone
-            assert judged.calls <= 1
+            assert evaluated.calls <= 1

@@ -43,7 +43,7 @@ def test_a_line_is_one_line(commit: tuple[Op, ...], fence: tuple[str, int] | Non
 
 @given(commits, fences)
 def test_the_keys_of_a_line(commit: tuple[Op, ...], fence: tuple[str, int] | None) -> None:
-    """All keys that judge a commit can be told from its line."""
+    """All keys that evaluate a commit can be told from its line."""
     expected = ([] if fence is None else [fence[0]]) + [op.key for op in commit]
     assert expected == lines.commit(commit, fence)[1]
 

@@ -66,7 +66,7 @@ def test_nobody_there(place: str, words: list[str], kind: type[Unavailable]) -> 
 
 def test_who_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """An address that takes connections and says nothing is given up within the timeout."""
-    monkeypatch.setattr(handshake, "PATIENCE", 3600.0)
+    monkeypatch.setattr(handshake, "ANSWER_TIMEOUT", 3600.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         place = f"127.0.0.1:{mute.getsockname()[1]}"
         error = refused(f"zookeeper://{place}?timeout=1")
@@ -78,7 +78,7 @@ def test_who_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_is_no_zookeeper(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of another protocol is not taken for a ZooKeeper. One that only ends connections may
     be a ZooKeeper without a quorum: that is waited for until the deadline."""
-    monkeypatch.setattr(handshake, "PATIENCE", BOUND)
+    monkeypatch.setattr(handshake, "ANSWER_TIMEOUT", BOUND)
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
 
         def answer() -> None:

@@ -128,7 +128,7 @@ def test_opening_while_the_server_hangs(
     zookeeper_server: ZooKeeperServer, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Opening ends with its timeout, too, with a line that says where."""
-    monkeypatch.setattr(handshake, "PATIENCE", 3600.0)
+    monkeypatch.setattr(handshake, "ANSWER_TIMEOUT", 3600.0)
     proxy.freeze()
     url = zookeeper_server.url(endpoints=[proxy.endpoint]) + "?timeout=1"
 

@@ -62,7 +62,7 @@ def quiet(backend: ZooKeeperBackend, watch: Watch) -> int:
     while True:
         told(backend)
         until(lambda: not fires() and is_set(watch), "the watch is set")
-        for _ in range(2):  # What is told may be read first.
+        for _ in range(2):  # A change may be read first.
             told(backend)
         if is_set(watch) and not fires():
             return hints

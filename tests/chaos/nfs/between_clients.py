@@ -60,4 +60,4 @@ def play(told: Path, start: Start) -> dict[str, Any]:
     trial.over.touch()
     if status or zombies.wait():
         raise RuntimeError(f"the leader ended with {status}, the zombies with {zombies.poll()}")
-    return verdict.judge(trial, Path("/proc/version").read_text().split()[2])
+    return verdict.evaluate(trial, Path("/proc/version").read_text().split()[2])

@@ -1,4 +1,4 @@
-"""The judge of take-overs on NFS: it notices each fault that it is there to find."""
+"""The evaluation of take-overs on NFS: it notices each fault that it is there to find."""
 
 from __future__ import annotations
 

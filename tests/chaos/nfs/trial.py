@@ -15,7 +15,7 @@ EXPORT = Path("/mnt/export")
 MOUNTS = (Path("/mnt/zombies"), Path("/mnt/leader"))
 """The same folder, as the two clients see it."""
 LOGS = Path("/run/trial")
-"""What the programs tell the judge; in memory, apart from NFS."""
+"""What the programs report; in memory, apart from NFS."""
 CLUSTER, STAGE = "cluster", "s"
 OLD, NEW = 5, 6
 """The epochs of the zombies and of the leader."""

@@ -14,7 +14,7 @@ MARGIN = 0.05
 Deeds = list[tuple[float, str, str]]
 
 
-def judge(trial: Trial, kernel: str) -> dict[str, Any]:
+def evaluate(trial: Trial, kernel: str) -> dict[str, Any]:
     """Return the verdict on each job of a trial."""
     leader = json.loads((LOGS / "leader").read_text())
     jobs = {

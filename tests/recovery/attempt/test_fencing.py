@@ -28,7 +28,7 @@ from jrs.testing.servers import Server
 from tests.recovery.support import Faulty, Leader, job, result, spec, spoil
 from tests.support import BOUND, until
 
-Opened = Callable[[], Faulty]
+OpenFaulty = Callable[[], Faulty]
 AT_ONCE = RestartPolicy(delay=0.0)
 
 
@@ -41,7 +41,7 @@ def late_stage(context: AttemptContext) -> Create:
     return Create(keys.stage(job_id, "load"), encode(record))
 
 
-def test_a_late_stage_record_of_a_dead_attempt(open_faulty: Opened, root: Path) -> None:
+def test_a_late_stage_record_of_a_dead_attempt(open_faulty: OpenFaulty, root: Path) -> None:
     """B6: a stage record of a dead attempt of the same epoch that arrives late is refused; the
     attempt after it finishes the stage and the job."""
     with Leader(open_faulty(), root) as leader:
@@ -63,7 +63,7 @@ def test_a_late_stage_record_of_a_dead_attempt(open_faulty: Opened, root: Path) 
 
 
 def test_a_stage_record_between_any_two_steps_of_the_next_start(
-    open_faulty: Opened, root: Path
+    open_faulty: OpenFaulty, root: Path
 ) -> None:
     """B6: wherever it arrives while the next attempt is started, it is either refused or found by
     that attempt: nobody's stage conflicts with it."""
@@ -97,7 +97,7 @@ def arrive(backend: Backend, context: AttemptContext, arrived: list[bool]) -> No
 
 @pytest.mark.parametrize("end", ["cancel", "fail", "suspend"])
 def test_whatever_ends_a_job_shuts_its_attempt_out(
-    open_faulty: Opened, root: Path, end: str
+    open_faulty: OpenFaulty, root: Path, end: str
 ) -> None:
     """B17: behind a durable CANCELED, FAILED or SUSPENDED an attempt that is still alive commits
     nothing."""
@@ -119,7 +119,9 @@ def test_whatever_ends_a_job_shuts_its_attempt_out(
 
 
 @pytest.mark.parametrize("end", ["cancel", "fail"])
-def test_no_batch_is_published_behind_a_result(open_faulty: Opened, root: Path, end: str) -> None:
+def test_no_batch_is_published_behind_a_result(
+    open_faulty: OpenFaulty, root: Path, end: str
+) -> None:
     """B17: a leader that cancels or fails a job takes the folder of its epoch over first, so that
     an attempt of an earlier leader, alive and unreachable, cannot publish behind the result."""
     backend = open_faulty()
@@ -142,7 +144,7 @@ def test_no_batch_is_published_behind_a_result(open_faulty: Opened, root: Path, 
     assert there == [False]
 
 
-def test_a_result_ends_the_right_to_write(open_faulty: Opened, root: Path) -> None:
+def test_a_result_ends_the_right_to_write(open_faulty: OpenFaulty, root: Path) -> None:
     """B6: an attempt's result closes its fence in the same commit; the same result again is a
     no-op, anything else of it is refused."""
     with Leader(open_faulty(), root) as leader:
@@ -158,7 +160,7 @@ def test_a_result_ends_the_right_to_write(open_faulty: Opened, root: Path) -> No
         assert leader.backend.get(keys.FENCES + "job") is None
 
 
-def test_an_attempt_runs_under_its_fence(open_faulty: Opened, root: Path) -> None:
+def test_an_attempt_runs_under_its_fence(open_faulty: OpenFaulty, root: Path) -> None:
     """B6: a whole attempt, its stages and its result pass its own fence."""
     with Leader(open_faulty(), root) as leader:
         JobCatalog(leader.backend).submit(
@@ -173,7 +175,7 @@ def test_an_attempt_runs_under_its_fence(open_faulty: Opened, root: Path) -> Non
 
 @pytest.mark.parametrize("damaged", [b"", b"\xff\x00", b"1.1.abc and more", b"x" * 1000])
 def test_a_damaged_fence_lets_nobody_in_and_holds_up_nobody(
-    open_faulty: Opened, root: Path, damaged: bytes
+    open_faulty: OpenFaulty, root: Path, damaged: bytes
 ) -> None:
     """B6: whatever bytes have become of an attempt's fence, that attempt writes nothing more, and
     this leader and the next one start the job again and finish it."""
@@ -192,7 +194,7 @@ def test_a_damaged_fence_lets_nobody_in_and_holds_up_nobody(
         assert following.backend.get(keys.FENCES + "job") is None
 
 
-def test_no_fence_of_attempts_below_its_format(open_faulty: Opened, root: Path) -> None:
+def test_no_fence_of_attempts_below_its_format(open_faulty: OpenFaulty, root: Path) -> None:
     """S6: in a cluster whose format knows no fence of attempts, none is written."""
     backend = open_faulty()
     backend.marked_format = attempt_fence.SINCE_FORMAT - 1

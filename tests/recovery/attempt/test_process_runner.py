@@ -326,7 +326,7 @@ def test_ending_one_job_leaves_those_of_similar_names_alone(
     }  # fmt: skip
 
 
-# -- what is told of the end --------------------------------------------------------------------
+# -- reports of the end --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

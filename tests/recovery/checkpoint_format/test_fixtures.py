@@ -203,7 +203,7 @@ def test_the_end_is_planned(copy: Path) -> None:
 def test_logs_elsewhere(made: Made, copy: Path) -> None:
     """Relocated logs name the same files below the new place; relocated back, the old ones."""
     old, new = str(made.place), "/data/ü b%"
-    logs = [path for path in copy.rglob("*") if relocation.holds_paths(in_a_snapshot(path, copy))]
+    logs = [path for path in copy.rglob("*") if relocation.has_paths(in_a_snapshot(path, copy))]
     before = {path: read(path).named for path in logs}
     for path in logs:
         relocation.relocate(path, old, new)

@@ -162,8 +162,8 @@ def test_a2_a_sweep_leaves_what_a_living_attempt_is_about_to_name(
     for _ in range(3):
         stream.batch()
     uploads = stream.context.uploads
-    uploads.place.put_record("sums/ck", manifest(lead))
-    uploads.place.put_record("report/out", manifest(lead))
+    uploads.writer.put_record("sums/ck", manifest(lead))
+    uploads.writer.put_record("report/out", manifest(lead))
     about = {name for name in store.names() if name.endswith("-manifest")}
     garbage = ObjectGarbage(lead.backend, objects)
     ever = float("inf")

@@ -1,4 +1,4 @@
-"""What is told of a result: at least once, with retries, and not without end."""
+"""`on_result` runs at least once, with retries, and not without end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def python(program: str, *arguments: object) -> str:
 
 
 @attrs.define
-class Ended:
+class EndedJob:
     """A job that has ended, with something to be told of its result."""
 
     backend: Backend
@@ -63,11 +63,11 @@ class Ended:
 
 
 @pytest.fixture
-def ended(backend: Backend) -> Ended:
-    return Ended(backend, FakeClock(), Thing("thing"))
+def ended(backend: Backend) -> EndedJob:
+    return EndedJob(backend, FakeClock(), Thing("thing"))
 
 
-def test_a_command_gets_the_result_once(ended: Ended, tmp_path: Path) -> None:
+def test_a_command_gets_the_result_once(ended: EndedJob, tmp_path: Path) -> None:
     """It reads the result as JSON; a pass that repeats for another resource does not run it."""
     told = tmp_path / "told"
     ended.end(OnResult(python(WRITE, told)))
@@ -82,7 +82,7 @@ def test_a_command_gets_the_result_once(ended: Ended, tmp_path: Path) -> None:
     assert ended.is_clean()
 
 
-def test_an_entry_point_is_called_with_the_result(ended: Ended, tmp_path: Path) -> None:
+def test_an_entry_point_is_called_with_the_result(ended: EndedJob, tmp_path: Path) -> None:
     """A function gets the same JSON, in a process of its own."""
     module = tmp_path / "hooks.py"
     told = tmp_path / "told"
@@ -98,7 +98,7 @@ def test_an_entry_point_is_called_with_the_result(ended: Ended, tmp_path: Path) 
     assert int(pid) != os.getpid()
 
 
-def test_a_failure_is_tried_again(ended: Ended, tmp_path: Path) -> None:
+def test_a_failure_is_tried_again(ended: EndedJob, tmp_path: Path) -> None:
     """Until it succeeds the result is dirty, the spec stays, and the journal says why."""
     flag = tmp_path / "flag"
     program = "import os, sys; sys.exit(0 if os.path.exists(sys.argv[1]) else 'no such host')"
@@ -125,7 +125,7 @@ def test_a_failure_is_tried_again(ended: Ended, tmp_path: Path) -> None:
         ("no.such.module:tell", "No module named"),
     ],
 )
-def test_after_its_deadline_it_is_given_up(ended: Ended, command: str, why: str) -> None:
+def test_after_its_deadline_it_is_given_up(ended: EndedJob, command: str, why: str) -> None:
     """It does not keep the result dirty; the job shows it for as long as it has a result."""
     ended.end(OnResult(command, deadline=60.0))
     ended.clock.now = ENDED + 59.0
@@ -145,7 +145,7 @@ def test_after_its_deadline_it_is_given_up(ended: Ended, command: str, why: str)
     assert left == [keys.TOMBSTONES + "job"]
 
 
-def test_one_that_hangs_is_killed(ended: Ended, tmp_path: Path) -> None:
+def test_one_that_hangs_is_killed(ended: EndedJob, tmp_path: Path) -> None:
     """After its timeout nothing of it runs, children included."""
     pids = tmp_path / "pids"
     program = (
@@ -159,7 +159,7 @@ def test_one_that_hangs_is_killed(ended: Ended, tmp_path: Path) -> None:
         until(lambda: not is_alive(pid), "it is gone")  # noqa: B023
 
 
-def test_it_dies_with_its_master(ended: Ended, tmp_path: Path) -> None:
+def test_it_dies_with_its_master(ended: EndedJob, tmp_path: Path) -> None:
     """No run outlives a master that is killed: the next master's would run next to it."""
     started = tmp_path / "started"
     program = (
@@ -167,7 +167,7 @@ def test_it_dies_with_its_master(ended: Ended, tmp_path: Path) -> None:
     )
     url = (tmp_path / "store").as_uri()
     with open_backend(url, cluster="test") as backend:
-        Ended(backend, ended.clock, ended.thing).end(OnResult(python(program, started)))
+        EndedJob(backend, ended.clock, ended.thing).end(OnResult(python(program, started)))
     master = subprocess.Popen([sys.executable, "-c", MASTER, url])
     try:
         pid = int(until(lambda: written(started), "it runs"))
@@ -206,8 +206,8 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("run", "allowed"), [("evil.mod:tell", False), ("/bin/sh -c x", False), ("etl.hooks:f", True)]
 )
-def test_masters_run_only_what_they_allow(ended: Ended, run: str, allowed: bool) -> None:
-    """`--allow-entry` counts for what is told of a result, too, whatever the spec says."""
+def test_masters_run_only_what_they_allow(ended: EndedJob, run: str, allowed: bool) -> None:
+    """`--allow-entry` counts for `on_result`, too, whatever the spec says."""
     ended.trust = Trust(allow=("etl.*",))
     ended.end(OnResult(run, deadline=0.0))
     said = ended.clean_up().given_up["on_result"]

@@ -40,13 +40,13 @@ def elected(backend: Backend, name: str = "m1") -> Leadership:
     return leadership
 
 
-def claim(backend: Backend, storage: JobStorage, leadership: Leadership) -> None:
-    StorageIdentity(backend, storage).claim(leadership.fence, "m1", 0.0)
+def record_use(backend: Backend, storage: JobStorage, leadership: Leadership) -> None:
+    StorageIdentity(backend, storage).record_use(leadership.fence, "m1", 0.0)
 
 
 def take_over(backend: Backend, storage: JobStorage) -> None:
     with elected(backend, "m2") as leadership:
-        claim(backend, storage, leadership)
+        record_use(backend, storage, leadership)
 
 
 @pytest.fixture
@@ -99,10 +99,10 @@ def test_a_leader_that_was_replaced_is_fenced(
     during(read, lambda: take_over(backend, storage))
 
     with contextlib.suppress(Fenced):  # Else the other one came after all.
-        claim(backend, storage, late)
+        record_use(backend, storage, late)
     take_over(backend, storage)
     with pytest.raises(Fenced):
-        claim(backend, storage, late)
+        record_use(backend, storage, late)
 
 
 @pytest.mark.parametrize("first", [1, 2])
@@ -119,4 +119,4 @@ def test_a_restored_store_is_refused(tmp_path: Path, storage: JobStorage, first:
         with pytest.raises(WrongState, match="the store is older than the files"):
             StorageIdentity(restored, storage).check_epoch()
         with elected(restored) as leadership, pytest.raises(WrongState, match="is older than"):
-            claim(restored, storage, leadership)
+            record_use(restored, storage, leadership)

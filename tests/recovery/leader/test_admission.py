@@ -460,13 +460,13 @@ def test_a_heartbeat_on_etcd_waits_for_no_other_thread(etcd_server: EtcdServer) 
     prolonged again and again."""
     backend = open_backend(etcd_server.url(), cluster=f"beat-{uuid.uuid4().hex}")
     assert isinstance(backend, etcd_backend.EtcdBackend)
-    with backend, lead(backend, ttl=2.0) as leadership, backend._gate._turn:
+    with backend, lead(backend, ttl=2.0) as leadership, backend._barrier._turn:
         assert isinstance(leadership, LeadershipLease)
 
         def is_prolonged(before: float) -> bool:
             return leadership.valid_until > before or leadership.lost.is_set()
 
-        backend._gate.note_late()
+        backend._barrier.note_late()
         for _ in range(4):
             until(partial(is_prolonged, leadership.valid_until), "the next heartbeat")
 

@@ -23,7 +23,7 @@ from tests.support import until
 
 
 def is_submitted(memory: FaultyMemory, *job_ids: str, suspicion: int = 1) -> None:
-    """Submit jobs that only a driver can give, in order, as suspects whose end is judged."""
+    """Submit jobs that only a driver can give, in order, as suspects whose end is evaluated."""
     catalog = JobCatalog(memory, now=itertools.count(1).__next__)
     for job_id in job_ids:
         catalog.submit(spec(job_id, "driver:job", runner=RunnerKind.THREAD))
@@ -214,7 +214,7 @@ def test_a_job_waits_for_the_last_words_of_a_leader_that_hangs(
     memory: FaultyMemory, root: Path
 ) -> None:
     """B2: it is not started again before the leader that it was alone in has ended; then it is
-    judged by how."""
+    evaluated by how."""
     clock = FakeClock()
     with behind_one_that_hangs(memory, root, clock) as (words, leader):
         clock.now += 4.0 * 10.0 - 1.0

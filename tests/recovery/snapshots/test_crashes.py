@@ -97,7 +97,7 @@ def in_a_child(last: int, work: Callable[[Begin], None]) -> int:
         os._exit(status)
 
 
-class Place:
+class Site:
     """A job with two snapshots, and what is done to them."""
 
     def __init__(self, root: Path, how: SnapshotFormat) -> None:
@@ -171,7 +171,7 @@ def can_start(backend: Backend, job_id: str) -> bool:
 )
 def test_death_at_every_step(tmp_path: Path, what: str, how: str) -> None:
     """Whatever the step: all that was listed is whole, and the repeat does what was asked (N3)."""
-    place = Place(tmp_path / "place", SnapshotFormat(how))
+    place = Site(tmp_path / "place", SnapshotFormat(how))
     place.make()
     if what in FROM_FAR:
         place.send_far()
@@ -194,7 +194,7 @@ def test_death_at_every_step(tmp_path: Path, what: str, how: str) -> None:
     assert step > 4
 
 
-def check_nothing_is_lost(place: Place, catalog: SnapshotCatalog, what: str, step: int) -> None:
+def check_nothing_is_lost(place: Site, catalog: SnapshotCatalog, what: str, step: int) -> None:
     orphans = "\n".join(find_orphans(catalog.backend, place.storage))
     gone = 1 if what.startswith(("delete", "claim")) else None
     for number in (1, 2):
@@ -222,7 +222,7 @@ def check_nothing_is_lost(place: Place, catalog: SnapshotCatalog, what: str, ste
         assert folder in orphans or place.root.name in orphans, f"step {step}: {path}\n{orphans}"
 
 
-def repeat(place: Place, catalog: SnapshotCatalog, what: str) -> None:
+def repeat(place: Site, catalog: SnapshotCatalog, what: str) -> None:
     try:
         place.do(what, catalog)
     except NoSuchSnapshot:
@@ -235,7 +235,7 @@ def repeat(place: Place, catalog: SnapshotCatalog, what: str) -> None:
             raise
 
 
-def check_done(place: Place, catalog: SnapshotCatalog, what: str) -> None:
+def check_done(place: Site, catalog: SnapshotCatalog, what: str) -> None:
     for line in list(find_orphans(catalog.backend, place.storage)):
         if "a snapshot that is not listed" in line:
             unlisted = line.partition("jrs snapshot delete job ")[2].split(",")[0]

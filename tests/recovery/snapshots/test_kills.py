@@ -21,7 +21,7 @@ from jrs.records.model import AttemptRecord, StopMode, StopRecord, StopState
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.store import attempt_fence
 from jrs.store.opening import open_backend
-from tests.killing.clients import Clients, Place
+from tests.killing.clients import Clients, Site
 from tests.killing.snapshots import Figures, SnapshotTrial
 from tests.recovery.attempt.objects_attempt import begin
 from tests.recovery.checkpoint_format.fixtures import BATCHES, MADE
@@ -40,7 +40,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
 def kill_in_each(url: str, storage: JobStorage, far: Path) -> None:
     """Kill each operation until it was hit inside."""
     named = storage.place.url or str(storage.place.root)
-    figures, place = Figures(), Place(url, CLUSTER, named, "job")
+    figures, place = Figures(), Site(url, CLUSTER, named, "job")
     with jrs.connect(url, cluster=CLUSTER, storage=named) as client, Clients(place) as clients:
         trial = SnapshotTrial(client, storage, "job", far, clients, random.Random(1), figures)
         for name in trial.operations:

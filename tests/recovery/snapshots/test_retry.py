@@ -290,7 +290,7 @@ def test_one_that_was_interrupted(
 # -- death ---------------------------------------------------------------------------------
 
 
-class Place:
+class Site:
     """A cluster with a job that has failed, which is to be retried and whose end is cleaned up."""
 
     def __init__(self, root: Path) -> None:
@@ -347,14 +347,14 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Callable[[], Place]]:
+def place(tmp_path: Path) -> Iterator[Callable[[], Site]]:
     """Places, each as the first one was when it was made."""
     saved = tmp_path / "saved"
-    made = Place(tmp_path / "place")
+    made = Site(tmp_path / "place")
     made.make()
     made.root.rename(saved)
 
-    def renewed() -> Place:
+    def renewed() -> Site:
         shutil.rmtree(made.root, ignore_errors=True)
         shutil.copytree(saved, made.root, symlinks=True)
         return made
@@ -362,7 +362,7 @@ def place(tmp_path: Path) -> Iterator[Callable[[], Place]]:
     return renewed  # type: ignore[return-value]
 
 
-def test_death_at_every_step(place: Callable[[], Place]) -> None:
+def test_death_at_every_step(place: Callable[[], Site]) -> None:
     """U3, U19: whatever the step of a cleanup, a retry and a collection of garbage, a repeat of all
     three completes them: nothing is lost, and nothing is there twice."""
     code, step = DEAD, 0
@@ -375,7 +375,7 @@ def test_death_at_every_step(place: Callable[[], Place]) -> None:
 
 
 @pytest.mark.soak
-def test_death_at_random_moments(place: Callable[[], Place]) -> None:
+def test_death_at_random_moments(place: Callable[[], Site]) -> None:
     """U3, U19: the same with `kill -9`, 200 times."""
     killed, longest = 0, 0.5
     choose = random.Random(20261122)

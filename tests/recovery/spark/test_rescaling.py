@@ -76,7 +76,7 @@ def added(path: Path, data: bytes) -> None:
 SESSION: Any = SimpleNamespace(_streamingCheckpointManager=SimpleNamespace(repartition=repartition))
 
 
-class Place:
+class Site:
     """A suspended job, with a stream that has state."""
 
     def __init__(self, root: Path, backend: FaultyMemory, batches: int) -> None:
@@ -141,7 +141,7 @@ def test_death_at_every_step(tmp_path: Path, memory: FaultyMemory, batches: int,
     """N6, S7: whatever the step, a snapshot of the job has its state or is not taken; settled, the
     checkpoint is the old one or the new one; repeated, all is as if it had not died. What is left
     after the request was withdrawn goes with the job."""
-    place = Place(tmp_path, memory, batches)
+    place = Site(tmp_path, memory, batches)
     old, _ = place.files()
     place.do()
     new, log = place.files()
@@ -176,7 +176,7 @@ def test_death_at_every_step(tmp_path: Path, memory: FaultyMemory, batches: int,
     assert step > 20
 
 
-def check_snapshot(place: Place, batches: int) -> None:
+def check_snapshot(place: Site, batches: int) -> None:
     """Check that a snapshot that is taken in this moment has the stream's state."""
     try:
         (stage,) = gather(place.storage, "job", {}).stages
@@ -189,7 +189,7 @@ def check_snapshot(place: Place, batches: int) -> None:
 def test_recovery_finds_nothing_damaged(tmp_path: Path, memory: FaultyMemory) -> None:
     """Whatever the step, the next leader has nothing to pass over, and takes no snapshot in the
     place of a checkpoint that is there: what it sees is the old one or the new one."""
-    place = Place(tmp_path, memory, 4)
+    place = Site(tmp_path, memory, 4)
     jrs_sink(place.table, 4)
     leader = lead(memory)
     epoch = place.storage.take_over("job", leader.fence.epoch)

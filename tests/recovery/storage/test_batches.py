@@ -35,7 +35,7 @@ class Stream:
                 path = self.folder / f"part-{self.batch}"
                 path.write_text(f"rows of {self.batch}")
                 files[path.name] = path
-            stored = self.uploads.place.put_files("s/rows", files)
+            stored = self.uploads.writer.put_files("s/rows", files)
             alone = BatchManifest("job", "s", 1, self.batch, stored)
             named, whole = self.uploads.put_batch(alone, self.newest)
             self.newest = whole, named

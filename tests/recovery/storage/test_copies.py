@@ -12,13 +12,13 @@ from jrs.contract.errors import CorruptRecord, Unavailable
 from jrs.records.objects import OutputManifest, StoredFile
 from jrs.recovery.storage import copies
 from jrs.recovery.storage import objects as objects_module
-from jrs.recovery.storage.copies import Place, fetch, read_record
+from jrs.recovery.storage.copies import PrefixWriter, fetch, read_record
 from tests.recovery.storage.support import Store, objects
 
 
 @pytest.fixture
-def place(store: Store) -> Place:
-    return Place(objects(store), "job", "e1.a1.ff")
+def writer(store: Store) -> PrefixWriter:
+    return PrefixWriter(objects(store), "job", "e1.a1.ff")
 
 
 def written(folder: Path, **files: bytes) -> dict[str, Path]:
@@ -32,10 +32,10 @@ def written(folder: Path, **files: bytes) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_there_and_back(place: Place, store: Store, tmp_path: Path, together: bool) -> None:
+def test_there_and_back(writer: PrefixWriter, store: Store, tmp_path: Path, together: bool) -> None:
     """Empty files, too, which no range of an object can be asked for."""
     wanted = {"a": b"", "b": b"rows", "c": os.urandom(100_000), "d": b""}
-    stored = place.put_files("stage/ck", written(tmp_path / "in", **wanted), together=together)
+    stored = writer.put_files("stage/ck", written(tmp_path / "in", **wanted), together=together)
     fetch(objects(store), stored, tmp_path / "out")
 
     assert [one.path for one in stored] == ["below/a", "below/b", "below/c", "below/d"]
@@ -48,12 +48,12 @@ def test_there_and_back(place: Place, store: Store, tmp_path: Path, together: bo
 def test_a_large_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no request takes long, and no file has to fit into memory."""
     store = Store()  # Servers know no parts of this size.
-    place = Place(objects(store), "job", "e1.a1.ff")
+    writer = PrefixWriter(objects(store), "job", "e1.a1.ff")
     for module in (copies, objects_module):
         monkeypatch.setattr(module, "ONE_PUT", 1000)
     monkeypatch.setattr(copies, "_SMALL", 10)
     content = os.urandom(4500)
-    stored = place.put_files("stage/out", written(tmp_path / "in", a=content))
+    stored = writer.put_files("stage/out", written(tmp_path / "in", a=content))
     fetch(objects(store), stored, tmp_path / "out")
 
     assert (tmp_path / "out/below/a").read_bytes() == content
@@ -65,11 +65,11 @@ def test_a_large_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_packs_have_a_size(
-    place: Place, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    writer: PrefixWriter, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copies, "_PACK", 1000)
     files = written(tmp_path, **{f"f{number}": b"x" * 400 for number in range(7)})
-    place.put_files("stage/ck", files, together=True)
+    writer.put_files("stage/ck", files, together=True)
 
     assert store.calls["put"] == 3
 
@@ -77,10 +77,10 @@ def test_packs_have_a_size(
 @pytest.mark.parametrize("how", ["damage", "remove"])
 @pytest.mark.parametrize("together", [True, False])
 def test_an_object_that_was_changed(
-    place: Place, store: Store, tmp_path: Path, how: str, together: bool
+    writer: PrefixWriter, store: Store, tmp_path: Path, how: str, together: bool
 ) -> None:
     """A byte that was changed, and an object that another user has deleted: one clear line."""
-    stored = place.put_files("s/ck", written(tmp_path / "in", a=b"rows"), together=together)
+    stored = writer.put_files("s/ck", written(tmp_path / "in", a=b"rows"), together=together)
     getattr(store, how)(f"{stored[0].object}")
 
     where = re.escape(f"{objects(store).url}/job/data/e1.a1.ff/s/ck/0-")
@@ -89,8 +89,8 @@ def test_an_object_that_was_changed(
 
 
 @pytest.mark.parametrize("how", ["damage", "remove"])
-def test_a_manifest_that_was_changed(place: Place, store: Store, how: str) -> None:
-    named = place.put_record("s/out", OutputManifest("job", "s"))
+def test_a_manifest_that_was_changed(writer: PrefixWriter, store: Store, how: str) -> None:
+    named = writer.put_record("s/out", OutputManifest("job", "s"))
     assert read_record(objects(store), OutputManifest, named) == OutputManifest("job", "s")
     getattr(store, how)(named.name)
 
@@ -113,13 +113,13 @@ def test_a_path_that_leads_out_of_its_folder(path: str) -> None:
         StoredFile(path, "job/data/a/b", 1, "0" * 64)
 
 
-def test_no_name_is_used_twice(place: Place, store: Store, tmp_path: Path) -> None:
+def test_no_name_is_used_twice(writer: PrefixWriter, store: Store, tmp_path: Path) -> None:
     """Also after a try that failed: what it wrote may still arrive."""
     files = written(tmp_path, a=b"1", b=b"2")
     store.fail(1)
     with pytest.raises(Unavailable, match=r"PUT [a-z0-9]+://.*: 503 Slow Down"):
-        place.put_files("s/out", files)
-    place.put_files("s/out", files)
+        writer.put_files("s/out", files)
+    writer.put_files("s/out", files)
 
     assert len(store.names()) == store.calls["put"] - 1
     assert len(set(store.names())) == 3

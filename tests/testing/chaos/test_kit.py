@@ -1,4 +1,4 @@
-"""What the chaos kit says of single cases: of histories, of nemeses, of what cannot be judged."""
+"""What the chaos kit says of single cases: of histories, of nemeses, of what it cannot check."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_what_was_not_noted_is_not_judged(tmp_path: Path) -> None:
 
 
 def test_histories_of_several_clusters(tmp_path: Path) -> None:
-    """Each is judged alone: the folder of all of them is refused, and so is one without any."""
+    """Each is evaluated alone: the folder of all of them is refused, and so is one without any."""
     for cluster in ("calm", "demo"):
         recording = Recording(tmp_path / "history" / cluster, "p")
         recording.note(Verb.ALIVE)

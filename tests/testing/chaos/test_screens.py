@@ -113,7 +113,7 @@ def damaged(seed: int) -> list[Event]:
 
 
 @attrs.frozen(slots=False)
-class Judged:
+class Evaluated:
     """A history, exactly and in columns."""
 
     events: list[Event]
@@ -161,36 +161,38 @@ def table_of(events: list[Event]) -> pa.Table:
     return facts_of_table(pa.Table.from_batches([batch_of(rows)]))
 
 
-def in_a_stretch(judged: Judged, facts: list[Fact]) -> bool:
-    begins = [first for first, _ in judged.stretches]
-    return any(stretch_of(edge, judged.stretches, begins) is not None for edge in edges_of(facts))
+def in_a_stretch(evaluated: Evaluated, facts: list[Fact]) -> bool:
+    begins = [first for first, _ in evaluated.stretches]
+    return any(
+        stretch_of(edge, evaluated.stretches, begins) is not None for edge in edges_of(facts)
+    )
 
 
-Exact = Callable[[Judged, str, list[Fact]], bool]
-CHECKED: dict[str, tuple[Exact, Callable[[Judged], Flags]]] = {
+Exact = Callable[[Evaluated, str, list[Fact]], bool]
+CHECKED: dict[str, tuple[Exact, Callable[[Evaluated], Flags]]] = {
     "contradicted": (
         lambda _, key, facts: any(True for _ in contradictions(key, facts)),
-        lambda judged: screens.contradicted(judged.columns, judged.seen),
+        lambda evaluated: screens.contradicted(evaluated.columns, evaluated.seen),
     ),
     "late": (
-        lambda judged, _, facts: any(True for _ in judged.leads.late(facts)),
-        lambda judged: screens.late(judged.columns, judged.seen, {"": judged.leads}),
+        lambda evaluated, _, facts: any(True for _ in evaluated.leads.late(facts)),
+        lambda evaluated: screens.late(evaluated.columns, evaluated.seen, {"": evaluated.leads}),
     ),
     "backwards": (
         lambda _, __, facts: any(back(edge) is not None for edge in edges_of(facts)),
-        lambda judged: screens.backwards(judged.columns, judged.seen),
+        lambda evaluated: screens.backwards(evaluated.columns, evaluated.seen),
     ),
     "within": (
-        lambda judged, _, facts: in_a_stretch(judged, facts),
-        lambda judged: screens.within(judged.columns, {"": judged.stretches}),
+        lambda evaluated, _, facts: in_a_stretch(evaluated, facts),
+        lambda evaluated: screens.within(evaluated.columns, {"": evaluated.stretches}),
     ),
 }
 """For each screen, whether the exact check finds something in a key, and what is suspected."""
 
 
 @functools.cache
-def every_history() -> list[Judged]:
-    return [Judged(damaged(seed)) for seed in range(HISTORIES)]
+def every_history() -> list[Evaluated]:
+    return [Evaluated(damaged(seed)) for seed in range(HISTORIES)]
 
 
 # -- no key is missed ------------------------------------------------------------------------
@@ -200,21 +202,21 @@ def every_history() -> list[Judged]:
 def test_a_screen_misses_no_key(check: str) -> None:
     exact, _ = CHECKED[check]
     found = 0
-    for judged in every_history():
-        assert judged.missed(check) == set()
-        found += sum(exact(judged, key, some) for key, some in judged.facts.items())
+    for evaluated in every_history():
+        assert evaluated.missed(check) == set()
+        found += sum(exact(evaluated, key, some) for key, some in evaluated.facts.items())
 
     assert found > 20
 
 
 def test_no_denial_is_missed() -> None:
     found = 0
-    for judged in every_history():
-        rows = screens.denied(judged.columns, judged.seen)
-        suspected = {name for _, name in judged.columns.named(rows)}
+    for evaluated in every_history():
+        rows = screens.denied(evaluated.columns, evaluated.seen)
+        suspected = {name for _, name in evaluated.columns.named(rows)}
         denied = {
             name
-            for some in judged.facts.values()
+            for some in evaluated.facts.values()
             for name, shown in store.outcomes_of(some)
             if not shown
         }
@@ -231,7 +233,7 @@ def test_each_part_of_the_screen_is_needed(part: str, monkeypatch: pytest.Monkey
     for name in ("_named_twice", part):
         monkeypatch.setattr(screens, name, lambda facts, *_: np.zeros(len(facts.keys), bool))
 
-    assert any(judged.missed("contradicted") for judged in every_history())
+    assert any(evaluated.missed("contradicted") for evaluated in every_history())
 
 
 def test_that_values_are_looked_at_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,13 +244,13 @@ def test_that_values_are_looked_at_is_needed(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(screens, "seen", blind)
 
-    assert any(Judged(judged.events).missed("contradicted") for judged in every_history())
+    assert any(Evaluated(evaluated.events).missed("contradicted") for evaluated in every_history())
 
 
 def test_a_key_with_too_many_pages_is_suspected() -> None:
     """What they tell is left to the exact check."""
     history = generated(3, Shape(operations=40, keys=2))
-    columns = Judged(history).columns
+    columns = Evaluated(history).columns
     columns = attrs.evolve(columns, wanting=np.arange(len(columns.keys)) == 0)
 
     for suspected in (
@@ -263,14 +265,14 @@ def test_a_key_with_too_many_pages_is_suspected() -> None:
 
 
 def test_few_keys_of_a_history_without_a_fault_are_suspected() -> None:
-    judged = Judged(generated(1, Shape(operations=20_000, processes=10, keys=2_000, jobs=20)))
-    keys = len(judged.columns.keys)
+    evaluated = Evaluated(generated(1, Shape(operations=20_000, processes=10, keys=2_000, jobs=20)))
+    keys = len(evaluated.columns.keys)
 
     assert keys > 2_000
-    assert screens.contradicted(judged.columns, judged.seen).sum() < keys / 100
-    assert CHECKED["late"][1](judged).sum() < keys / 100
-    assert CHECKED["backwards"][1](judged).sum() < keys / 4
-    assert CHECKED["within"][1](judged).sum() < keys / 4
+    assert screens.contradicted(evaluated.columns, evaluated.seen).sum() < keys / 100
+    assert CHECKED["late"][1](evaluated).sum() < keys / 100
+    assert CHECKED["backwards"][1](evaluated).sum() < keys / 4
+    assert CHECKED["within"][1](evaluated).sum() < keys / 4
 
 
 # -- the columns say what the facts say ------------------------------------------------------
@@ -284,14 +286,14 @@ def numbered(fact: Fact) -> Fact:
 
 
 def test_columns_have_the_facts_of_operations() -> None:
-    for judged in every_history():
+    for evaluated in every_history():
         plain: dict[str, list[Fact]] = defaultdict(list)
-        for call in judged.run.calls:
+        for call in evaluated.run.calls:
             for key, fact in facts_of_call(call):
                 plain[key].append(numbered(fact))
         plain[EPOCH_KEY] = thinned(plain[EPOCH_KEY])
-        every = np.ones(len(judged.columns.keys), bool)
-        found = judged.columns.facts(every).get("", {})
+        every = np.ones(len(evaluated.columns.keys), bool)
+        found = evaluated.columns.facts(every).get("", {})
         found[EPOCH_KEY] = thinned(found.get(EPOCH_KEY, []))
 
         assert {key: sorted(map(str, some)) for key, some in found.items()} == {
@@ -300,8 +302,8 @@ def test_columns_have_the_facts_of_operations() -> None:
 
 
 def test_columns_have_the_versions_that_writes_have_made() -> None:
-    for judged in every_history():
-        columns, made = judged.columns, judged.seen.made
+    for evaluated in every_history():
+        columns, made = evaluated.columns, evaluated.seen.made
         rows = made != NONE
         keys = [columns.keys[number][1] for number in columns.key[rows].tolist()]
         names = [name for _, name in columns.named(rows)]
@@ -309,6 +311,6 @@ def test_columns_have_the_versions_that_writes_have_made() -> None:
 
         assert found == {
             (key, write.name, version)
-            for key, some in judged.facts.items()
+            for key, some in evaluated.facts.items()
             for write, version in happened(some)
         }

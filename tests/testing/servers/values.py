@@ -28,18 +28,23 @@ def read(server: Server, name: str) -> bytes | None:
 
 
 class Kazoo:
-    """A kazoo client of the first member, connected within `patience` seconds and closed."""
+    """A kazoo client of the first member, connected within `start_timeout` seconds and closed."""
 
     def __init__(
-        self, server: Server, *, timeout: float = 10.0, patience: float = 20.0, **options: object
+        self,
+        server: Server,
+        *,
+        timeout: float = 10.0,
+        start_timeout: float = 20.0,
+        **options: object,
     ) -> None:
         host, port = server.endpoints[0]
         self._client = KazooClient(f"{host}:{port}", timeout=timeout, **options)
-        self._patience = patience
+        self._start_timeout = start_timeout
 
     def __enter__(self) -> KazooClient:
         try:
-            self._client.start(self._patience)
+            self._client.start(self._start_timeout)
         except BaseException:
             self.__exit__()
             raise

@@ -18,7 +18,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from jrs.testing.chaos.checking.facts import ANY, Fact, Facts, Finding, What
+from jrs.testing.chaos.checking.facts import ANY, Anomaly, Fact, Facts, What
 from jrs.testing.chaos.checking.registers import happened
 from jrs.testing.chaos.recorded import FOREVER
 
@@ -50,7 +50,7 @@ Stretch = tuple[int, int]
 """The first and the last moment of a stretch of time."""
 
 
-def cycles(facts: Facts) -> Iterator[Finding]:
+def cycles(facts: Facts) -> Iterator[Anomaly]:
     """Yield one cycle of each tangle of operations that fit no order."""
     known = {write.name for some in facts.values() for write, _ in happened(some)}
     edges = [edge for some in facts.values() for edge in edges_of(some)]
@@ -145,7 +145,7 @@ def stretch_of(edge: Edge, stretches: list[Stretch], begins: list[int]) -> int |
     return number if first <= edge.target.begun <= last else None
 
 
-def tangled(edges: Iterable[Edge]) -> Iterator[Finding]:
+def tangled(edges: Iterable[Edge]) -> Iterator[Anomaly]:
     """Yield one cycle of each tangle of the operations of one stretch."""
     edges = sorted(edges)
     nodes = sorted({edge.source for edge in edges} | {edge.target for edge in edges})

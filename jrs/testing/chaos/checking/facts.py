@@ -56,7 +56,7 @@ class Fact(NamedTuple):
 
 
 Facts = dict[str, list[Fact]]
-Finding = tuple[str, tuple[str, ...]]
+Anomaly = tuple[str, tuple[str, ...]]
 """What is wrong, in a sentence, and the names of the operations that prove it."""
 
 

@@ -48,10 +48,10 @@ def check(job: Job, history: str, checks: Sequence[str] | None = None) -> dict[s
     else:
         made = job.stage("table", lambda stage: _make_table(stage, place), temporary=True)
         table, after = (lambda: made.output), [made]
-    judged = [
+    evaluated = [
         job.stage(each.name, _judging(each, table), after=after, temporary=True) for each in wanted
     ]
-    verdict = job.stage("verdict", lambda stage: _verdict(stage, judged), after=judged)
+    verdict = job.stage("verdict", lambda stage: _verdict(stage, evaluated), after=evaluated)
     return verdict.result()
 
 
@@ -70,7 +70,7 @@ def _make_table(stage: Stage, history: Path) -> None:
 def _judging(check: Check, table: Callable[[], Path]) -> Callable[[Stage], int]:
     """Return the function of the stage that runs a check."""
 
-    def judge(stage: Stage) -> int:
+    def evaluate(stage: Stage) -> int:
         found = violations(stage.spark, table(), [check])
         with (stage.output / _FOUND).open("w") as lines:
             for one in sorted(found, key=str):
@@ -78,18 +78,18 @@ def _judging(check: Check, table: Callable[[], Path]) -> Callable[[Stage], int]:
                 lines.write(json.dumps(line) + "\n")
         return len(found)
 
-    return judge
+    return evaluate
 
 
-def _verdict(stage: Stage, judged: Sequence[FinishedStage[int]]) -> dict[str, Any]:
+def _verdict(stage: Stage, evaluated: Sequence[FinishedStage[int]]) -> dict[str, Any]:
     shown: list[str] = []
     with (stage.output / _FOUND).open("w") as found:
-        for each in judged:
+        for each in evaluated:
             with (each.output / _FOUND).open() as lines:
                 for line in lines:
                     found.write(line)
                     if len(shown) < _SHOWN:
                         one = json.loads(line)
                         shown.append(f"{one['check']}: {one['message']}")
-    counts = {each.name: each.result() for each in judged}
+    counts = {each.name: each.result() for each in evaluated}
     return {"checks": counts, "violations": shown, "whole": sum(counts.values()) == len(shown)}

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from jrs.records import keys
-from jrs.testing.chaos.checking.facts import Fact, Finding, What
+from jrs.testing.chaos.checking.facts import Anomaly, Fact, What
 from jrs.testing.chaos.checking.verdict import Check, Run, check
 from jrs.testing.chaos.recorded import FOREVER, Call, Kind, Verb
 
@@ -28,7 +28,7 @@ def job_of(key: str) -> str:
 
 
 JUDGED = (keys.JOBS, keys.RESULTS, keys.ATTEMPTS)
-"""The prefixes whose keys the checks of this module judge together, by job."""
+"""The prefixes whose keys the checks of this module evaluate together, by job."""
 
 
 def _written(facts: list[Fact]) -> list[Fact]:
@@ -46,14 +46,14 @@ def _done(facts: list[Fact]) -> list[Fact]:
 
 
 @check
-def once_per_job(run: Run) -> Iterator[Finding]:
+def once_per_job(run: Run) -> Iterator[Anomaly]:
     """Every job has at most one result, and no attempt of it begins behind that."""
     yield from results_of(run.facts, attempts_of(run))
 
 
 def results_of(
     facts: Mapping[str, list[Fact]], attempts: Iterable[RunningAttempt]
-) -> Iterator[Finding]:
+) -> Iterator[Anomaly]:
     """Yield the jobs that end twice, or are attempted when they have ended."""
     running: dict[str, list[RunningAttempt]] = defaultdict(list)
     for attempt in attempts:
@@ -86,12 +86,12 @@ def results_of(
 
 
 @check
-def once_per_stage(run: Run) -> Iterator[Finding]:
+def once_per_stage(run: Run) -> Iterator[Anomaly]:
     """Every stage of a job is recorded as finished at most once."""
     yield from stages_of(run.facts)
 
 
-def stages_of(facts: Mapping[str, list[Fact]]) -> Iterator[Finding]:
+def stages_of(facts: Mapping[str, list[Fact]]) -> Iterator[Anomaly]:
     """Yield the stages that finish twice."""
     for stage, some in _of(facts, keys.STAGES):
         finished = [fact for fact in _done(some) if fact.sure and fact.state is None]
@@ -138,12 +138,12 @@ def attempts_in(calls: Iterable[Call], last: Mapping[str, int]) -> list[RunningA
 
 
 @check
-def no_overlap(run: Run) -> Iterator[Finding]:
+def no_overlap(run: Run) -> Iterator[Anomaly]:
     """No attempt of a job begins while another attempt of the job is alive."""
     yield from overlaps(attempts_of(run))
 
 
-def overlaps(attempts: Iterable[RunningAttempt]) -> Iterator[Finding]:
+def overlaps(attempts: Iterable[RunningAttempt]) -> Iterator[Anomaly]:
     """Yield the attempts that overlap, of those in the order of their beginnings."""
     newest: dict[str, RunningAttempt] = {}
     for attempt in attempts:
@@ -159,13 +159,13 @@ def overlaps(attempts: Iterable[RunningAttempt]) -> Iterator[Finding]:
 
 
 @check
-def nothing_lost(run: Run) -> Iterator[Finding]:
+def nothing_lost(run: Run) -> Iterator[Anomaly]:
     """Every job whose submission was acknowledged gets a result, and no result disappears."""
     yield from losses_of(run.facts)
     yield from unfinished(run)
 
 
-def losses_of(facts: Mapping[str, list[Fact]]) -> Iterator[Finding]:
+def losses_of(facts: Mapping[str, list[Fact]]) -> Iterator[Anomaly]:
     """Yield the jobs that got no result, or whose result is gone."""
     for job_id, some in _of(facts, keys.JOBS):
         submitted = [fact for fact in _written(some) if fact.sure and fact.state is None]
@@ -181,21 +181,21 @@ def losses_of(facts: Mapping[str, list[Fact]]) -> Iterator[Finding]:
             yield f"the result of {job_id} is gone", (written[0].name, newest.name)
 
 
-def unfinished(run: Run) -> Iterator[Finding]:
+def unfinished(run: Run) -> Iterator[Anomaly]:
     """Yield the jobs that had not ended when they should have."""
     for job_id in run.notes.get("unfinished", ()):
         yield f"{job_id} had not ended when the time to settle was over", ()
 
 
 @functools.partial(check, needs="left")
-def nothing_left(run: Run) -> Iterator[Finding]:
+def nothing_left(run: Run) -> Iterator[Anomaly]:
     """All results are clean; no record, file or process is left, and `jrs fsck` finds nothing."""
     for line in run.notes.get("left", ()):
         yield line, ()
 
 
 @functools.partial(check, needs="broken")
-def no_crash(run: Run) -> Iterator[Finding]:
+def no_crash(run: Run) -> Iterator[Anomaly]:
     """No master and none of its threads ends by itself."""
     for line in run.notes.get("broken", ()):
         yield line, ()
@@ -218,7 +218,7 @@ def output_equals(expected: Any) -> Check:
         world.check(output_equals({"orders": {"rows": 42}}))
     """
 
-    def find(run: Run) -> Iterator[Finding]:
+    def find(run: Run) -> Iterator[Anomaly]:
         answers: Mapping[str, Any] = run.notes.get("undisturbed", {})
         if isinstance(expected, Mapping):
             answers = {name: {"status": "FINISHED", "payload": payload}

@@ -27,14 +27,14 @@ from jrs.testing.chaos.checking.cycles import (
     stretch_of,
     tangles,
 )
-from jrs.testing.chaos.checking.facts import Finding
+from jrs.testing.chaos.checking.facts import Anomaly
 from jrs.testing.chaos.checking.lists import items_of, told_of
 from jrs.testing.chaos.checking.verdict import Run, check
 
 
 @check
-def list_append(run: Run) -> Iterator[Finding]:
-    """Appends to lists are atomic and serializable, judged by what the lists show."""
+def list_append(run: Run) -> Iterator[Anomaly]:
+    """Appends to lists are atomic and serializable, evaluated by what the lists show."""
     seen: set[str] = set()
     edges: list[Edge] = []
     for key, items in items_of(run.calls).items():
@@ -96,7 +96,7 @@ _Whys = dict[tuple[int, int], dict[str, _Why]]
 """For each pair of transactions, a reason of each kind."""
 
 
-def knots(edges: Iterable[Edge]) -> Iterator[Finding]:
+def knots(edges: Iterable[Edge]) -> Iterator[Anomaly]:
     """Yield a shortest cycle of each tangle, of the worst kind that it has."""
     edges = sorted(edges)
     nodes = sorted({edge.source for edge in edges} | {edge.target for edge in edges})

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import attrs
 
 from jrs.testing.chaos.checking.cycles import Edge, Node
-from jrs.testing.chaos.checking.facts import Finding
+from jrs.testing.chaos.checking.facts import Anomaly
 from jrs.testing.chaos.recorded import LISTS, Call, Kind, Part, Verb
 
 
@@ -93,7 +93,7 @@ class Told:
         seen: the commits whose elements were read, so that they happened.
     """
 
-    wrong: list[Finding]
+    wrong: list[Anomaly]
     edges: list[Edge]
     seen: set[str]
 
@@ -120,7 +120,7 @@ class _List:
 
     def __init__(self, key: str, items: list[Item]) -> None:
         self.key = key
-        self.wrong: list[Finding] = []
+        self.wrong: list[Anomaly] = []
         self.readers: dict[str, list[Item]] = defaultdict(list)
         """Who has read a list, by its text."""
         items = sorted(items, key=_BY_END)

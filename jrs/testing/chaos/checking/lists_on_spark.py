@@ -1,6 +1,6 @@
 """The check of lists on Spark: joins give edges, which are peeled until the rest is small.
 
-What the operations tell of a list goes to one task, which judges it as in plain Python. Edges that
+What the operations tell of a list goes to one task, which checks it as in plain Python. Edges that
 depend on a commit of unknown outcome are joined with the commits that were seen. Then the
 operations without an edge to them, or from them, are taken away until there are none, or few
 edges are left; the driver searches these for cycles.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FEW = 200_000
 """How many edges the driver searches without peeling them on Spark."""
 _OPERATIONS = 200_000
-"""How many operations a task judges, about; a list may be long."""
+"""How many operations a task evaluates, about; a list may be long."""
 _ITEMS = (
     "history string, key string, begun long, ended long, kind int, version long, text string, "
     "name string, process string, type string, alone int"

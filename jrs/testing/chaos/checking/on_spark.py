@@ -1,7 +1,7 @@
 """The checks on Spark, for a history that is too large for one process.
 
 What each operation tells of each key is found where the operation stands; then it goes to where its
-key is judged, by the same functions as in plain Python. All keys of a job go to the same place.
+key is evaluated, by the same functions as in plain Python. All keys of a job go to the same place.
 Only what is small comes to the driver: the leaderships, the attempts, what pages had looked at, the
 commits of unknown outcome, the stretches of time that may have a cycle, the watches, and the
 findings.
@@ -37,7 +37,7 @@ from jrs.testing.chaos.checking.partitions import (
     PARCELS,
     TOLD,
     edges_within,
-    judge,
+    evaluate,
     outcomes_in,
     parcels_in,
     tangles_in,
@@ -57,7 +57,7 @@ CHECKS: tuple[Check, ...] = (
 )
 """The checks that run on Spark."""
 _OPERATIONS = 400_000
-"""How many operations a task judges, about."""
+"""How many operations a task evaluates, about."""
 _TASKS = 4
 """How many tasks read files, for each core."""
 
@@ -108,7 +108,7 @@ class _Judging:
         shared = self.spark.sparkContext.broadcast(context)
         parcels = self._parcels()
         try:
-            rows = _rows(parcels, lambda batches: judge(shared.value, batches))
+            rows = _rows(parcels, lambda batches: evaluate(shared.value, batches))
             self._say(rows)
             self._late(context, rows)
             self._overlaps(context)

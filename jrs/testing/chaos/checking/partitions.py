@@ -31,7 +31,7 @@ from jrs.testing.chaos.checking.cycles import (
     stretch_of,
     tangled,
 )
-from jrs.testing.chaos.checking.facts import Absences, Facts, Finding, What, complete
+from jrs.testing.chaos.checking.facts import Absences, Anomaly, Facts, What, complete
 from jrs.testing.chaos.checking.garbage import without_collections
 from jrs.testing.chaos.checking.notes import Context, batch_of, files_of
 from jrs.testing.chaos.checking.protocol import is_fenced
@@ -44,7 +44,7 @@ Batches = Iterable[pa.RecordBatch]
 
 PARCELS = "home int, facts binary"
 TOLD = "history string, what string, text string, names array<string>, first long, last long"
-"""Findings, and what only the driver can judge: its `what` begins with ``_``."""
+"""Anomalies, and what only the driver can evaluate: its `what` begins with ``_``."""
 EDGES = (
     "history string, stretch long, source_begun long, source_ended long, source string, "
     "target_begun long, target_ended long, target string, why string"
@@ -100,12 +100,12 @@ def _unpacked(batches: Batches) -> pa.Table | None:
     return pa.concat_tables(tables) if tables else None
 
 
-# -- judging each key ------------------------------------------------------------------------
+# -- evaluating each key ------------------------------------------------------------------------
 
 
 @_without_collections
-def judge(context: Context, batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Yield what is wrong with the keys of a home, and what only the driver can judge."""
+def evaluate(context: Context, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Yield what is wrong with the keys of a home, and what only the driver can evaluate."""
     if (table := _unpacked(batches)) is not None:
         yield batch_of(list(told(context, Columns.of(table, context.absences))), TOLD)
 
@@ -116,7 +116,7 @@ _OF_JOBS = (*jobs.JUDGED, keys.STAGES)
 def told(context: Context, facts: Columns) -> Iterator[tuple[Any, ...]]:
     """Yield what is wrong with keys, in the form of `TOLD`."""
 
-    def said(check: str, found: Iterable[Finding]) -> Iterator[tuple[Any, ...]]:
+    def said(check: str, found: Iterable[Anomaly]) -> Iterator[tuple[Any, ...]]:
         for text, names in found:
             yield history, check, text, list(names), None, None
 
@@ -138,14 +138,14 @@ def told(context: Context, facts: Columns) -> Iterator[tuple[Any, ...]]:
             for name, number, own in context.leads[history].late(exact):
                 yield history, "_late", "", [name], number, own
         yield from _backwards(history, dict(some(backwards)))
-        judged = dict(some(of_jobs))
+        evaluated = dict(some(of_jobs))
         if "once_per_job" in checks:
             attempts = context.attempts.get(history, ())
-            yield from said("once_per_job", jobs.results_of(judged, attempts))
+            yield from said("once_per_job", jobs.results_of(evaluated, attempts))
         if "once_per_stage" in checks:
-            yield from said("once_per_stage", jobs.stages_of(judged))
+            yield from said("once_per_stage", jobs.stages_of(evaluated))
         if "nothing_lost" in checks:
-            yield from said("nothing_lost", jobs.losses_of(judged))
+            yield from said("nothing_lost", jobs.losses_of(evaluated))
         yield from said("protocol", broken_rules(dict(some(ruled))))
     unknown = (facts.what == What.WRITE) & ~facts.sure
     if checks & {"serializable", "outcomes"}:
@@ -155,7 +155,7 @@ def told(context: Context, facts: Columns) -> Iterator[tuple[Any, ...]]:
 
 
 def _ruled(facts: Columns) -> Flags:
-    """Return the keys that `traces.broken_rules` looks at: those of jobs, whose commits are judged
+    """Return the keys that `traces.broken_rules` looks at: those of jobs, whose commits are checked
     together, and those that are written without a fence."""
     bare = np.zeros(len(facts.keys), bool)
     bare[facts.key[(facts.what == What.WRITE) & (facts.epoch == NONE)]] = True

@@ -74,11 +74,11 @@ def violations(
     """Yield each commit that a rule forbids, and why; without `rules`, that any rule forbids."""
     state = State(perhaps_deleted=perhaps_deleted)
     for commit in commits:
-        for why in judge(state, commit, RULES if rules is None else rules):
+        for why in evaluate(state, commit, RULES if rules is None else rules):
             yield commit, why
 
 
-def judge(state: State, commit: Commit, rules: Sequence[Rule]) -> list[str]:
+def evaluate(state: State, commit: Commit, rules: Sequence[Rule]) -> list[str]:
     """Return why rules forbid a commit, and bring the state up to it."""
     found = [why for rule in rules for why in rule(state, commit)]
     _apply(state, commit)

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from jrs.contract.operations import EPOCH_KEY
-from jrs.testing.chaos.checking.facts import ANY, Fact, Finding, What
+from jrs.testing.chaos.checking.facts import ANY, Anomaly, Fact, What
 from jrs.testing.chaos.recorded import FOREVER
 
 
-def contradictions(key: str, facts: list[Fact]) -> Iterator[Finding]:
+def contradictions(key: str, facts: list[Fact]) -> Iterator[Anomaly]:
     """Yield what cannot be if the key is a linearizable register."""
     return _Register(key, facts).contradictions()
 
@@ -118,7 +118,7 @@ class _Register:
             if begun > last.get(state, -2):
                 last[state] = begun
 
-    def contradictions(self) -> Iterator[Finding]:
+    def contradictions(self) -> Iterator[Anomaly]:
         yield from self._values()
         yield from self._replaced_twice()
         yield from self._created_twice()
@@ -126,7 +126,7 @@ class _Register:
 
     # -- in any order ------------------------------------------------------------------------
 
-    def _values(self) -> Iterator[Finding]:
+    def _values(self) -> Iterator[Anomaly]:
         for one, other in self.two_values:
             yield (
                 f"version {one.state} of {self.key} was read with two values",
@@ -135,7 +135,7 @@ class _Register:
         if self.key != EPOCH_KEY:  # Campaigns write it by themselves.
             yield from self._values_from_nowhere()
 
-    def _values_from_nowhere(self) -> Iterator[Finding]:
+    def _values_from_nowhere(self) -> Iterator[Anomaly]:
         writers, refused = self.writers, self.aborted
         shown: dict[str, list[Fact]] = defaultdict(list)
         for read in self.reads.values():
@@ -164,7 +164,7 @@ class _Register:
                     tuple(fact.name for fact in (*writers[digest], *versions)),
                 )
 
-    def _replaced_twice(self) -> Iterator[Finding]:
+    def _replaced_twice(self) -> Iterator[Anomaly]:
         """A write that was lost: another one replaced the same version."""
         first: dict[int, Fact] = {}
         for write in self.writes:
@@ -178,7 +178,7 @@ class _Register:
                         (other.name, write.name),
                     )
 
-    def _created_twice(self) -> Iterator[Finding]:
+    def _created_twice(self) -> Iterator[Anomaly]:
         created = [
             write for write in self.writes
             if write.state is None and (write.sure or write.name in self.made)
@@ -192,7 +192,7 @@ class _Register:
 
     # -- in the order of time ----------------------------------------------------------------
 
-    def _out_of_order(self) -> Iterator[Finding]:
+    def _out_of_order(self) -> Iterator[Anomaly]:
         """What has ended limits what begins later."""
         ends = self._first_ends()
         self._note_reached(ends)
@@ -212,7 +212,7 @@ class _Register:
         if any(begun > replaced[version][0] for version, begun in self.last.items()):
             yield from self._stale(replaced)
 
-    def _stale(self, replaced: dict[int | None, tuple[int, str]]) -> Iterator[Finding]:
+    def _stale(self, replaced: dict[int | None, tuple[int, str]]) -> Iterator[Anomaly]:
         for fact in self.facts:
             if fact.what in (_REFUSED, _NOT_WRITTEN) or not fact.sure:
                 continue

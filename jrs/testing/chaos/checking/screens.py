@@ -2,7 +2,7 @@
 
 A screen looks at the facts of many keys at once, in columns, and returns a flag for each key. It
 never misses a key in which the exact check finds something, and may suspect one in which it finds
-nothing. So it decides how fast a history is judged, and not what is said of it.
+nothing. So it decides how fast a history is evaluated, and not what is said of it.
 
 Each docstring says why the screen cannot miss. All of them count on this: versions and epochs are
 not negative, and no operation ends before it begins. The facts are at least those that the exact

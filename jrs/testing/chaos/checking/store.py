@@ -9,27 +9,27 @@ from itertools import accumulate, pairwise
 import attrs
 
 from jrs.testing.chaos.checking.cycles import cycles
-from jrs.testing.chaos.checking.facts import ANY, Fact, Finding, What
+from jrs.testing.chaos.checking.facts import ANY, Anomaly, Fact, What
 from jrs.testing.chaos.checking.registers import contradictions, happened
 from jrs.testing.chaos.checking.verdict import Run, check
 from jrs.testing.chaos.recorded import FOREVER, Call, Event, Kind, Verb
 
 
 @check
-def linearizable(run: Run) -> Iterator[Finding]:
+def linearizable(run: Run) -> Iterator[Anomaly]:
     """Every read shows the newest commit before it, and every condition was true when it held."""
     for key, facts in run.facts.items():
         yield from contradictions(key, facts)
 
 
 @check
-def serializable(run: Run) -> Iterator[Finding]:
+def serializable(run: Run) -> Iterator[Anomaly]:
     """All commits and pages fit one order, the order of time included, over all keys together."""
     yield from cycles(run.facts)
 
 
 @check
-def fenced(run: Run) -> Iterator[Finding]:
+def fenced(run: Run) -> Iterator[Anomaly]:
     """No write of a replaced leader is accepted behind the first moment of its successor."""
     leads = Leads(call for call in run.calls if call.f is Verb.CAMPAIGN)
     late = (pair for facts in run.facts.values() for pair in leads.late(facts))
@@ -77,7 +77,7 @@ class Leads:
             )
             yield fact.name, number, fact.epoch
 
-    def broken_by(self, late: Iterable[tuple[str, int, int]]) -> Iterator[Finding]:
+    def broken_by(self, late: Iterable[tuple[str, int, int]]) -> Iterator[Anomaly]:
         """Yield what is wrong, given all that came too late."""
         first: dict[str, tuple[int, int]] = {}
         for name, number, own in late:
@@ -94,7 +94,7 @@ class Leads:
 
 
 @check
-def outcomes(run: Run) -> Iterator[Finding]:
+def outcomes(run: Run) -> Iterator[Anomaly]:
     """A commit of unknown outcome happened as a whole or not at all."""
     told = ((*one, key) for key, facts in run.facts.items() for one in outcomes_of(facts))
     yield from halves(told)
@@ -118,7 +118,7 @@ def outcomes_of(facts: list[Fact]) -> Iterator[tuple[str, bool]]:
             yield fact.name, False
 
 
-def halves(told: Iterable[tuple[str, bool, str]]) -> Iterator[Finding]:
+def halves(told: Iterable[tuple[str, bool, str]]) -> Iterator[Anomaly]:
     """Yield the commits that one key shows, and another one denies."""
     keys: dict[bool, dict[str, set[str]]] = {True: {}, False: {}}
     for name, shown, key in told:
@@ -137,7 +137,7 @@ def _written(parts: list[list[object]]) -> list[object]:
 
 
 @check
-def watched(run: Run) -> Iterator[Finding]:
+def watched(run: Run) -> Iterator[Anomaly]:
     """Every change of a watched key is reported to every watch that is asked often enough."""
     watches = Watches(run.events)
     commits = [call for call in run.calls if call.f is Verb.COMMIT and call.type is Kind.OK]
@@ -195,7 +195,7 @@ class Watches:
         """What is watched."""
         return {watch.prefix for watch in self._watches}
 
-    def unreported(self, call: Call) -> Iterator[Finding]:
+    def unreported(self, call: Call) -> Iterator[Anomaly]:
         """Yield the changes of an accepted commit that a watch has not reported in time."""
         for watch in self._watches:
             last = watch.times[-1] if watch.times else watch.opened

@@ -1,7 +1,7 @@
 """Histories as tables: Parquet files whose rows are operations, with typed, nested columns.
 
 What an operation asked of each key, or was told of it, is a list of parts. So a file is read and
-judged in columns, and nothing in it has to be parsed. Events that are no operations are rows, too.
+checked in columns, and nothing in it has to be parsed. Events that are no operations are rows, too.
 """
 
 from __future__ import annotations

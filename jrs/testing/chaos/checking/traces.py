@@ -5,8 +5,8 @@ known of its records: in each such order they have to hold. One rule looks at a 
 a fence. Two rules are about all keys, that conditions hold and that epochs are current; the checks
 `linearizable` and `fenced` have them, for in a recorded history not every version is known.
 
-So a job is judged by its own records, here and on Spark. A commit that changes several jobs is
-judged for each of them.
+So a job is evaluated by its own records, here and on Spark. A commit that changes several jobs is
+evaluated for each of them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,27 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jrs.records import keys
-from jrs.testing.chaos.checking.facts import ANY, Fact, Facts, Finding, What
+from jrs.testing.chaos.checking.facts import ANY, Anomaly, Fact, Facts, What
 from jrs.testing.chaos.checking.ordering import serial_order
-from jrs.testing.chaos.checking.protocol import OF_A_JOB, Commit, State, is_fenced, judge, observe
+from jrs.testing.chaos.checking.protocol import (
+    OF_A_JOB,
+    Commit,
+    State,
+    evaluate,
+    is_fenced,
+    observe,
+)
 from jrs.testing.chaos.checking.registers import happened
 from jrs.testing.chaos.checking.verdict import Run, check
 
 
 @check
-def protocol(run: Run) -> Iterator[Finding]:
+def protocol(run: Run) -> Iterator[Anomaly]:
     """Every commit keeps the rules of the protocol, given all commits before it."""
     yield from broken_rules(run.facts)
 
 
-def broken_rules(facts: Mapping[str, list[Fact]]) -> Iterator[Finding]:
+def broken_rules(facts: Mapping[str, list[Fact]]) -> Iterator[Anomaly]:
     """Yield what breaks the protocol; of a job, all keys are needed."""
     jobs: dict[str, Facts] = defaultdict(dict)
     for key, some in facts.items():
@@ -41,7 +48,7 @@ def broken_rules(facts: Mapping[str, list[Fact]]) -> Iterator[Finding]:
         yield from _of_job(job_id, of_job)
 
 
-def _without_fence(key: str, facts: list[Fact]) -> Iterator[Finding]:
+def _without_fence(key: str, facts: list[Fact]) -> Iterator[Anomaly]:
     bare = [fact for fact in facts if fact.what is What.WRITE and fact.epoch is None]
     if not bare:
         return
@@ -54,7 +61,7 @@ def _without_fence(key: str, facts: list[Fact]) -> Iterator[Finding]:
             )
 
 
-def _of_job(job_id: str, facts: Facts) -> Iterator[Finding]:
+def _of_job(job_id: str, facts: Facts) -> Iterator[Anomaly]:
     """Fold the rules over the commits of a job."""
     commits = _commits_of(facts)
     unsure = [(key, fact) for some in commits.values() for key, fact in some
@@ -72,7 +79,7 @@ def _of_job(job_id: str, facts: Facts) -> Iterator[Finding]:
         if name in commits:
             parts = [_part(key, fact) for key, fact in commits[name]]
             commit = Commit(number, _process(name), None, parts)
-            for why in judge(state, commit, OF_A_JOB):
+            for why in evaluate(state, commit, OF_A_JOB):
                 yield f"a commit of {commit.process}: {why}", (name,)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from jrs.testing.chaos.checking.facts import Facts, Finding, facts_of
+from jrs.testing.chaos.checking.facts import Anomaly, Facts, facts_of
 from jrs.testing.chaos.checking.garbage import without_collections
 from jrs.testing.chaos.recorded import Call, Event, calls_of
 
@@ -67,9 +67,9 @@ class Check:
 
     name: str
     promise: str
-    _find: Callable[[Run], Iterator[Finding]] = attrs.field(repr=False)
+    _find: Callable[[Run], Iterator[Anomaly]] = attrs.field(repr=False)
     needs: str = ""
-    """The note of a run that it judges; empty if it judges the history alone."""
+    """The note of a run that it evaluates; empty if it evaluates the history alone."""
 
     def can_judge(self, run: Run) -> bool:
         """Return whether the run has what the check looks at."""
@@ -81,7 +81,7 @@ class Check:
             return [Violation(self.name, message, calls) for message, calls in self._find(run)]
 
 
-def check(find: Callable[[Run], Iterator[Finding]], needs: str = "") -> Check:
+def check(find: Callable[[Run], Iterator[Anomaly]], needs: str = "") -> Check:
     """Make a check of a function; its docstring's first line is the promise."""
     promise = (find.__doc__ or "").strip().partition("\n")[0]
     return Check(find.__name__, promise, find, needs)

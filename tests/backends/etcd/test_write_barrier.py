@@ -23,7 +23,7 @@ from tests.support import until
 
 @pytest.fixture
 def backend(etcd_server: EtcdServer, request: pytest.FixtureRequest) -> Iterator[EtcdBackend]:
-    with open_backend(etcd_server.url(), cluster=f"gate-{id(request)}") as opened:
+    with open_backend(etcd_server.url(), cluster=f"barrier-{id(request)}") as opened:
         assert isinstance(opened, EtcdBackend)
         yield opened
 
@@ -97,7 +97,7 @@ def test_what_came_in_time_is_there(backend: EtcdBackend, lose: Callable[[Create
 def test_nothing_is_read_while_it_is_not_certain(
     backend: EtcdBackend, lose: Callable[[Create], Any], etcd_server: EtcdServer
 ) -> None:
-    """With the server gone the gate cannot be closed: no answer, rather than one that changes."""
+    """With the server gone the barrier cannot be closed: no answer, not one that changes."""
     request = lose(Create("k", b"late"))
     etcd_server.pause()
     with pytest.raises(Unavailable):
@@ -143,10 +143,10 @@ def test_who_leaves_while_his_commit_is_being_sent_reads_for_good(
 def test_who_leaves_before_his_commit_is_sent_reads_for_good(
     backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """Another caller has taken it, and is about to close a gate or to look which one is open: it
-    is not sent through the gate that is opened for what comes next."""
-    gate, reached, go = backend._gate, threading.Event(), threading.Event()
-    real, group = getattr(gate, moment), backend._group
+    """Another caller has taken it, and is about to close a barrier or to look which one is open: it
+    is not sent through the barrier that is opened for what comes next."""
+    barrier, reached, go = backend._barrier, threading.Event(), threading.Event()
+    real, group = getattr(barrier, moment), backend._group
     send, calls = backend.connection.write, []
 
     def slow(method: Any, request: Any, deadline: Deadline) -> Any:
@@ -162,7 +162,7 @@ def test_who_leaves_before_his_commit_is_sent_reads_for_good(
         return real(*args)
 
     monkeypatch.setattr(backend.connection, "write", slow)
-    monkeypatch.setattr(gate, moment, held_up)
+    monkeypatch.setattr(barrier, moment, held_up)
     with ThreadPoolExecutor(3) as pool:
         pool.submit(backend.commit, Create("first", b""))
         until(lambda: calls, "the first is being sent")
@@ -181,9 +181,9 @@ def test_who_leaves_before_his_commit_is_sent_reads_for_good(
 def test_no_interrupt_comes_between_two_gates(
     backend: EtcdBackend, lose: Callable[[Create], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D6: a handle that was interrupted there used its closed gate for good, and wrote no more."""
-    gate = backend._gate
-    new = gate._new
+    """D6: a handle that was interrupted there used its closed barrier for good: it never wrote."""
+    barrier = backend._barrier
+    new = barrier._new
 
     def interrupted() -> bytes:
         # What a signal handler does that raises here; it runs in the main thread alone.
@@ -193,7 +193,7 @@ def test_no_interrupt_comes_between_two_gates(
 
     lose(Create("k", b"late"))
     with monkeypatch.context() as patch:
-        patch.setattr(gate, "_new", interrupted)
+        patch.setattr(barrier, "_new", interrupted)
         with contextlib.suppress(KeyboardInterrupt):
             backend.get("k")
 
