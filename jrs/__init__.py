@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:
         )
         return getattr(import_module(room), name)
     found = _load(name)
-    if getattr(found, "__module__", __name__) != __name__:
+    if getattr(found, "__module__", "").startswith("jrs."):  # No alias of a type.
         if hasattr(found, "__attrs_attrs__"):
             # While the names in its annotations are those of the module that it was defined in.
             import_module("attrs").resolve_types(found)

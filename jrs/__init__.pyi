@@ -18,6 +18,7 @@ from .client.spark_doctor import diagnose_spark as diagnose_spark
 from .contract.backend import Backend as Backend
 from .contract.backend import Capabilities as Capabilities
 from .contract.backend import Diagnostic as Diagnostic
+from .contract.clock import Clock as Clock
 from .contract.clock import Deadline as Deadline
 from .contract.errors import AccessDenied as AccessDenied
 from .contract.errors import Canceled as Canceled
@@ -57,6 +58,7 @@ from .contract.operations import Check as Check
 from .contract.operations import Create as Create
 from .contract.operations import Delete as Delete
 from .contract.operations import Fence as Fence
+from .contract.operations import Op as Op
 from .contract.operations import Record as Record
 from .contract.operations import Update as Update
 from .contract.runtime import Runtime as Runtime
@@ -67,6 +69,7 @@ from .records.attempts import SparkApplication as SparkApplication
 from .records.cluster import PauseRecord as PauseRecord
 from .records.cluster import StorageRecord as StorageRecord
 from .records.cluster import SwitchoverRecord as SwitchoverRecord
+from .records.fields import Json as Json
 from .records.heads import StreamProgress as StreamProgress
 from .records.history import HistoryKind as HistoryKind
 from .records.lineage import Descendant as Descendant
@@ -120,6 +123,7 @@ from .recovery.checkpoint_format.unreadable import UnreadableCheckpoint as Unrea
 from .recovery.cleanup.garbage import Garbage as Garbage
 from .recovery.cleanup.garbage import GarbageReport as GarbageReport
 from .recovery.cleanup.job_cleanup import CleanupPolicy as CleanupPolicy
+from .recovery.files.transfer import Progress as Progress
 from .recovery.inspect.explain import Explanation as Explanation
 from .recovery.inspect.fsck import FsckReport as FsckReport
 from .recovery.inspect.history import HistoryEntry as HistoryEntry
@@ -133,6 +137,7 @@ from .recovery.master import Master as Master
 from .recovery.rules.decision import Action as Action
 from .recovery.rules.events import Event as Event
 from .recovery.rules.events import EventKind as EventKind
+from .recovery.rules.events import Report as Report
 from .recovery.rules.resource import Resource as Resource
 from .recovery.rules.retention import LogLimits as LogLimits
 from .recovery.rules.retention import RetentionPolicy as RetentionPolicy

@@ -165,11 +165,6 @@ class Job:
         return self._run.context.spec.job_id
 
     @property
-    def entry_point(self) -> str:
-        """The entry point, as submitted: ``module:function`` or ``/path/file.py:function``."""
-        return self._run.context.spec.entry_point
-
-    @property
     def attempt(self) -> int:
         """The number of this attempt, from 1."""
         return self._run.context.attempt
@@ -306,7 +301,7 @@ class Job:
     def stream(
         self,
         name: str,
-        build: Build,
+        build: Callable[[StreamStage], DataStreamWriter],
         *,
         bounded: bool = False,
         after: Sequence[str | Stream | FinishedStage[Any]] = (),

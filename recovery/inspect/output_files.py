@@ -58,12 +58,6 @@ class OutputFiles:
     cursor: str = ""
     objects: tuple[OutputObject, ...] = ()
 
-    @classmethod
-    def of(cls, found: Files, cursor: str) -> OutputFiles:
-        """Return files of either kind, with their cursor."""
-        paths = tuple(one for one in found if isinstance(one, Path))
-        return cls(paths, cursor, tuple(one for one in found if isinstance(one, OutputObject)))
-
     @property
     def paths(self) -> tuple[Path, ...]:
         """The files' paths, absolute; those of a stream in the order of its batches.
@@ -129,6 +123,13 @@ def output_files(
     raise Unavailable(
         f"the output of stage {stage!r} of job {job_id!r} changed at each of {_TRIES} looks"
     )
+
+
+def _of(found: Files, cursor: str) -> OutputFiles:
+    """Return files of either kind, with their cursor."""
+    paths = tuple(one for one in found if isinstance(one, Path))
+    objects = tuple(one for one in found if isinstance(one, OutputObject))
+    return OutputFiles(paths, cursor, objects)
 
 
 def _state(backend: Backend, job_id: str, stage: str) -> tuple[object, ...]:
@@ -221,7 +222,7 @@ class _Look:
                 )
             behind = int(cursor["batch"])
         place = f"g{generation}.b{max(newest, behind)}" if kept else ""
-        return OutputFiles.of(output.rows(behind, newest), place)
+        return _of(output.rows(behind, newest), place)
 
     def _of_batch_stage(self, finished: StageSummary | None) -> OutputFiles:
         """Return the files of a finished stage: all of them, or none if they were returned before.
@@ -251,7 +252,7 @@ class _Look:
             return OutputFiles((), cursor)
         if output.has_sink_log(anywhere=True):
             raise self._has_log()
-        return OutputFiles.of(output.files(), cursor or "e0.a0")
+        return _of(output.files(), cursor or "e0.a0")
 
     def _has_log(self) -> WrongState:
         return WrongState(

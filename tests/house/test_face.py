@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import enum
+import functools
+import importlib
 import inspect
 import pickle
+import re
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +22,13 @@ import jrs
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(set(jrs.__all__) - {"__version__"})
 
+STUB = (ROOT / "jrs" / "__init__.pyi").read_text()
+HOMES = {
+    name: f"jrs.{home}"
+    for home, name in re.findall(r"^from \.(\S+) import (\w+) as \2$", STUB, re.MULTILINE)
+}
+"""The modules that define the public names."""
+
 GIVEN = {
     "Driver",
     "Job",
@@ -31,6 +41,9 @@ GIVEN = {
     "RecoverySource",
 }
 """Users are given these; how they are constructed is our own affair."""
+
+ALIASES = {"Clock", "Json", "Op", "Progress", "Report"}
+"""Names of other types, which know of no module."""
 
 INTERNAL = {
     "Dispatcher": "`Master.run` hands it to application mode, which is ours",
@@ -53,11 +66,17 @@ def types_in(annotation: Any) -> Iterator[type]:
 def signatures(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what a public name shows: its own annotations, and those of its public methods."""
     found = getattr(jrs, name)
-    if not isinstance(found, type):
-        yield name, hints(found)
-        return
     if attrs.has(found):
         yield name, {field.name: field.type for field in attrs.fields(found)}
+    yield from ((where, hints(function)) for where, function in functions(name))
+
+
+def functions(name: str) -> Iterator[tuple[str, Any]]:
+    """Yield a public function, or the public methods of a public class."""
+    found = getattr(jrs, name)
+    if not isinstance(found, type):
+        yield name, found
+        return
     for method, value in inspect.getmembers_static(found):
         function: Any = value
         if isinstance(value, (classmethod, staticmethod)):
@@ -66,7 +85,7 @@ def signatures(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
             function = value.fget
         made = method == "__init__" and not attrs.has(found) and name not in GIVEN
         if inspect.isfunction(function) and (made or not method.startswith("_")):
-            yield f"{name}.{method}", hints(function)
+            yield f"{name}.{method}", function
 
 
 def hints(function: Any) -> dict[str, Any]:
@@ -81,7 +100,7 @@ def test_every_type_in_a_signature_is_public() -> None:
     """A user can import, from `jrs`, every type that a public signature names."""
     missing = {
         f"{where}: {kind.__module__}.{kind.__qualname__}"
-        for name in NAMES
+        for name in sorted({*NAMES} - ALIASES)
         for where, annotations in signatures(name)
         for annotation in annotations.values()
         for kind in types_in(annotation)
@@ -90,9 +109,53 @@ def test_every_type_in_a_signature_is_public() -> None:
     assert not missing
 
 
+def test_every_name_in_a_signature_is_public() -> None:
+    """So are the names of other types, which the annotations above no longer show."""
+    missing = {
+        f"{where}: {word}"
+        for name in sorted({*NAMES} - ALIASES)
+        for where, module, hint in as_written(name)
+        for word in words_in(hint) & ours_in(module)
+        if word not in {*NAMES, *INTERNAL}
+    }
+    assert not missing
+
+
+def as_written(name: str) -> Iterator[tuple[str, str, str]]:
+    """Yield where annotations of a public name are, in which module, and each as it is written."""
+    found = getattr(jrs, name)
+    fields = found.__annotations__ if attrs.has(found) else {}
+    yield from ((name, HOMES[name], hint) for key, hint in fields.items() if key[0] != "_")
+    for where, function in functions(name):
+        home = function.__globals__["__name__"]
+        yield from ((where, home, hint) for hint in function.__annotations__.values())
+
+
+def words_in(hint: str) -> set[str]:
+    """Return the names in an annotation, without the modules in front of them."""
+    nodes = [*ast.walk(ast.parse(hint, mode="eval"))]
+    return {node.id for node in nodes if isinstance(node, ast.Name)} | {
+        node.attr for node in nodes if isinstance(node, ast.Attribute)
+    }
+
+
+@functools.cache
+def ours_in(module: str) -> set[str]:
+    """Return the names of types that a module defines, or imports from us."""
+    loaded = importlib.import_module(module)
+    found = set()
+    for node in ast.walk(ast.parse(Path(str(loaded.__file__)).read_text())):
+        if isinstance(node, (ast.Assign, ast.ClassDef)) and node.col_offset == 0:
+            targets = node.targets if isinstance(node, ast.Assign) else [ast.Name(node.name)]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.ImportFrom) and (node.level or str(node.module)[:4] == "jrs."):
+            found |= {alias.asname or alias.name for alias in node.names}
+    return {one for one in found if not isinstance(getattr(loaded, one, None), typing.TypeVar)}
+
+
 def test_public_names_are_at_home_in_jrs() -> None:
     """Messages and help texts show the name that a user imports."""
-    found = {name: getattr(jrs, name) for name in NAMES}
+    found = {name: getattr(jrs, name) for name in NAMES if name not in ALIASES}
 
     assert [name for name, one in found.items() if one.__module__ != "jrs"] == []
     assert [n for n, one in found.items() if pickle.loads(pickle.dumps(one)) is not one] == []
@@ -156,6 +219,14 @@ def test_commands_without_a_client_are_seen() -> None:
     """The test above can fail: `jrs master` imports what is not public."""
     with pytest.raises(AssertionError):
         test_commands_format_what_a_client_returns(ROOT / "jrs" / "cli" / "master.py")
+
+
+OF_A_JOB = {"job_id", "attempt", "epoch", "spark", "check", "stage", "stream", "publish", "log"}
+
+
+def test_a_job_shows_its_function_nothing_else() -> None:
+    """What a function does with its job is all that a job shows; its machinery is elsewhere."""
+    assert {name for name in dir(jrs.Job) if not name.startswith("_")} == OF_A_JOB
 
 
 @pytest.mark.parametrize("name", ["JobCatalog", "JobStops", "SnapshotCatalog"])

@@ -82,7 +82,8 @@ def test_public_names() -> None:
 def test_reference_names_the_public_names() -> None:
     """The reference has an entry for each public name, and for nothing else."""
     text = (ROOT / "docs" / "reference.md").read_text()
-    named = re.findall(r"^\.\. auto(?:class|exception|function):: jrs\.(\w+)$", text, re.MULTILINE)
+    directives = r"auto(?:class|exception|function)|py:type"
+    named = re.findall(rf"^\.\. (?:{directives}):: jrs\.(\w+)$", text, re.MULTILINE)
 
     assert sorted(named) == sorted(set(jrs.__all__) - {"__version__"})
     assert "`jrs.__version__`" in text
