@@ -186,6 +186,17 @@ def test_every_block_has_a_known_kind() -> None:
             assert not indented, f"{page.name}:{number + 1}: give it a fence"
 
 
+def test_the_readme_is_short() -> None:
+    """It shows a driver in 15 lines, and leads to every page but the index of the site."""
+    readme = PAGES[0].read_text(encoding="utf-8")
+    (driver,) = (block for block in of(PAGES[0]) if block.name == "driver.py")
+    linked = set(re.findall(r"\]\((docs/[a-z-]+\.md)", readme))
+
+    assert len(readme.splitlines()) < 190
+    assert len(driver.text.splitlines()) <= 15
+    assert {f"docs/{page.name}" for page in PAGES[1:]} - linked == {"docs/index.md"}
+
+
 # -- commands -------------------------------------------------------------------------------
 
 
