@@ -135,6 +135,8 @@ def _drawn(found: Overview, most: int) -> Any:
                           if jobs else "dim"))  # fmt: skip
         if jobs:
             lines.append(_table(jobs[:most], found.at))
+    if found.left_out:
+        lines.append(Text("\nThere are more jobs than these: jrs list has all.", "dim"))
     return Group(*lines)
 
 

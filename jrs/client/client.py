@@ -306,6 +306,14 @@ class Client(ClusterSteering, ClusterUpkeep):
         """
         return self._connection.jobs.views(self._connection.jobs.unfinished_ids())
 
+    def begun(self) -> Iterator[JobView]:
+        """Yield what `unfinished` yields, without the jobs that wait for their first attempt.
+
+        Raises:
+            Unavailable: the backend did not answer.
+        """
+        return self._connection.jobs.views(self._connection.jobs.begun_ids())
+
     def explanations(self, views: Iterable[JobView]) -> Iterator[Explanation]:
         """Yield what a leader does with each of these jobs now, as `JobHandle.explain` does; what
         concerns the whole cluster is read once, and jobs are read some at a time."""

@@ -20,8 +20,8 @@ from jrs.recovery.rules.decision import Action
 from jrs.store.job_views import JobView
 
 MOST = 500
-"""Jobs that have not ended at which the overview looks, by id; and as many that failed, and that
-are not cleaned up. More would take too long."""
+"""Jobs at which the overview looks, by id: so many that were begun and have not ended, so many others
+that have not ended, that failed, and that are not cleaned up. More would take too long."""
 DAY = 86400.0
 
 
@@ -75,20 +75,24 @@ class Overview:
 
 
 def overview(client: Client, *, now: Clock = time.time) -> Overview:
-    """Return the overview of a cluster. It looks at `MOST` jobs that have not ended.
+    """Return the overview of a cluster. However many jobs wait for their first attempt, it has those
+    that run, and those that are held.
 
     Raises:
         Unavailable: the backend could not be asked.
     """
     at = now()
-    unfinished = [view for view in islice(client.unfinished(), MOST) if view.entry is None]
+    begun = _taken(client.begun())
+    known = {view.job_id for view in begun}
+    waiting = _taken(view for view in client.unfinished() if view.job_id not in known)
+    unfinished = [view for view in (*begun, *waiting) if view.entry is None]
     failed = _taken(client.views(status=JobStatus.FAILED, since=at - DAY, order=JobOrder.ENDED))
     dirty = _taken(client.views(state=ResultState.DIRTY))
     lines = job_lines(client, unfinished)
     held = [one for one in lines if one.decision == Action.HOLD.value]
     runs = [one for one in lines if one.decision in _RUNS]
     rest = [one for one in lines if one.decision not in (Action.HOLD.value, *_RUNS)]
-    full = max(len(unfinished), len(failed), len(dirty)) >= MOST
+    full = max(map(len, (begun, waiting, failed, dirty))) >= MOST
     return Overview(
         at, of_cluster(client), tuple(runs), tuple(rest), tuple(held),
         tuple(job_lines(client, failed)), tuple(job_lines(client, dirty)), full,

@@ -125,10 +125,16 @@ def test_the_front_page(crowded: Client, served: Served) -> None:
 
 
 def test_the_overview_of_many_jobs(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many jobs wait, it looks at a bounded number, and says that there are more."""
+    """However many jobs wait, it looks at a bounded number, and says that there are more. It has
+    each job that runs or is held."""
     monkeypatch.setattr(overviews, "MOST", 3)
     for number in range(9):
         client.submit("m:f", id=f"job-{number}")
+    for job_id in ("x-runs", "z-held"):
+        client.submit("m:f", id=job_id)
+    put(client, keys.ATTEMPTS + "x-runs", AttemptRecord("x-runs", 1, 1, "m1", time.time()))
+    put(client, keys.STOPS + "z-held",
+        StopRecord("z-held", StopMode.HOLD, StopState.DONE, time.time(), "why"))  # fmt: skip
     viewed: list[str] = []
     views = JobCatalog.views
 
@@ -139,8 +145,11 @@ def test_the_overview_of_many_jobs(client: Client, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(JobCatalog, "views", counted)
     found = overviews.overview(client)
-    assert (len(found.waiting), found.left_out) == (3, True)
-    assert len(viewed) == 3
+    assert [one.job_id for one in found.held] == ["z-held"]
+    lines = (*found.running, *found.waiting)
+    assert [one.job_id for one in lines] == ["x-runs", "job-0", "job-1", "job-2"]
+    assert found.left_out
+    assert len(viewed) == 2 + 3
 
 
 def test_an_empty_cluster(served: Served) -> None:
