@@ -20,8 +20,8 @@ from jrs.recovery.rules.decision import Action
 from jrs.store.job_views import JobView
 
 MOST = 500
-"""Jobs at which the overview looks, by id: so many that were begun and have not ended, so many others
-that have not ended, that failed, and that are not cleaned up. More would take too long."""
+"""Jobs at which the overview looks, by id: so many that were begun and have not ended, so many that
+wait for their first attempt, that failed, and that are not cleaned up. More would take too long."""
 DAY = 86400.0
 
 
@@ -75,8 +75,8 @@ class Overview:
 
 
 def overview(client: Client, *, now: Clock = time.time) -> Overview:
-    """Return the overview of a cluster. However many jobs wait for their first attempt, it has those
-    that run, and those that are held.
+    """Return the overview of a cluster. However many jobs wait for their first attempt, it has the
+    jobs that run, and those that are held.
 
     Raises:
         Unavailable: the backend could not be asked.

@@ -97,12 +97,27 @@ class HistoryEvent(Stored):
     its pid and its ttl."""
     previous: str = ""
     """The digest of its writer's event before it; empty for the first one."""
+    about: dict[str, Json] | None = None
+    """What belongs to it, by its kind: of an attempt its host, of a death the exit status."""
+    request: str = ""
+    """What asked for it: the command of a user, as ``jrs cancel nightly``, or the id of a request
+    to the API as ``request ID``."""
 
     def digest(self) -> str:
-        """Return the digest of all that it says."""
+        """Return the digest by which the next event of its writer names it: of all that the first
+        version knew."""
         said = [self.job_id, self.id, self.kind, self.at, self.by, self.text, self.epoch,
                 self.attempt, self.action, self.rules, self.facts, self.previous]  # fmt: skip
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+    def full_digest(self) -> str:
+        """Return the digest of all that it says; every version that keeps it returns the same."""
+        later = {"about": self.about, "request": self.request, **(self.unknown or {})}
+        said = {name: value for name, value in later.items() if value}
+        if not said:
+            return self.digest()
+        text = f"{self.digest()}{json.dumps(said, sort_keys=True)}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def known_kind(self) -> HistoryKind:
@@ -111,6 +126,21 @@ class HistoryEvent(Stored):
             return HistoryKind(self.kind)
         except ValueError:
             return HistoryKind.OTHER
+
+
+@attrs.frozen
+class FoldSeal(Stored):
+    """By which a change to the events of a fold is noticed. An older version keeps it as it is
+    when it folds more events."""
+
+    dropped: int
+    """How many events had been dropped."""
+    behind: str
+    """The digest of those events, as far as they were sealed."""
+    events: int
+    """How many events had ever been folded."""
+    all: str
+    """The digest of those events, as far as they were sealed; it continues `behind`."""
 
 
 @attrs.frozen
@@ -125,6 +155,8 @@ class HistoryFold(Stored):
     closing: HistoryEvent | None = None
     """The event that was committed with this record. It is behind every event whose record has a
     smaller version than this one."""
+    seal: FoldSeal | None = None
+    """None if an older version has written it."""
 
 
 @attrs.frozen

@@ -12,7 +12,7 @@ behind it was swept, and it is a cursor of this store and of no other one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import attrs
@@ -83,6 +83,23 @@ def read(backend: Backend, after: str = "", limit: int = MOST) -> FeedPage:
             if event is not None
         ]
         return FeedPage(tuple(found), _cursor(page[-1]), len(new) > len(page))
+
+
+@attrs.frozen
+class Place:
+    """The place of an event of a job."""
+
+    job_id: str
+    event: str
+    version: int
+
+
+def places(backend: Backend, job_id: str = "") -> Iterator[Place]:
+    """Yield the places of the events of a job, or of all jobs."""
+    for record in backend.scan(keys.fed(job_id, "") if job_id else keys.FEED):
+        name, event = _named(record.key)
+        if name:
+            yield Place(name, event, record.version)
 
 
 def newest(backend: Backend) -> str:

@@ -1,4 +1,4 @@
-"""The history of jobs: reading, checking and folding the events of a job.
+"""The history of jobs: reading, folding and removing the events of a job.
 
 Each event is a record of its own, ``history/<job>/<writer>.<number>``; see `jrs.store.historian`.
 Events are ordered by the versions of their records, which every backend gives in the order of the
@@ -6,14 +6,15 @@ commits.
 
 Once a job has many events, its leader folds the oldest into one record, ``folds/<job>``, and drops
 the very oldest. The commit that marks the result clean folds them all. Folds are kept apart, so
-that to read the events of one job never lists those of jobs that have ended.
+that to read the events of one job never lists those of jobs that have ended. See
+`jrs.store.history_checks` for what tells that a history is as it was written.
 """
 
 from __future__ import annotations
 
-import heapq
+import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby, takewhile
 
@@ -25,7 +26,7 @@ from jrs.contract.operations import Create, Delete, Fence, Op, Record, Update, c
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
-from jrs.records.history import HistoryEvent, HistoryFold
+from jrs.records.history import FoldSeal, HistoryEvent, HistoryFold
 
 MANY = 64
 """Events of a job that are not folded, from which its leader folds the oldest."""
@@ -48,8 +49,9 @@ Event = tuple[Record, HistoryEvent]
 
 
 @attrs.frozen
-class _State:
-    """The history of a job as it was at one moment."""
+class State:
+    """The history of a job as it was at one moment: its fold, and its live events, which are not
+    folded."""
 
     stored: Record | None
     """The record of the fold; None if there is none, or if the backend cannot read it."""
@@ -63,7 +65,7 @@ class _State:
     """Why other events cannot be read."""
 
     @classmethod
-    def of(cls, stored: Record | CorruptRecord | None, live: Sequence[Record]) -> _State:
+    def of(cls, stored: Record | CorruptRecord | None, live: Sequence[Record]) -> State:
         own, fold, fold_problem = None, None, None
         if isinstance(stored, CorruptRecord):
             fold_problem = stored
@@ -113,7 +115,7 @@ def read(backend: Backend, job_id: str) -> tuple[HistoryEvent, ...]:
     Raises:
         Unavailable: the backend did not answer.
     """
-    return _state(backend, job_id).events
+    return state_of(backend, job_id).events
 
 
 def fold(backend: Backend, job_id: str, fence: Fence, *, leave: int = 0) -> None:
@@ -144,10 +146,10 @@ def closing_ops(backend: Backend, job_id: str, fence: Fence, last: HistoryEvent)
     return (own, *others)
 
 
-def _folded(backend: Backend, job_id: str, fence: Fence, leave: int) -> _State:
+def _folded(backend: Backend, job_id: str, fence: Fence, leave: int) -> State:
     """Fold the oldest events until at most `leave` are left; return what is stored then."""
     _fold_down(backend, job_id, fence, leave)
-    return _state(backend, job_id)
+    return state_of(backend, job_id)
 
 
 def _fold_down(backend: Backend, job_id: str, fence: Fence, leave: int) -> None:
@@ -155,7 +157,7 @@ def _fold_down(backend: Backend, job_id: str, fence: Fence, leave: int) -> None:
     reads and writes the whole fold."""
     most = backend.capabilities.max_ops - _OTHERS
     more = True
-    while more and (surplus := len((state := _state(backend, job_id)).live) - leave) > 0:
+    while more and (surplus := len((state := state_of(backend, job_id)).live) - leave) > 0:
         own, others = _fold_ops(state, job_id, min(most, surplus), None)
         if not others:
             break  # The others are in the fold, too: fsck names them.
@@ -183,7 +185,7 @@ def drop_older(backend: Backend, job_id: str, fence: Fence, before: float) -> in
     Args:
         before: seconds since 1970.
     """
-    state = _state(backend, job_id)
+    state = state_of(backend, job_id)
     dropped = state.fold.dropped if state.fold is not None else 0
     old = sum(1 for _ in takewhile(lambda one: one[1].at < before, state.newer))
     oldest = state.fold.events[:1] if state.fold is not None else ()
@@ -229,98 +231,16 @@ def removal(backend: Backend, job_id: str) -> tuple[Op, ...]:
             backend.commit(*live[:MANY])
 
 
-# -- checking ------------------------------------------------------------------------------
-
-
-def job_ids(backend: Backend) -> Iterator[str]:
-    """Yield the id of each job that has a history, in order."""
-    found = (map(_job_of, backend.scan(prefix)) for prefix in keys.TOLD)
-    return (job_id for job_id, _ in groupby(heapq.merge(*found)))
-
-
-@attrs.frozen
-class JobHistory:
-    """The history of one job, as a scan of all histories finds it."""
-
-    job_id: str
-    events: tuple[HistoryEvent, ...]
-    suspect: bool
-    """Whether something may be wrong with it: `problems` tells."""
-
-
-def histories(backend: Backend) -> Iterator[JobHistory]:
-    """Yield the histories of all jobs in the order of their ids, by two scans.
-
-    Raises:
-        Unavailable: the backend did not answer.
-    """
-    scans = (backend.scan(prefix) for prefix in keys.TOLD)
-    records = heapq.merge(*scans, key=_job_of)
-    for job_id, of_job in groupby(records, key=_job_of):
-        fold, live = None, []
-        for record in of_job:
-            if record.key == keys.history_fold(job_id):
-                fold = record
-            else:
-                live.append(record)
-        state = _State.of(fold, live)
-        suspect = any(True for _ in _problems(job_id, state))
-        yield JobHistory(job_id, state.events, suspect)
-
-
-def problems(backend: Backend, job_id: str) -> Iterator[str]:
-    """Yield what is wrong with the history of a job, one line each: what cannot be read, and what
-    is missing, changed or doubled.
-
-    Raises:
-        Unavailable: the backend did not answer.
-    """
-    return _problems(job_id, _state(backend, job_id))
-
-
-def _problems(job_id: str, state: _State) -> Iterator[str]:
-    yield from map(str, [*filter(None, [state.fold_problem]), *state.problems])
-    found = [(record.key, event) for record, event in state.live]
-    for key, event in found:
-        if (key, event.job_id) != (keys.history_event(job_id, event.id), job_id):
-            yield f"{key}: an event under the name of another one"
-    if state.fold is not None:
-        closing = [] if state.fold.closing is None else [state.fold.closing]
-        key = keys.history_fold(job_id)
-        found = [*((key, event) for event in (*state.fold.events, *closing)), *found]
-    by_id: dict[str, HistoryEvent] = {}
-    for where, event in found:
-        if event.id in by_id:
-            yield f"{where}: the event {event.id} is there twice"
-        by_id[event.id] = event
-    # Of what was dropped, or cannot be read, nothing is known.
-    whole = state.fold_problem is None and not (state.fold is not None and state.fold.dropped)
-    yield from _gaps(job_id, by_id, whole=whole)
-
-
-def _gaps(job_id: str, by_id: Mapping[str, HistoryEvent], *, whole: bool) -> Iterator[str]:
-    for event in by_id.values():
-        writer, _, number = event.id.partition(".")
-        if not number.isdigit() or int(number) == 0:
-            continue
-        before = by_id.get(f"{writer}.{int(number) - 1:06}")
-        if before is None:
-            if whole:
-                yield f"{keys.history(job_id)}: the event before {event.id} is missing"
-        elif before.digest() != event.previous:
-            yield f"{keys.history(job_id)}: the event before {event.id} was changed"
-
-
 # -- inside --------------------------------------------------------------------------------
 
 
-def _state(backend: Backend, job_id: str) -> _State:
+def state_of(backend: Backend, job_id: str) -> State:
     stored, live = _stored_fold(backend, job_id), _live(backend, job_id)
     while True:
         # What was folded in between is in neither of the two.
         again = _stored_fold(backend, job_id)
         if isinstance(again, CorruptRecord) or again == stored:
-            return _State.of(again, live)
+            return State.of(again, live)
         stored, live = again, _live(backend, job_id)
 
 
@@ -344,7 +264,7 @@ def _live(backend: Backend, job_id: str) -> list[Record]:
 
 
 def _fold_ops(
-    state: _State, job_id: str, most: int, closing: HistoryEvent | None, before: float = 0.0
+    state: State, job_id: str, most: int, closing: HistoryEvent | None, before: float = 0.0
 ) -> tuple[Create | Update, list[Delete]]:
     """Return the operation that writes the fold with the oldest events, and those that remove them.
 
@@ -381,11 +301,38 @@ def _bounded(
         kept = _that_fit(events[-kept:])
     while kept > least and events[-kept].at < before:
         kept -= 1
+    dropped = len(events) - kept
     return attrs.evolve(
         fold,
-        events=tuple(events[len(events) - kept :]),
-        dropped=fold.dropped + len(events) - kept,
+        events=tuple(events[dropped:]),
+        dropped=fold.dropped + dropped,
+        seal=seal_with(fold, events, dropped),
     )
+
+
+def seal_with(fold: HistoryFold, events: Sequence[HistoryEvent], dropped: int) -> FoldSeal:
+    """Return the seal of a fold to which events were added, and whose oldest events were dropped.
+
+    Args:
+        events: all of them, those of `fold` included.
+        dropped: how many of them the fold has no more.
+    """
+    seal = fold.seal
+    if seal is None or seal.dropped != fold.dropped:
+        # None has sealed it, or an older version has dropped some since.
+        seal = FoldSeal(fold.dropped, "", fold.dropped, "")
+    behind = sealed(seal.behind, events[:dropped])
+    newer = events[max(0, seal.events - fold.dropped) :]
+    return FoldSeal(
+        fold.dropped + dropped, behind, fold.dropped + len(events), sealed(seal.all, newer)
+    )
+
+
+def sealed(before: str, events: Iterable[HistoryEvent]) -> str:
+    """Return the digest of some events in their order, behind those whose digest is `before`."""
+    for event in events:
+        before = hashlib.sha256(f"{before}{event.full_digest()}".encode()).hexdigest()[:16]
+    return before
 
 
 def _that_fit(events: Sequence[HistoryEvent]) -> int:

@@ -41,8 +41,14 @@ from jrs.records.model import (
 )
 from jrs.records.objects import ClosedInput, JobReferences
 from jrs.records.snapshots import RestoreRecord, SnapshotRecord
-from jrs.store import applications, attempt_fence, cluster_history, restores, result_index
-from jrs.store import history as recorded_history
+from jrs.store import (
+    applications,
+    attempt_fence,
+    cluster_history,
+    history_checks,
+    restores,
+    result_index,
+)
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
@@ -143,9 +149,9 @@ def _history(backend: Backend) -> Iterator[str]:
     """Yield what is wrong with the histories of jobs and of the cluster."""
     with suppress(CorruptRecord):  # It is among the unreadable records.
         yield from cluster_history.problems(backend)
-    for found in recorded_history.histories(backend):
+    for found in history_checks.histories(backend):
         if found.suspect:
-            yield from recorded_history.problems(backend, found.job_id)
+            yield from history_checks.problems(backend, found.job_id)
         yield from wrong_decisions(found.job_id, found.events)
 
 
@@ -206,7 +212,7 @@ def _told_of_nobody(backend: Backend, known: Callable[[str], bool]) -> Iterator[
     catalog = JobCatalog(backend)
     ids = heapq.merge(catalog.ids(), catalog.expired_ids())
     newest = next(ids, None)
-    for job_id in recorded_history.job_ids(backend):
+    for job_id in history_checks.job_ids(backend):
         while newest is not None and newest < job_id:
             newest = next(ids, None)
         if newest != job_id and not known(job_id):

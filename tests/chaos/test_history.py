@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jrs
 from jrs.recovery.inspect.history import wrong_decisions
-from jrs.store import history
+from jrs.store import history, history_checks
 from jrs.testing.masters import Masters
 from jrs.testing.servers import Server
 from tests.chaos.support import Stamps, newest
@@ -66,7 +66,7 @@ def test_readers_over_killed_leaders(server: Server, tmp_path: Path, cluster: st
         assert kinds == ["submitted", *["attempt"] * (KILLS + 1), "ended", "clean"]
         epochs = [event.epoch for event in events]
         assert epochs == sorted(epochs)
-        assert list(history.problems(masters.backend, stamps.job_id)) == []
+        assert list(history_checks.problems(masters.backend, stamps.job_id)) == []
         assert list(wrong_decisions(stamps.job_id, events)) == []
 
 

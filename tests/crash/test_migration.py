@@ -17,7 +17,7 @@ from jrs.contract.errors import ClusterMoved, InvalidInput, WrongState
 from jrs.records import keys
 from jrs.records.history import HistoryEvent
 from jrs.records.model import JobResult, JobSpec, JobStatus
-from jrs.store import history
+from jrs.store import history, history_checks
 from jrs.store.copying import moves
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
@@ -111,7 +111,7 @@ def histories(url: str, cluster: str) -> list[tuple[HistoryEvent, ...]]:
     """Return the histories of the jobs that were submitted; the migration folds them."""
     with open_backend(url, cluster=cluster) as backend:
         names = ["waits", *(f"big-{number}" for number in range(3))]
-        assert not [problem for name in names for problem in history.problems(backend, name)]
+        assert not [problem for name in names for problem in history_checks.problems(backend, name)]
         return [history.read(backend, name) for name in names]
 
 

@@ -19,7 +19,7 @@ from jrs.contract.operations import Check, Create, Delete, Op
 from jrs.records import codec, keys
 from jrs.records.history import HistoryKind
 from jrs.records.model import EpochRecord, JobResult, JobSpec, JobStatus
-from jrs.store import history, migration
+from jrs.store import history, history_checks, migration
 from jrs.store.copying import REWRITTEN, moves
 from jrs.store.historian import Historian
 from jrs.store.jobs import JobCatalog
@@ -563,4 +563,4 @@ def test_the_history_keeps_its_order(places: Places, target: str) -> None:
     assert tuple(moved) == before
     assert [one.text for one in moved[1:]] == [str(number) for number in range(40)]
     assert last.text == "later"
-    assert list(history.problems(there, "waits-0")) == []
+    assert list(history_checks.problems(there, "waits-0")) == []

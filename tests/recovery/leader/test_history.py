@@ -27,6 +27,7 @@ from jrs.recovery.rules.decision import (
     decide,
 )
 from jrs.store import history as recorded
+from jrs.store import history_checks
 from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
 from tests.recovery.support import (
@@ -49,7 +50,7 @@ def told(backend: Backend, job_id: str = "job") -> list[tuple[str, str, int, str
 
 def check(backend: Backend, job_id: str = "job") -> None:
     """Check that the history is whole, and that each decision follows from its facts."""
-    assert list(recorded.problems(backend, job_id)) == []
+    assert list(history_checks.problems(backend, job_id)) == []
     assert list(wrong_decisions(job_id, recorded.read(backend, job_id))) == []
 
 

@@ -16,7 +16,7 @@ from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.history import HistoryEvent, HistoryKind
 from jrs.records.model import JobSpec
-from jrs.store import feed, history
+from jrs.store import feed, history, history_checks
 from jrs.store.cluster_history import LeadershipHistorian
 from jrs.store.historian import Historian
 from jrs.store.jobs import JobCatalog
@@ -82,7 +82,7 @@ def test_events_that_are_folded_meanwhile(backend: Backend) -> None:
         tell(backend, "job", "late")
         history.fold(backend, "job", fence)
         assert texts(feed.read(backend, begun.cursor)) == [*rest, ("job", "late")]
-    assert list(history.problems(backend, "job")) == []
+    assert list(history_checks.problems(backend, "job")) == []
 
 
 def test_an_event_that_is_gone_is_left_out(backend: Backend) -> None:

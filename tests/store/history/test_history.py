@@ -19,7 +19,7 @@ from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryEvent, HistoryFold, HistoryKind
 from jrs.records.model import JobResult, JobSpec, JobStatus, StopMode
 from jrs.records.signing import SpecKey
-from jrs.store import history
+from jrs.store import history, history_checks
 from jrs.store.historian import Historian, Why, because
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
@@ -45,7 +45,7 @@ def texts(backend: Backend) -> list[str]:
 
 
 def problems(backend: Backend) -> list[str]:
-    return list(history.problems(backend, "job"))
+    return list(history_checks.problems(backend, "job"))
 
 
 def events(backend: Backend) -> dict[str, HistoryEvent]:
@@ -283,15 +283,97 @@ def test_an_event_that_was_changed_with_its_checksum_is_named(backend: Backend) 
     assert "was changed" in said
 
 
+@pytest.mark.parametrize("which", [1, 2, 4])
 @pytest.mark.parametrize("folded", [False, True])
-def test_an_event_that_is_missing_is_named(backend: Backend, fence: Fence, folded: bool) -> None:
+def test_an_event_that_is_missing_is_named(
+    backend: Backend, fence: Fence, folded: bool, which: int
+) -> None:
+    """Also the last one of its writer, by its place in the feed."""
     keys_of = told(backend)
-    backend.commit(Delete(keys_of[2]))
-    if folded:
+    backend.commit(Delete(keys_of[which]))
+    if folded and which < 4:
         history.fold(backend, "job", fence)
 
     (said,) = problems(backend)
     assert "is missing" in said
+
+
+def test_an_event_of_its_own_chain_that_is_missing_is_named(backend: Backend) -> None:
+    """As those whose commits may be repeated: no other event of their writers names them."""
+    told(backend)
+    before = set(events(backend))
+    with Historian(backend, "m1", 1).recorded("job", OTHER, "own", repeatable=True) as event:
+        backend.commit(*event)
+    (own,) = set(events(backend)) - before
+    assert problems(backend) == []
+    backend.commit(Delete(own))
+
+    (said,) = problems(backend)
+    assert own in said.replace(": the event ", "")
+    (found,) = history_checks.histories(backend)
+    assert found.suspect
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize("how", ["first", "last", "swapped", "removed", "about"])
+def test_a_fold_that_was_changed_is_named(
+    backend: Backend, fence: Fence, how: str, dropped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after it dropped its oldest events, and in what the next event has no digest of."""
+    if dropped:
+        monkeypatch.setattr(history, "MOST_KEPT", 7)
+    for writer in range(3):  # Each with a chain of its own.
+        mine = Historian(backend, f"m{writer}", 1)
+        for number in range(3):
+            with mine.recorded("job", OTHER, str(number), repeatable=True) as event:
+                backend.commit(*event)
+        history.fold(backend, "job", fence)
+    assert problems(backend) == []
+    stored = backend.get(keys.history_fold("job"))
+    assert stored is not None
+    fold = decode(HistoryFold, stored.value, stored.key)
+    assert (fold.dropped, len(fold.events)) == ((2, 7) if dropped else (0, 9))
+    found = list(fold.events)
+    match how:
+        case "first" | "last":
+            at = 0 if how == "first" else -1
+            found[at] = attrs.evolve(found[at], text="another")
+        case "about":
+            found[3] = attrs.evolve(found[3], about={"host": "another"})
+        case "swapped":
+            found[3], found[4] = found[4], found[3]
+        case "removed":
+            del found[3]
+    backend.overwrite(stored.key, encode(attrs.evolve(fold, events=tuple(found))))
+
+    assert problems(backend) != []
+    tell(Historian(backend, "m9", 1), "later")
+    history.fold(backend, "job", fence)
+    assert problems(backend) != []
+
+
+def test_a_fold_to_which_an_older_version_added(backend: Backend, fence: Fence) -> None:
+    """It keeps the seal as it is: nothing is wrong, and the next fold seals what it added."""
+    told(backend)
+    history.fold(backend, "job", fence)
+    for added in ("a", "b"):
+        stored = backend.get(keys.history_fold("job"))
+        assert stored is not None
+        fold = decode(HistoryFold, stored.value, stored.key)
+        more = HistoryEvent("job", f"0123456789a{added}.000000", "other", 1.0)
+        older = attrs.evolve(fold, events=(*fold.events, more))
+        if added == "b":
+            older = attrs.evolve(older, events=older.events[2:], dropped=2)
+        backend.overwrite(stored.key, encode(older))
+        assert problems(backend) == []
+        tell(Historian(backend, "m9", 1), added)
+        history.fold(backend, "job", fence)
+        assert problems(backend) == []
+    stored = backend.get(keys.history_fold("job"))
+    assert stored is not None
+    fold = decode(HistoryFold, stored.value, stored.key)
+    assert fold.seal is not None
+    assert (fold.seal.dropped, fold.seal.events) == (2, 9)
 
 
 def test_an_event_that_is_there_twice_is_named(backend: Backend) -> None:
@@ -341,7 +423,7 @@ def test_a_history_ends_with_the_result(
     else:
         assert store.expire(0.0) == ["job"]
 
-    assert list(history.histories(backend)) == []
+    assert list(history_checks.histories(backend)) == []
 
 
 def test_many_results_are_expired_with_their_histories(backend: Backend, fence: Fence) -> None:
@@ -361,7 +443,7 @@ def test_many_results_are_expired_with_their_histories(backend: Backend, fence: 
 
     assert store.expire(0.0) == names
     assert list(backend.scan(keys.RESULTS)) == []
-    assert list(history.histories(backend)) == []
+    assert list(history_checks.histories(backend)) == []
 
 
 def test_what_is_more_than_one_commit_takes_goes_with_the_result(
@@ -374,7 +456,7 @@ def test_what_is_more_than_one_commit_takes_goes_with_the_result(
         tell(Historian(backend, "me"), str(number))
     store.delete("job")
 
-    assert list(history.histories(backend)) == []
+    assert list(history_checks.histories(backend)) == []
 
 
 def test_an_event_between_the_reading_and_the_commit_of_the_last_one(
