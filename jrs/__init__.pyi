@@ -122,7 +122,7 @@ from .recovery.attempt.job import StreamStage as StreamStage
 from .recovery.checkpoint_format.unreadable import UnreadableCheckpoint as UnreadableCheckpoint
 from .recovery.cleanup.garbage import Garbage as Garbage
 from .recovery.cleanup.garbage import GarbageReport as GarbageReport
-from .recovery.cleanup.job_cleanup import CleanupPolicy as CleanupPolicy
+from .recovery.cleanup.policy import CleanupPolicy as CleanupPolicy
 from .recovery.files.transfer import Progress as Progress
 from .recovery.inspect.explain import Explanation as Explanation
 from .recovery.inspect.fsck import FsckReport as FsckReport

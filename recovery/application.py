@@ -29,7 +29,7 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 
-from .cleanup.job_cleanup import CleanupPolicy
+from .cleanup.policy import CleanupPolicy
 from .leader.dispatcher import Dispatcher
 from .master import Master
 from .replica import Replica, code_of, identity_of, log, readable

@@ -36,8 +36,9 @@ from .attempt.runners import Runner
 from .attempt.runners.fork_server_process import ForkServer
 from .attempt.runners.process import ProcessRunner
 from .attempt.runners.thread import ThreadRunner
-from .cleanup.job_cleanup import CleanupPolicy, JobCleanup
+from .cleanup.job_cleanup import JobCleanup
 from .cleanup.on_result import Notification
+from .cleanup.policy import CleanupPolicy
 from .cleanup.resources import default_resources
 from .files import permissions
 from .files.storage_identity import StorageIdentity

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 import click
+from click.core import ParameterSource
 
 import jrs
 from jrs.cli.settings import from_file
@@ -74,9 +75,22 @@ def with_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
         ctx = click.get_current_context()
         above = ctx.obj if isinstance(ctx.obj, ClusterRef) else ClusterRef(None, "default")
         ref = ClusterRef(backend or above.backend, cluster or above.cluster)
-        return command(ref, *args, **options)
+        with jrs.because(request=_command(ctx)):
+            return command(ref, *args, **options)
 
     return wrapper
+
+
+def _command(ctx: click.Context) -> str:
+    """Return the command as the history has it: with the names of its options, and without their
+    values, which may be secret."""
+    given = [
+        max(option.opts, key=len)
+        for option in ctx.command.params
+        if isinstance(option, click.Option)
+        and ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+    ]
+    return " ".join([ctx.command_path, *given])
 
 
 def because_option(command: Callable[..., Any]) -> Callable[..., Any]:

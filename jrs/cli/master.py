@@ -32,7 +32,7 @@ from jrs.contract.mounts import STORAGE
 from jrs.records.policies import MOST
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point
-from jrs.recovery.cleanup.job_cleanup import CleanupPolicy
+from jrs.recovery.cleanup.policy import CleanupPolicy
 from jrs.recovery.health.facts import MasterHealth
 from jrs.recovery.health.server import HealthServer
 from jrs.recovery.leader.outage import Outage

@@ -63,6 +63,8 @@ def of_history(entries: Iterable[HistoryEntry]) -> list[Plain]:
             "attempt": one.attempt or None,
             "action": one.action or None,
             "facts": None if one.facts is None else dict(one.facts),
+            "about": None if one.about is None else dict(one.about),
+            "request": one.request or None,
         }
         for one in entries
     ]

@@ -10,6 +10,7 @@ from jrs.recovery.cleanup.garbage import GarbageReport, collect_garbage
 from jrs.recovery.inspect.fsck import FsckReport, fsck
 from jrs.recovery.inspect.restore_epoch import restore_cluster_records, restore_epoch
 from jrs.store.cluster_format import ClusterFormat, format_of, raise_format
+from jrs.store.cluster_history import recording_expired
 from jrs.store.result_store import JobResultStore
 
 
@@ -43,9 +44,11 @@ class ClusterUpkeep:
                 raise NoSuchResult(f"job {id!r} has no result to delete")
             if self.results.has_dirty(id):
                 raise ResultIsDirty(f"the result of job {id!r} is dirty: its cleanup has not ended")
-        for id in wanted:
-            self.results.delete(id)
-        return wanted
+        return list(recording_expired(self.backend, map(self._expired, wanted)))
+
+    def _expired(self, id: str) -> str:
+        self.results.delete(id)
+        return id
 
     def gc(self, *, older_than: float = 86400.0, dry_run: bool = False) -> GarbageReport:
         """Remove the files that nothing needs any more; return what was removed.

@@ -281,6 +281,10 @@ class Tombstone(Stored):
     submitted_at: float = 0.0
     """0 if an older version wrote the result."""
     started_at: float = 0.0
+    by: str = ""
+    """Who expired it: a user, or empty for a leader or an older version."""
+    reason: str = ""
+    """Why, if the user gave a reason."""
 
 
 @attrs.frozen

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import attrs
@@ -24,12 +24,14 @@ from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.fields import Json
 from jrs.records.history import ClusterHistory, HistoryEvent, HistoryKind
-from jrs.store.historian import told
+from jrs.store.historian import requested, submitter, told
 from jrs.store.history import place
-from jrs.store.history_texts import elected, lost_to
+from jrs.store.history_texts import elected, expired, lost_to
 
 MOST_KEPT = 128
 """Events of the cluster that are kept."""
+_NAMED = 5
+"""Expired results that one event names."""
 
 
 def read(backend: Backend) -> tuple[HistoryEvent, ...]:
@@ -75,7 +77,7 @@ class LeadershipHistorian:
             said = elected(self.about)
             yield self._event(HistoryKind.ELECTED, self.by, self.fence.epoch, said, self.about)
 
-        self._record(events, None)
+        _record(self.backend, self.fence, events, None)
 
     def ended(self, *, lost: bool, why: str, deadline: Deadline) -> None:
         """Record that the leadership ended. Once a newer leader exists that is refused."""
@@ -85,19 +87,7 @@ class LeadershipHistorian:
         def events(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
             yield self._event(kind, self.by, self.fence.epoch, said, self.about)
 
-        self._record(events, deadline)
-
-    def _record(self, made: _Made, deadline: Deadline | None) -> None:
-        try:
-            while True:
-                ops = _ops(self.backend, made, deadline)
-                try:
-                    self.backend.commit(*ops, fence=self.fence, deadline=deadline)
-                except Conflict:
-                    continue  # An operator has just steered the cluster.
-                return
-        except (Refused, Unavailable, OutcomeUnknown):
-            pass  # Whatever it is, those who lead notice it, too. fsck names an unreadable record.
+        _record(self.backend, self.fence, events, deadline)
 
     def _event(
         self, kind: HistoryKind, by: str, epoch: int, text: str, about: Mapping[str, Json] | None
@@ -116,7 +106,9 @@ def steered(backend: Backend, kind: HistoryKind, by: str, text: str, now: Clock)
     """
 
     def events(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
-        yield HistoryEvent("", "", kind.value, now(), bounded(by), told(text, 0))
+        yield HistoryEvent(
+            "", "", kind.value, now(), bounded(by), told(text, 0), request=requested(0)
+        )
 
     try:
         return _ops(backend, events, None)
@@ -124,9 +116,57 @@ def steered(backend: Backend, kind: HistoryKind, by: str, text: str, now: Clock)
         return ()
 
 
+def recording_expired(
+    backend: Backend, gone: Iterable[str], now: Clock = time.time, fence: Fence | None = None
+) -> Iterator[str]:
+    """Yield the ids of results that are being expired; then record how many there were, as far as
+    that is possible. The tombstone of each has who expired it.
+
+    Args:
+        fence: of the leader that does it; None: a user does it.
+    """
+    number, some = 0, list[str]()
+    try:
+        for job_id in gone:
+            number += 1
+            some = [*some, job_id][:_NAMED]
+            yield job_id
+    finally:
+        if number:
+            by = "" if fence is not None else submitter()
+            said = told(expired(number, some), 0 if fence is None else fence.epoch)
+            _record_expired(backend, by, said, now, fence)
+
+
+def _record_expired(backend: Backend, by: str, text: str, now: Clock, fence: Fence | None) -> None:
+    epoch = 0 if fence is None else fence.epoch
+
+    def events(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
+        yield HistoryEvent(
+            "", "", HistoryKind.EXPIRED.value, now(), bounded(by), text, epoch,
+            request=requested(epoch),
+        )  # fmt: skip
+
+    _record(backend, fence, events, None)
+
+
 _LEADERSHIP = (HistoryKind.ELECTED, HistoryKind.RESIGNED, HistoryKind.LOST)
 
 _Made = Callable[[Sequence[HistoryEvent]], Iterator[HistoryEvent]]
+
+
+def _record(backend: Backend, fence: Fence | None, made: _Made, deadline: Deadline | None) -> None:
+    """Record events, as far as that is possible."""
+    try:
+        while True:
+            ops = _ops(backend, made, deadline)
+            try:
+                backend.commit(*ops, fence=fence, deadline=deadline)
+            except Conflict:
+                continue  # Another event was just recorded.
+            return
+    except (Refused, Unavailable, OutcomeUnknown):
+        pass  # Whatever it is, those who lead notice it, too. fsck names an unreadable record.
 
 
 def _stored(backend: Backend, deadline: Deadline | None) -> tuple[ClusterHistory, int | None]:

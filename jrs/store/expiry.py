@@ -30,6 +30,7 @@ from jrs.records import keys
 from jrs.records.codec import encode, encode_plain, plain_of
 from jrs.records.model import JobResult, JobStatus, ResultState, Tombstone
 from jrs.store import applications, history, result_index, result_order
+from jrs.store.historian import reason, submitter
 from jrs.store.result_index import Entry
 
 _PAGE = 256
@@ -49,7 +50,7 @@ def burial(record: Record, grave: bytes, also: tuple[Op, ...]) -> tuple[Op, ...]
     )
 
 
-def grave_of(result: JobResult, now: float) -> bytes:
+def grave_of(result: JobResult, now: float, by: str, reason: str) -> bytes:
     """Return the record of what is left of an expired result."""
     return encode(
         Tombstone(
@@ -59,6 +60,8 @@ def grave_of(result: JobResult, now: float) -> bytes:
             now,
             submitted_at=result.spec.submitted_at if result.spec is not None else 0.0,
             started_at=result.started_at,
+            by=by,
+            reason=reason,
         )
     )
 
@@ -142,7 +145,7 @@ class _Old:
         fits = old.job_id == keys.job_of(record.key) and old.status.is_globally_terminal
         return old if texts and fits else None
 
-    def grave(self, now: float) -> bytes:
+    def grave(self, now: float, by: str, reason: str) -> bytes:
         """Return the record of what is left of it, as `grave_of` does."""
         fields = {
             "job_id": self.job_id,
@@ -151,6 +154,8 @@ class _Old:
             "expired_at": now,
             "submitted_at": self.submitted_at,
             "started_at": self.started_at,
+            "by": by,
+            "reason": reason,
         }
         return encode_plain(Tombstone, fields)
 
@@ -186,8 +191,9 @@ def _burials(
     job_ids = [one.job_id for one in clean]
     index = result_index.clean_delete_ops(backend, {one.job_id: one.indexed() for one in clean})
     told = history.removals(backend, job_ids, live)
+    by, why = submitter(), reason()
     return [
-        _Burial(one.job_id, burial(one.record, one.grave(now), (*ops, *also)))
+        _Burial(one.job_id, burial(one.record, one.grave(now, by, why), (*ops, *also)))
         for one, ops, also in zip(clean, index, told, strict=True)
     ]
 

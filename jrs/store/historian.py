@@ -84,6 +84,7 @@ def _chains_of(backend: Backend) -> _Chains:
 
 _caller: ContextVar[str] = ContextVar("jrs_caller", default="")
 _reason: ContextVar[str] = ContextVar("jrs_reason", default="")
+_request: ContextVar[str] = ContextVar("jrs_request", default="")
 
 
 @contextmanager
@@ -101,21 +102,45 @@ def acting_for(caller: str) -> AbstractContextManager[None]:
     return _set(_caller, caller)
 
 
-def because(reason: str) -> AbstractContextManager[None]:
+def because(reason: str = "", request: str = "") -> AbstractContextManager[None]:
     """Have what this thread asks for in the block recorded with a reason.
 
     The history of the job, or of the cluster, has the reason behind what was done. What a leader or
-    an attempt does has none. Example::
+    an attempt does has none. A block within another one has the reason and the request of that one,
+    unless it has its own.
+
+    Args:
+        reason: why, in one line.
+        request: what asks for it: a command, or the id of a request. `jrs` records its command, and
+            the API the id of the request.
+
+    Example::
 
         with jrs.because("the input of Monday was wrong"):
             client.job("nightly").cancel()
     """
-    return _set(_reason, reason)
+    return _asking(reason, request)
+
+
+@contextmanager
+def _asking(reason: str, request: str) -> Iterator[None]:
+    with _set(_reason, reason or _reason.get()), _set(_request, request or _request.get()):
+        yield
 
 
 def told(text: str, epoch: int) -> str:
     """Return the text of an event: what a user did, with the reason that was given for it."""
     return bounded(text if epoch else with_reason(text, _reason.get()))
+
+
+def reason() -> str:
+    """Return why what this thread asks for is asked for; empty if nothing says so."""
+    return bounded(_reason.get())
+
+
+def requested(epoch: int) -> str:
+    """Return what asks for what this thread does; empty for a leader and its attempts."""
+    return "" if epoch else bounded(_request.get())
 
 
 def submitter() -> str:
@@ -168,6 +193,7 @@ class Historian:
         text: str = "",
         *,
         why: Why | None = None,
+        about: Mapping[str, Json] | None = None,
         repeatable: bool = False,
     ) -> Iterator[tuple[Op, ...]]:
         """Yield the operations that record an event, for the commit in the block.
@@ -176,12 +202,13 @@ class Historian:
 
         Args:
             why: the decision that led to it.
+            about: what belongs to it, as `HistoryEvent.about`.
             repeatable: the block may also return because an earlier call of its has committed the
                 same. The event is then one of a chain of its own.
         """
         chains = _chains_of(self.backend)
         chain = _Chain.begun() if repeatable else chains.take(job_id)
-        event = self._event(chain, job_id, kind, text, why)
+        event = self._event(chain, job_id, kind, text, why, about)
         try:
             yield Create(keys.history_event(job_id, event.id), encode(event)), place(event)
         except (Refused, Unavailable):
@@ -200,19 +227,26 @@ class Historian:
         text: str = "",
         *,
         why: Why | None = None,
+        about: Mapping[str, Json] | None = None,
     ) -> tuple[Op, ...]:
         """Return the operations that record an event and fold all of the job's events with it.
 
         Only for the leader, which alone folds. Raises as `fold`.
         """
-        last = self._event(_Chain.begun(), job_id, kind, text, why)
+        last = self._event(_Chain.begun(), job_id, kind, text, why, about)
         try:
             return (*closing_ops(self.backend, job_id, fence, last), place(last))
         except CorruptRecord:  # The fold stays as it is; fsck names it.
             return Create(keys.history_event(job_id, last.id), encode(last)), place(last)
 
     def _event(
-        self, chain: _Chain, job_id: str, kind: HistoryKind, text: str, why: Why | None
+        self,
+        chain: _Chain,
+        job_id: str,
+        kind: HistoryKind,
+        text: str,
+        why: Why | None,
+        about: Mapping[str, Json] | None,
     ) -> HistoryEvent:
         why = why or Why()
         facts = why.facts
@@ -231,4 +265,6 @@ class Historian:
             why.rules,
             None if facts is None else dict(facts),
             "" if chain.last is None else chain.last.digest(),
+            None if about is None else dict(about),
+            requested(self.epoch),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from jrs.contract.texts import with_reason
 from jrs.records.fields import Json
@@ -14,9 +14,18 @@ from jrs.store.transitions import StopStep
 _ATTEMPT = re.compile(r"attempt ([1-9][0-9]*) (?:was started|died)\b")
 
 
-def attempt_started(number: int) -> str:
-    """Return what the history says of an attempt that starts."""
-    return f"attempt {number} was started"
+def attempt_started(number: int, left: str = "") -> str:
+    """Return what the history says of an attempt that starts.
+
+    Args:
+        left: what became of the attempt before it, if nothing else says so.
+    """
+    return f"attempt {number} was started{left and f'; {left}'}"
+
+
+def attempt_left(number: int, epoch: int) -> str:
+    """Return what the history says of an attempt whose leader ended before the attempt did."""
+    return f"attempt {number} was left by the leader of epoch {epoch}"
 
 
 def attempt_died(number: int, why: str) -> str:
@@ -100,3 +109,10 @@ def lost_to(master: str) -> str:
     """Return what the history says of a leader that did not resign before another one was
     elected."""
     return f"lost its leadership: it ended or hung, and {master} was elected"
+
+
+def expired(number: int, some: Sequence[str]) -> str:
+    """Return what the history says of results that were expired; `some` are the first of them."""
+    if number <= len(some):
+        return f"expired: {', '.join(some)}"
+    return f"expired: {', '.join(some)} and {number - len(some)} more"

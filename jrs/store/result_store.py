@@ -34,6 +34,8 @@ from jrs.records.checks import check_job_id
 from jrs.records.codec import encode
 from jrs.records.model import JobResult, JobResultEntry, JobStatus, ResultState, Tombstone
 from jrs.store import applications, cluster_format, expiry, history, result_index, result_order
+from jrs.store.cluster_history import recording_expired
+from jrs.store.historian import reason, submitter
 from jrs.store.stored_result import entry_of, expired_entry_of, result_in, stored_form
 
 
@@ -154,7 +156,7 @@ class JobResultStore:
                     return
                 raise NoSuchResult(f"job {job_id!r} has no result to delete")
             try:
-                self._backend.commit(*self._burial(record), fence=fence)
+                self._backend.commit(*self._burial(record, fence), fence=fence)
                 return
             except Conflict as conflict:
                 if conflict.op.key.startswith(keys.DIRTY):
@@ -182,9 +184,8 @@ class JobResultStore:
         return sorted(self.expiring(older_than, keep))
 
     def expiring(self, older_than: float, keep: int = 0) -> Iterator[str]:
-        """Do what `expire` does, page by page, in O(page) memory; yield each id once it is gone.
-
-        The oldest ends come last. In a cluster of a format below 5 all results are read first.
+        """Do what `expire` does, page by page, in O(page) memory, the newest ends first; yield each
+        id once it is gone. Below format 5 all results are read first.
 
         Raises:
             InvalidInput: at once, for an age or a number that cannot be one.
@@ -194,7 +195,8 @@ class JobResultStore:
             raise InvalidInput(f"older_than must be a number of seconds, not {shown(older_than)}")
         if type(keep) is not int or keep < 0:
             raise InvalidInput(f"keep must be a whole number, not {shown(keep)}")
-        return expiry.expire(self._backend, self._now, older_than, keep, self.delete)
+        gone = expiry.expire(self._backend, self._now, older_than, keep, self.delete)
+        return recording_expired(self._backend, gone, self._now)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -362,8 +364,8 @@ class JobResultStore:
             *(result_index.create_ops(form) if below is None else (below,)),
         )
 
-    def _burial(self, record: Record) -> tuple[Op, ...]:
-        """Return the operations that replace a clean result by its tombstone."""
+    def _burial(self, record: Record, fence: Fence | None) -> tuple[Op, ...]:
+        by, why = ("", "") if fence is not None else (submitter(), reason())
         job_id, now = keys.job_of(record.key), self._now()
         told = history.removal(self._backend, job_id)
         try:
@@ -371,11 +373,11 @@ class JobResultStore:
         except CorruptRecord:
             # The caller has decided to delete a damaged entry; the job must still not run again.
             known = result_index.of_job(self._backend, job_id)
-            grave = encode(Tombstone(job_id, JobStatus.FAILED, 0.0, now))
+            grave = encode(Tombstone(job_id, JobStatus.FAILED, 0.0, now, by=by, reason=why))
             return expiry.burial(record, grave, (*(Delete(key) for key in known), *told))
         applications.check_unneeded(self._backend, result)
         index = result_index.delete_ops(self._backend, result)
-        return expiry.burial(record, expiry.grave_of(result, now), (*index, *told))
+        return expiry.burial(record, expiry.grave_of(result, now, by, why), (*index, *told))
 
     def _explain_existing(self, result: JobResult) -> None:
         """Return if the stored result is `result`; else raise `ResultExists`."""
@@ -392,8 +394,7 @@ class JobResultStore:
         return stored_form(result, self._backend.capabilities.max_value)
 
     def _state(self, job_id: str) -> ResultState | None:
-        entry = self.get(job_id)
-        return entry.state if entry else None
+        return entry.state if (entry := self.get(job_id)) else None
 
     def _tombstone(self, job_id: str) -> bool:
         return self._backend.get(keys.TOMBSTONES + job_id) is not None

@@ -268,6 +268,7 @@ class AttemptRun:
             for other in before:
                 self._handles[other].result()
             self.context.check()
+            self.context.record_begun(name)
             reporter.begun(name)
             limited = self._limited(name, timeout)
             record = self._finish(name, function, before, publication, limited, temporary=temporary)

@@ -18,15 +18,21 @@ import attrs
 from jrs.contract.errors import Conflict, Fenced, JobHeld
 from jrs.contract.operations import Check, Create, Record, Update
 from jrs.contract.read_back import commit_and_read_back
+from jrs.contract.texts import counted
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.heads import StreamHead
+from jrs.records.history import HistoryKind
 from jrs.store import heads
 
 from ..checkpoint_format.position import input_digest, position
 from .batch_reports import BatchReports, Progress, unknown
 from .batch_rows import BatchRows, RowsInFolders, RowsInObjects
 from .context import AttemptContext, held_if_unreadable
+
+_FIRST = (10, 100)
+_MANY = 1000
+"""The history has these batches of a stream, and then one of so many."""
 
 
 class LateCommit(Exception):
@@ -208,7 +214,15 @@ class BatchCommitter:
         )
 
     def _move(self, record: Record, head: StreamHead) -> None:
-        self._context.commit(Update(record.key, encode(head), record.version))
+        own, committed = Update(record.key, encode(head), record.version), head.batch + 1
+        if committed % _MANY and committed not in _FIRST:
+            self._context.commit(own)
+            return
+        said = f"stage {self._stage} has committed {counted(committed, 'batch', 'batches')}"
+        with self._context.historian.recorded(
+            head.job_id, HistoryKind.BATCHES, said, repeatable=True
+        ) as event:
+            self._context.commit(own, *event)
 
     def _publish(self, head: StreamHead, *, is_noted: bool = False) -> None:
         """Publish the batch that the head names, if that has not happened yet."""

@@ -15,9 +15,10 @@ import tenacity
 from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, CorruptRecord, Fenced, JobHeld, Unavailable
 from jrs.contract.leadership import Lifeline
-from jrs.contract.operations import Create, Fence, Update
+from jrs.contract.operations import Create, Fence, Op, Update
 from jrs.contract.read_back import commit_again
 from jrs.contract.runtime import RUNTIME, Runtime
+from jrs.records.history import HistoryKind
 from jrs.records.model import JobSpec, RunnerKind
 from jrs.store.historian import Historian
 from jrs.store.stops import JobStops
@@ -132,9 +133,9 @@ class AttemptContext:
         if self.lost.is_set() or not self.backend.is_current(self.fence):
             raise Fenced(f"epoch {self.epoch} was replaced: job {self.job_id!r} stops here")
 
-    def commit(self, op: Create | Update) -> None:
-        """Commit, under this attempt's fence, a record that no other attempt writes. Durable; the
-        same call may be repeated.
+    def commit(self, own: Create | Update, *others: Op) -> None:
+        """Commit, under this attempt's fence, a record that no other attempt writes, and what goes
+        with it. Durable; the same call may be repeated.
 
         Raises:
             Fenced: this attempt was shut out, or another one has written the record.
@@ -142,10 +143,18 @@ class AttemptContext:
             OutcomeUnknown: it may be committed.
         """
         try:
-            commit_again(self.backend, op, fence=self.fence)
+            commit_again(self.backend, own, *others, fence=self.fence)
         except Conflict:
             self.check()  # Only an attempt that is let in writes it.
-            raise Fenced(f"another attempt of job {self.job_id!r} has written {op.key}") from None
+            raise Fenced(f"another attempt of job {self.job_id!r} has written {own.key}") from None
+
+    def record_begun(self, stage: str) -> None:
+        """Have the history say that a batch stage begins. Nothing waits for it, and nothing fails
+        with it: the mark of the stage counts."""
+        with self.historian.recorded(
+            self.job_id, HistoryKind.STAGE_BEGUN, f"stage {stage} was begun", repeatable=True
+        ) as event:
+            self.backend.commit_async(*event, fence=self.fence)
 
     @contextmanager
     def fenced_if_gone(self) -> Iterator[None]:

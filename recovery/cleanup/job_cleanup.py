@@ -10,13 +10,12 @@ result marked clean.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Protocol
 
 import attrs
-import tenacity
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
@@ -41,6 +40,7 @@ from jrs.contract.operations import (
 from jrs.contract.texts import printable, shown, with_reason
 from jrs.records import keys
 from jrs.records.codec import decode, encode
+from jrs.records.fields import Json
 from jrs.records.history import HistoryKind
 from jrs.records.model import CleanupJournal
 from jrs.store.cluster_format import is_at_least
@@ -58,89 +58,27 @@ _SINCE_FORMAT = 5
 """The first cluster format in which a clean job keeps the journal of what was given up."""
 _LONGEST_NAME = 128
 """Characters of a resource's name; journals store it."""
+_HANGS = "it has not ended in time and continues"
 
 
 class CleanupHistory(Protocol):
     """Records in a job's history what comes of its cleanup."""
 
     def recorded(
-        self, job_id: str, kind: HistoryKind, text: str, *, repeatable: bool = False
+        self,
+        job_id: str,
+        kind: HistoryKind,
+        text: str,
+        *,
+        about: Mapping[str, Json] | None = None,
+        repeatable: bool = False,
     ) -> AbstractContextManager[tuple[Op, ...]]:
         """As `Historian.recorded`."""
 
-    def folding(self, job_id: str, kind: HistoryKind, text: str) -> tuple[Op, ...]:
+    def folding(
+        self, job_id: str, kind: HistoryKind, text: str, *, about: Mapping[str, Json] | None = None
+    ) -> tuple[Op, ...]:
         """As `Historian.folding`."""
-
-
-@attrs.frozen
-class CleanupPolicy:
-    """How an incomplete cleanup is tried again, in tenacity's terms.
-
-    Attributes:
-        timeout: seconds after which a pass ends. A resource that has not finished by then counts as
-            failed, and is not cleaned again before its earlier try has ended.
-
-    Raises:
-        InvalidInput: `wait` or `stop` depends on more than the number of tries (tries are counted
-            over all leaders, which share no clock), or `timeout` is not positive.
-    """
-
-    wait: tenacity.wait.wait_base = attrs.field(
-        factory=lambda: tenacity.wait_exponential(multiplier=1.0, max=3600.0)
-    )
-    stop: tenacity.stop.stop_base = tenacity.stop_never
-    timeout: float = 60.0
-
-    def __attrs_post_init__(self) -> None:
-        if type(self.timeout) not in (int, float) or not self.timeout > 0:
-            raise InvalidInput(f"a cleanup's timeout must be positive, not {shown(self.timeout)}")
-        for name in ("wait", "stop"):
-            if not callable(getattr(self, name)):
-                raise InvalidInput(
-                    f"{name} of a cleanup policy must be an object of tenacity, such as "
-                    f"tenacity.{name}_{'exponential' if name == 'wait' else 'after_attempt'}(…), "
-                    f"not {shown(getattr(self, name))}"
-                )
-        try:
-            self.delay(1)
-            self.is_last(1)
-        except RuntimeError as error:
-            raise InvalidInput(
-                f"a cleanup policy may depend on the number of tries only: {error}"
-            ) from None
-
-    @classmethod
-    def of(cls, *, retries: int | None = None, max_delay: float = 3600.0) -> CleanupPolicy:
-        """Return the policy with so many retries (None: without end), 1, 2, 4, … seconds apart, at
-        most `max_delay`.
-
-        Example::
-
-            jrs.CleanupPolicy.of(retries=10, max_delay=300)
-        """
-        return cls(
-            wait=tenacity.wait_exponential(multiplier=1.0, max=max_delay),
-            stop=tenacity.stop_never
-            if retries is None
-            else tenacity.stop_after_attempt(retries + 1),
-        )
-
-    def delay(self, tries: int) -> float:
-        """Return the seconds from the end of that pass to the next one."""
-        return self.wait(self._state(tries))
-
-    def is_last(self, tries: int) -> bool:
-        """Return whether no further pass follows that one."""
-        return bool(self.stop(self._state(tries)))
-
-    @staticmethod
-    def _state(tries: int) -> tenacity.RetryCallState:
-        state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
-        state.attempt_number = tries
-        return state
-
-
-_HANGS = "it has not ended in time and continues"
 
 
 @attrs.frozen
@@ -233,12 +171,15 @@ class JobCleanup:
             problems=problems,
             exhausted=bool(problems) and last_try,
         )
+        about: dict[str, Json] = {"tries": journal.tries, "removed": list(journal.done)}
         if problems:
             said = "; ".join(f"{name} is left: {why}" for name, why in problems.items())
             if history is None or before.keys() == problems.keys():
                 self._write(journal, stored, fence)
             else:
-                with history.recorded(job_id, HistoryKind.CLEANUP, said, repeatable=True) as event:
+                with history.recorded(
+                    job_id, HistoryKind.CLEANUP, said, about=about, repeatable=True
+                ) as event:
                     self._write(journal, stored, fence, event)
             return journal
         also: tuple[Op, ...] = () if stored is None else (Delete(key, stored.version),)
@@ -247,7 +188,7 @@ class JobCleanup:
         if history is not None:
             left = "; ".join(f"{name}: {why}" for name, why in journal.given_up.items())
             said = with_reason("clean", f"the cleanup continued without {left}" if left else "")
-            also = (*also, *history.folding(job_id, HistoryKind.CLEAN, said))
+            also = (*also, *history.folding(job_id, HistoryKind.CLEAN, said, about=about))
         self._store.mark_clean(job_id, fence, also=also)
         return journal
 

@@ -59,6 +59,11 @@ class HistoryEntry:
     """Its name among the events of the job; empty for an entry that another record tells."""
     job_id: str = ""
     """The job; empty for an event of the cluster."""
+    about: Mapping[str, Json] | None = None
+    """What belongs to it, by its kind: of an attempt its host and how it is run, of a death the
+    exit status, of a cleanup its tries and what was removed."""
+    request: str = attrs.field(default="", converter=printable)
+    """What asked for it: a command of `jrs`, or ``request ID`` for one of the API."""
     cursor: str = ""
     """Where `Client.follow_history` resumes behind it; empty for one that was read otherwise."""
 
@@ -213,6 +218,8 @@ def entry_of(event: HistoryEvent) -> HistoryEntry:
         event.facts,
         event.id,
         event.job_id,
+        event.about,
+        event.request,
     )
 
 
@@ -249,7 +256,8 @@ def _entries(backend: Backend, view: JobView) -> Iterator[HistoryEntry]:
     stored = backend.get(keys.TOMBSTONES + job_id)
     for grave in () if stored is None else _readable([stored], Tombstone):
         yield HistoryEntry(grave.finished_at, HistoryKind.ENDED, grave.status.value)
-        yield HistoryEntry(grave.expired_at, HistoryKind.EXPIRED, "the result was expired")
+        said = with_reason("the result was expired", grave.reason)
+        yield HistoryEntry(grave.expired_at, HistoryKind.EXPIRED, said, grave.by)
 
 
 def _main(record: ApplicationRecord) -> Iterator[HistoryEntry]:

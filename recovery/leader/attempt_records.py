@@ -29,7 +29,7 @@ from jrs.records.model import (
 )
 from jrs.records.obstacles import Obstacle
 from jrs.store import attempt_fence, restores
-from jrs.store.history_texts import attempt_died, attempt_started
+from jrs.store.history_texts import attempt_died, attempt_left, attempt_started
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
@@ -146,9 +146,10 @@ class AttemptRecords:
         )
         name = attempt_fence.name_of(record.epoch, record.attempt, record.mark)
         let_in = attempt_fence.let_in_ops(self._backend, job_id, name)
-        key, said = keys.ATTEMPTS + job_id, attempt_started(record.attempt)
+        key, said = keys.ATTEMPTS + job_id, attempt_started(record.attempt, _left(before, record))
+        about = {"host": record.host, "runner": kind.value}
         try:
-            with self._decisions.recorded(job_id, HistoryKind.ATTEMPT, said) as event:
+            with self._decisions.recorded(job_id, HistoryKind.ATTEMPT, said, about=about) as event:
                 self._put(key, encode(record), version, *guards, *let_in, *event)
         except Conflict:
             return None
@@ -202,7 +203,8 @@ class AttemptRecords:
             counted_at=0.0,
         )
         said = attempt_died(record.attempt, ended.message)
-        with self._historian.recorded(job_id, HistoryKind.DIED, said) as event:
+        about = {"host": record.host, "exit_status": ended.exit_status}
+        with self._historian.recorded(job_id, HistoryKind.DIED, said, about=about) as event:
             self._put(keys.ATTEMPTS + job_id, encode(record), version, *event)
         left = policy.attempts - deaths
         final = used_time.is_final(record, spec)
@@ -342,6 +344,13 @@ class AttemptRecords:
         """Commit a record under the fence; an unknown outcome is read back."""
         op = create_or_update(key, value, version)
         commit_and_read_back(self._backend, op, *guards, fence=self._fence)
+
+
+def _left(before: AttemptRecord | None, record: AttemptRecord) -> str:
+    """Return what became of the attempt before a new one, if its leader has not recorded it."""
+    if before is None or before.ended_at or not record.attempt > before.attempt:
+        return ""
+    return attempt_left(before.attempt, before.epoch) if before.epoch < record.epoch else ""
 
 
 def _earlier(before: AttemptRecord) -> tuple[tuple[AttemptSummary, ...], int]:

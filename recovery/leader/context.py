@@ -15,7 +15,8 @@ from jrs.store.historian import Historian
 
 from ..attempt.reporter import StageReport
 from ..attempt.runners import Runner
-from ..cleanup.job_cleanup import CleanupPolicy, JobCleanup
+from ..cleanup.job_cleanup import JobCleanup
+from ..cleanup.policy import CleanupPolicy
 from ..files.job_folders import JobStorage
 from ..health.facts import MasterHealth
 from ..rules.events import Event, EventKind, Report, notify

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Fence, Op
+from jrs.records.fields import Json
 from jrs.records.history import HistoryKind
 from jrs.store.historian import Historian, Why
 from jrs.store.history import fold_if_many
@@ -37,16 +39,27 @@ class Decisions:
             self._newest.pop(job_id, None)
 
     def recorded(
-        self, job_id: str, kind: HistoryKind, text: str, *, repeatable: bool = False
+        self,
+        job_id: str,
+        kind: HistoryKind,
+        text: str,
+        *,
+        about: Mapping[str, Json] | None = None,
+        repeatable: bool = False,
     ) -> AbstractContextManager[tuple[Op, ...]]:
         """Have an event recorded with the decision; see `Historian.recorded`."""
-        why = self._why(job_id)
-        return self._historian.recorded(job_id, kind, text, why=why, repeatable=repeatable)
+        return self._historian.recorded(
+            job_id, kind, text, why=self._why(job_id), about=about, repeatable=repeatable
+        )
 
-    def folding(self, job_id: str, kind: HistoryKind, text: str) -> tuple[Op, ...]:
+    def folding(
+        self, job_id: str, kind: HistoryKind, text: str, *, about: Mapping[str, Json] | None = None
+    ) -> tuple[Op, ...]:
         """Return the operations that record an event and fold all others of the job with it; see
         `Historian.folding`."""
-        return self._historian.folding(job_id, self._fence, kind, text, why=self._why(job_id))
+        return self._historian.folding(
+            job_id, self._fence, kind, text, why=self._why(job_id), about=about
+        )
 
     def fold(self, job_id: str) -> None:
         """Fold the oldest events of a job that has many, as far as that is possible now.

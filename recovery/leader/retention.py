@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from jrs.records.codec import decode
 from jrs.records.model import JobSpec, ResultState, Tombstone
 from jrs.records.snapshots import SnapshotRecord
 from jrs.store import applications, restores, result_order
+from jrs.store.cluster_history import recording_expired
 from jrs.store.history import drop_older
 from jrs.store.result_store import JobResultStore
 
@@ -170,6 +172,12 @@ class Retention:
 
     def _retain_results(self, horizon: float, removed: Counter[Kind]) -> None:
         """Expire the clean results of jobs that ended before `horizon`."""
+        gone = self._expired(horizon)
+        for _ in recording_expired(self._backend, gone, fence=self._context.fence):
+            self._count(Kind.RESULTS, removed)
+
+    def _expired(self, horizon: float) -> Iterator[str]:
+        """Expire the results; yield each one's job once it is gone."""
         runs = applications.running(self._backend)
         for entry in result_order.by_end(self._backend, until=horizon):
             if self._is_over():
@@ -177,7 +185,7 @@ class Retention:
             result = entry.result if entry.state is ResultState.CLEAN else None
             if result is not None and not (result.application and runs(result.application)):
                 self._results.delete(entry.job_id, self._context.fence)
-                self._count(Kind.RESULTS, removed)
+                yield entry.job_id
 
     def _retain_history(self, horizon: float, removed: Counter[Kind]) -> None:
         """Drop the events before `horizon` of jobs that have not ended."""

@@ -25,7 +25,8 @@ from jrs.records.codec import encode
 from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.runners import AttemptExit, OnEnd, Runner, RunningAttempt
-from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.policy import CleanupPolicy
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.health.facts import MasterHealth

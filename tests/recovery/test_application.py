@@ -25,7 +25,7 @@ from jrs.records.model import JobStatus
 from jrs.records.not_finished import JobNotFinished
 from jrs.recovery import application
 from jrs.recovery.application import Driver
-from jrs.recovery.cleanup.job_cleanup import CleanupPolicy
+from jrs.recovery.cleanup.policy import CleanupPolicy
 from jrs.recovery.processes import marks
 from jrs.recovery.rules.events import Event
 from jrs.store.jobs import JobCatalog

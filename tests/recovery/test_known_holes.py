@@ -41,7 +41,8 @@ from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.runners import AttemptExit, OnEnd, RunningAttempt
 from jrs.recovery.attempt.runners.thread import ThreadRunner
-from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.policy import CleanupPolicy
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.rules.events import Event
 from jrs.store.jobs import JobCatalog

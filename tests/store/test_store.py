@@ -5,7 +5,7 @@ import errno
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from jrs.records import keys
 from jrs.records.checks import MAX_PAYLOAD
 from jrs.records.codec import encode
 from jrs.records.model import Failure, JobResult, JobStatus, ResultState, Tombstone
+from jrs.store import cluster_history
+from jrs.store.historian import because, submitter
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import contents, lead
@@ -364,8 +366,10 @@ class TestDelete:
         store.create_dirty(result(payload="x" * 1000, finished_at=5.0), None)
         store.mark_clean("job", None)
         for _ in range(2):
-            store.delete("job")
-            grave = encode(Tombstone("job", JobStatus.FINISHED, 5.0, 1000.0))
+            with because("late"):
+                store.delete("job")
+            end = Tombstone("job", JobStatus.FINISHED, 5.0, 1000.0, by=submitter(), reason="late")
+            grave = encode(end)
             assert contents(backend) == {"tombstones/job": grave}
 
     def test_a_dirty_one(self, store: JobResultStore, backend: Backend) -> None:
@@ -409,12 +413,21 @@ class TestExpire:
          (500.0, 7, range(1, 3))],
     )  # fmt: skip
     def test_by_age_and_number(
-        self, aged: JobResultStore, older_than: float, keep: int, gone: Any
+        self,
+        aged: JobResultStore,
+        backend: Backend,
+        older_than: float,
+        keep: int,
+        gone: Sequence[int],
     ) -> None:
         """Exactly the clean results that are old enough go, the `keep` newest ones never."""
         assert [f"c{n}" for n in gone] == aged.expire(older_than, keep)
         assert [f"c{n}" for n in gone] == [e.job_id for e in aged.list(state=ResultState.EXPIRED)]
         assert [f"d{n}" for n in range(1, 10)] == [e.job_id for e in aged.dirty()]
+        told = [one.text for one in cluster_history.read(backend)]
+        names = [f"c{n}" for n in reversed(gone)]
+        more = f" and {len(names) - 5} more" if names[5:] else ""
+        assert told == ([f"expired: {', '.join(names[:5])}{more}"] if gone else [])
         left = [f"c{n}" for n in range(1, 10) if n not in gone]
         assert left == [e.job_id for e in aged.list(state=ResultState.CLEAN)]
 

@@ -23,7 +23,8 @@ from jrs.records.model import (
     ResultState,
     StageRecord,
 )
-from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.policy import CleanupPolicy
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.store.jobs import JobCatalog

@@ -23,7 +23,8 @@ from jrs.records import keys
 from jrs.records.model import JobStatus, RunnerKind, StopMode
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.cleanup import job_cleanup as cleanup_module
-from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.policy import CleanupPolicy
 from jrs.recovery.leader.admission import Admission, slots_for
 from jrs.recovery.master import Master
 from jrs.recovery.processes.pools import Pool, side_by_side

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import attrs
@@ -70,10 +71,23 @@ def test_a_job_over_two_leaders(backend: Backend, other: Backend, tmp_path: Path
         ("attempt", "attempt 1 was started", first, "recover"),
         ("died", "attempt 1 died: out of memory", first, ""),
         ("attempt", "attempt 2 was started", first, "recover"),
-        ("attempt", "attempt 3 was started", second, "recover"),
+        (
+            "attempt",
+            "attempt 3 was started; attempt 2 was left by the leader of epoch 1",
+            *(second, "recover"),
+        ),
         ("clean", "clean", second, "clean up"),
     ]
-    assert [one.by for one in recorded.read(other, "job")][1:] == [*["m1"] * 3, *["m2"] * 2]
+    read = recorded.read(other, "job")
+    assert [one.by for one in read][1:] == [*["m1"] * 3, *["m2"] * 2]
+    host = socket.gethostname()
+    assert [one.about for one in read] == [
+        None,
+        {"host": host, "runner": "process"},
+        {"host": host, "exit_status": None},
+        *[{"host": host, "runner": "process"}] * 2,
+        {"tries": 1, "removed": read[-1].about and read[-1].about["removed"]},
+    ]
     check(other)
 
 

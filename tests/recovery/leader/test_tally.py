@@ -8,7 +8,7 @@ import tenacity
 
 from jrs.contract.operations import Create
 from jrs.records import keys
-from jrs.recovery.cleanup.job_cleanup import CleanupPolicy
+from jrs.recovery.cleanup.policy import CleanupPolicy
 from tests.recovery.support import FaultyMemory, Leader, Thing, put, result
 from tests.support import until
 
