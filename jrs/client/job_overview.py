@@ -97,7 +97,7 @@ class JobOverview:
 
     @property
     def stages(self) -> tuple[StageLine, ...]:
-        """The finished stages, and the streams that have not finished."""
+        """The finished stages, and those that were begun and have not finished."""
         return (*self._finished(), *self._unfinished())
 
     def plain(self) -> Plain:
@@ -131,7 +131,13 @@ class JobOverview:
     def _unfinished(self) -> Iterator[StageLine]:
         stop = self.view.stop
         steps = dict(stop.stages) if stop is not None and self.explained is not None else {}
-        began = {one.stage: one.started_at for one in self.streams}
+        newest = self.attempt.attempt if self.attempt is not None else 0
+        began = {
+            one.begun_stage: one.at
+            for one in self.history
+            if one.begun_stage and one.attempt == newest
+        }
+        began |= {one.stage: one.started_at for one in self.streams}
         done = {one.name for one in self._finished()}
         state = "running" if self.line.status == JobStatus.RUNNING else "not finished"
         for name in sorted({*began, *steps} - done):

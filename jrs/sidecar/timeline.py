@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -79,7 +79,9 @@ def timeline(view: JobView, history: Iterable[HistoryEntry], now: float | None =
     bars = [_bar_of(one, later, until, runs=runs) for one, later in _with_next(attempts)]
     if view.status is JobStatus.FAILED:
         bars[-1] = attrs.evolve(bars[-1], kind="died")
-    stages = _stages(view)
+    numbered = {one.attempt: bar for bar, one in zip(bars, attempts, strict=True)}
+    history = list(history)
+    stages = _stages(view) | _unfinished(view, history, numbered)
     marks = [one for one in history if one.kind in _MARKED]
     first = min(one.start for one in (*bars, *stages.values()))
     last = max([one.end for one in (*bars, *stages.values())] + [one.at for one in marks])
@@ -148,13 +150,29 @@ def _stages(view: JobView) -> dict[str, Bar]:
     }  # fmt: skip
 
 
+def _unfinished(
+    view: JobView, history: Iterable[HistoryEntry], attempts: Mapping[int, Bar]
+) -> dict[str, Bar]:
+    """Return a bar for each batch stage that was begun and has not finished, in its newest attempt:
+    up to the attempt's end."""
+    result = view.entry.result if view.entry is not None else None
+    done = {one.name for one in (view.stages if result is None else result.stages)}
+    begun = {one.begun_stage: one for one in history if one.begun_stage not in ("", *done)}
+    found = {}
+    for name, one in list(begun.items())[-_MOST_STAGES:]:
+        if (bar := attempts.get(one.attempt)) is not None:
+            said = f"stage {name}, attempt {one.attempt}: it has not finished"
+            found[name] = Bar(one.at, max(one.at, bar.end), bar.kind, said)
+    return found
+
+
 def _description(view: JobView, attempts: Sequence[AttemptSummary], stages: dict[str, Bar]) -> str:
     epochs = list(dict.fromkeys(one.epoch for one in attempts))
     parts = [
         counted(len(attempts), "attempt", "attempts"),
         f"in {counted(len(epochs), 'epoch', 'epochs')}",
         f"from {when(attempts[0].started_at)}",
-        counted(len(stages), "finished stage", "finished stages"),
+        counted(len(stages), "stage", "stages"),
     ]
     return f"Time line of job {view.job_id}: {', '.join(parts)}. The table below has all of it."
 

@@ -219,8 +219,9 @@ class BatchCommitter:
             self._context.commit(own)
             return
         said = f"stage {self._stage} has committed {counted(committed, 'batch', 'batches')}"
+        about = {"stage": self._stage, "batches": committed}
         with self._context.historian.recorded(
-            head.job_id, HistoryKind.BATCHES, said, repeatable=True
+            head.job_id, HistoryKind.BATCHES, said, about=about, repeatable=True
         ) as event:
             self._context.commit(own, *event)
 

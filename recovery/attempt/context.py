@@ -151,8 +151,9 @@ class AttemptContext:
     def record_begun(self, stage: str) -> None:
         """Have the history say that a batch stage begins. Nothing waits for it, and nothing fails
         with it: the mark of the stage counts."""
+        kind, said = HistoryKind.STAGE_BEGUN, f"stage {stage} was begun"
         with self.historian.recorded(
-            self.job_id, HistoryKind.STAGE_BEGUN, f"stage {stage} was begun", repeatable=True
+            self.job_id, kind, said, about={"stage": stage}, repeatable=True
         ) as event:
             self.backend.commit_async(*event, fence=self.fence)
 

@@ -61,11 +61,17 @@ class HistoryEntry:
     """The job; empty for an event of the cluster."""
     about: Mapping[str, Json] | None = None
     """What belongs to it, by its kind: of an attempt its host and how it is run, of a death the
-    exit status, of a cleanup its tries and what was removed."""
+    exit status, of a cleanup its tries and what was removed, of a stage its name."""
     request: str = attrs.field(default="", converter=printable)
     """What asked for it: a command of `jrs`, or ``request ID`` for one of the API."""
     cursor: str = ""
     """Where `Client.follow_history` resumes behind it; empty for one that was read otherwise."""
+
+    @property
+    def begun_stage(self) -> str:
+        """The batch stage that was begun; empty for another event."""
+        stage = self.about.get("stage") if self.about is not None else None
+        return stage if self.kind is HistoryKind.STAGE_BEGUN and isinstance(stage, str) else ""
 
 
 @attrs.frozen

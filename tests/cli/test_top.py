@@ -23,6 +23,7 @@ from jrs.client import plain
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.heads import BatchReport, StreamHead
+from jrs.records.history import HistoryKind
 from jrs.records.model import (
     AttemptRecord,
     Failure,
@@ -36,6 +37,7 @@ from jrs.records.model import (
     StopState,
     StreamRecord,
 )
+from jrs.store.historian import Historian
 from jrs.testing.servers import EtcdServer
 from tests.cli.conftest import Jrs
 from tests.support import until
@@ -110,6 +112,11 @@ def live(url: str) -> Iterator[Client]:
         }
         for key, record in records.items():
             client.backend.overwrite(key, encode(record))
+        attempt = Historian(client.backend, "m2", 4, 3)
+        for stage in ("ingest", "load"):
+            kind, said = HistoryKind.STAGE_BEGUN, f"stage {stage} was begun"
+            with attempt.recorded("live", kind, said, about={"stage": stage}) as event:
+                client.backend.commit(*event)
         yield client
 
 
@@ -123,6 +130,7 @@ def test_top_of_a_job(live: Client, jrs_here: Jrs) -> None:
     assert "on host-b, by m2 in epoch 4, for 3" in told
     assert "ingest finished " in told
     assert "attempt 2, 20.0 s, skipped by the last attempt" in told
+    assert "load running since " in told
     assert "sums running since " in told
     assert "batch 11: 1,200 rows in 0.95 s; 120/s in, 1,263/s processed" in told
     assert "behind its sources: 1,532 records in a partition, 7 files" in told
@@ -145,7 +153,7 @@ def test_top_of_a_job_for_programs(live: Client, jrs_here: Jrs) -> None:
     assert found["history"] == history
     assert (found["attempt"]["attempt"], found["attempt"]["epoch"]) == (3, 4)
     assert [(one["name"], one["state"], one["seconds"]) for one in found["stages"]] == [
-        ("ingest", "finished", 20.0), ("sums", "running", None),
+        ("ingest", "finished", 20.0), ("load", "running", None), ("sums", "running", None),
     ]  # fmt: skip
     assert found["steps"][0]["command"] == "jrs master"
     assert found["snapshots"] == 0

@@ -17,6 +17,7 @@ from jrs.client import overview as overviews
 from jrs.records import keys
 from jrs.records.attempts import AttemptSummary
 from jrs.records.codec import encode
+from jrs.records.history import HistoryKind
 from jrs.records.model import (
     AttemptRecord,
     Failure,
@@ -27,6 +28,7 @@ from jrs.records.model import (
     StopRecord,
 )
 from jrs.records.stop import StopState
+from jrs.recovery.inspect.history import HistoryEntry
 from jrs.sidecar.pages import HERE, STATIC
 from jrs.sidecar.timeline import timeline
 from jrs.store.job_views import JobView
@@ -286,6 +288,27 @@ def test_a_time_line_of_nothing_and_of_much(client: Client) -> None:
     assert "inf" not in drawn
     assert "<m" not in drawn
     assert max(float(x) for x in re.findall(r' x="([-0-9.]+)"', drawn)) <= 1000
+
+
+def test_a_stage_that_has_not_finished(client: Client) -> None:
+    """It has a bar from where it was begun to the end of its attempt, with the attempt's colour."""
+    client.submit_spec(JobSpec("job", "m:f"))
+    record = AttemptRecord("job", 2, 1, "m", 15.0, first_started_at=5.0, earlier=(
+        AttemptSummary(1, 1, "m", "", 0, 5.0, 14.0, "died"),
+    ))  # fmt: skip
+    put(client, keys.stage("job", "done"), StageRecord("job", "done", None, 2, 1, 1.0, 17.0))
+    view = attrs.evolve(client.job("job").view(), attempt=record, status=JobStatus.RUNNING)
+    begun = [
+        HistoryEntry(at, HistoryKind.STAGE_BEGUN, "", attempt=number, about={"stage": stage})
+        for at, number, stage in ((6.0, 1, "left"), (16.0, 2, "done"), (18.0, 2, "load"))
+    ]
+    drawn = timeline(view, begun, now=25.0)
+
+    assert "stage left, attempt 1: it has not finished" in drawn
+    assert "stage load, attempt 2: it has not finished" in drawn
+    assert "stage done, attempt 2, " in drawn
+    kinds = re.findall(r'"bar (\w+)"', drawn)
+    assert kinds == ["died", "running", "stage", "died", "running"]
 
 
 def test_the_script_is_short() -> None:

@@ -13,10 +13,11 @@ from jrs.contract.errors import Conflict, Fenced, JobHeld, OutcomeUnknown, Unava
 from jrs.contract.operations import Create, Fence, Record, Update
 from jrs.records import keys
 from jrs.records.heads import StreamHead
+from jrs.recovery.attempt import batch_committer
 from jrs.recovery.attempt.batch_committer import BatchCommitter, LateCommit
 from jrs.recovery.checkpoint_format import plan_files
 from jrs.recovery.leader.take_over import take_over
-from jrs.store import attempt_fence, heads
+from jrs.store import attempt_fence, heads, history
 from tests.recovery.attempt.stream_attempt import PART, Attempt
 from tests.recovery.lead import Lead
 from tests.recovery.support import FaultyMemory
@@ -60,6 +61,18 @@ def test_what_was_not_committed_is_swept(lead: Lead) -> None:
     attempt.run(0)
 
     assert list(attempt.staging.iterdir()) == [others]
+
+
+def test_the_history_has_some_of_the_batches(lead: Lead, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the commit of the batch; most of them have no event."""
+    monkeypatch.setattr(batch_committer, "_FIRST", (2,))
+    monkeypatch.setattr(batch_committer, "_MANY", 3)
+    attempt = Attempt(lead)
+    for batch in range(7):
+        attempt.run(batch)
+
+    told = [one.about for one in history.read(lead.backend, "job")]
+    assert told == [{"stage": "sums", "batches": number} for number in (2, 3, 6)]
 
 
 def test_a2_an_attempt_that_was_shut_out_publishes_nothing(lead: Lead) -> None:

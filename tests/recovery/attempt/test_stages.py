@@ -16,6 +16,7 @@ import pytest
 from jrs.contract.errors import Fenced, InvalidInput, JobHeld, OutcomeUnknown, TooLarge, Unavailable
 from jrs.contract.runtime import Runtime
 from jrs.records import keys
+from jrs.records.history import HistoryKind
 from jrs.records.model import JobResult, JobStatus, StageRecord
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.context import AttemptContext
@@ -24,12 +25,14 @@ from jrs.recovery.attempt.run import run_attempt
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.store import history, history_checks
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from tests.recovery import jobs
 from tests.recovery.attempt import die_at
 from tests.recovery.lead import Lead
 from tests.recovery.support import CLUSTER, Faulty, FaultyMemory, put, spec, spoil
+from tests.support import until
 
 HERE = Path(__file__).parents[3]
 
@@ -73,6 +76,30 @@ def test_a_finished_stage_is_skipped_by_the_next_attempt(lead: Lead) -> None:
     assert stage.result() == 7
     assert (stage.output / "data").read_text() == "x"
     assert stage.skipped
+
+
+def test_the_history_has_each_begin_of_a_stage(lead: Lead) -> None:
+    """So a stage that runs is seen. One that is skipped was not begun."""
+
+    def begun() -> list[tuple[str, int, object]]:
+        return [
+            (one.text, one.attempt, one.about)
+            for one in history.read(lead.backend, "job")
+            if one.known_kind is HistoryKind.STAGE_BEGUN
+        ]
+
+    def fails(stage: Stage) -> None:
+        until(begun, "the begin is recorded")
+        raise ValueError("as the test needs")
+
+    with pytest.raises(ValueError, match="as the test"):
+        lead.job(1).stage("s", fails)
+    lead.job(2).stage("s", writes("x", 7))
+    lead.job(3).stage("s", never)
+
+    until(lambda: len(begun()) == 2, "both begins are recorded")
+    assert begun() == [("stage s was begun", number, {"stage": "s"}) for number in (1, 2)]
+    assert list(history_checks.problems(lead.backend, "job")) == []
 
 
 def test_a_finished_stage_is_skipped_by_the_next_leader(
