@@ -9,6 +9,7 @@ from jrs.client.connection import Connection, caller
 from jrs.client.waiting import page_behind
 from jrs.contract.backend import Backend
 from jrs.records.cluster import PauseRecord, StorageRecord, SwitchoverRecord
+from jrs.records.history import HistoryKind
 from jrs.records.model import MasterInfo
 from jrs.recovery.files.storage_identity import recorded_storage
 from jrs.recovery.inspect.history import HistoryEntry, HistoryPage, entry_of
@@ -40,7 +41,10 @@ class ClusterSteering:
             WrongState: a master runs, or the store is older than the storage. Nothing was changed.
             InvalidInput: no storage is known, or the cluster's format is older than 5.
         """
-        return self._connection.adopt_storage()
+        adopted = self._connection.adopt_storage()
+        said = f"the storage was adopted: {adopted.path}"
+        cluster_history.record(self.backend, HistoryKind.UPKEEP, said)
+        return adopted
 
     def history(self) -> tuple[HistoryEntry, ...]:
         """Return what happened to the cluster itself, in the order in which it was committed: which

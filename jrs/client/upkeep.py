@@ -5,12 +5,16 @@ from __future__ import annotations
 from jrs.client.connection import Connection
 from jrs.contract.backend import Backend
 from jrs.contract.errors import NoSuchResult, ResultIsDirty
+from jrs.contract.formats import NEWEST_FORMAT
+from jrs.contract.texts import counted
+from jrs.records import keys
 from jrs.records.checks import check_job_id
+from jrs.records.history import HistoryKind
 from jrs.recovery.cleanup.garbage import GarbageReport, collect_garbage
 from jrs.recovery.inspect.fsck import FsckReport, fsck
 from jrs.recovery.inspect.restore_epoch import restore_cluster_records, restore_epoch
+from jrs.store import cluster_history
 from jrs.store.cluster_format import ClusterFormat, format_of, raise_format
-from jrs.store.cluster_history import recording_expired
 from jrs.store.result_store import JobResultStore
 
 
@@ -44,7 +48,7 @@ class ClusterUpkeep:
                 raise NoSuchResult(f"job {id!r} has no result to delete")
             if self.results.has_dirty(id):
                 raise ResultIsDirty(f"the result of job {id!r} is dirty: its cleanup has not ended")
-        return list(recording_expired(self.backend, map(self._expired, wanted)))
+        return list(cluster_history.recording_expired(self.backend, map(self._expired, wanted)))
 
     def _expired(self, id: str) -> str:
         self.results.delete(id)
@@ -79,7 +83,11 @@ class ClusterUpkeep:
 
         Permanent. Return the text of the discarded parts, as far as it can still be read.
         """
-        return list(self.backend.accept_damage())
+        accepted = list(self.backend.accept_damage())
+        if accepted:
+            said = f"damage was accepted: {counted(len(accepted), 'part', 'parts')} of the log"
+            cluster_history.record(self.backend, HistoryKind.UPKEEP, said)
+        return accepted
 
     def restore_epoch(self) -> int | None:
         """Restore a damaged or lost epoch, and the cluster's other damaged records (its storage, a
@@ -90,7 +98,12 @@ class ClusterUpkeep:
         """
         storage = self._connection.storage_to_check()
         epoch = restore_epoch(self.backend, storage)
-        restore_cluster_records(self.backend, storage)
+        restored = restore_cluster_records(self.backend, storage)
+        if epoch is not None:
+            restored.insert(0, keys.EPOCH)
+        if restored:
+            said = f"records were restored: {', '.join(restored)}"
+            cluster_history.record(self.backend, HistoryKind.UPKEEP, said)
         return epoch
 
     def cluster_format(self) -> ClusterFormat:
@@ -108,4 +121,8 @@ class ClusterUpkeep:
             WrongState: a running master does not know the newest format. Nothing was changed.
             OutcomeUnknown: repeat the call.
         """
-        return ClusterFormat(raise_format(self.backend))
+        before = raise_format(self.backend)
+        if before < NEWEST_FORMAT:
+            said = f"the format was raised from {before} to {NEWEST_FORMAT}"
+            cluster_history.record(self.backend, HistoryKind.UPKEEP, said)
+        return ClusterFormat(before)

@@ -69,6 +69,9 @@ class HistoryKind(enum.StrEnum):
     """The pause of the cluster was ended."""
     SWITCHOVER = "switchover"
     """A switchover was requested."""
+    UPKEEP = "upkeep"
+    """An operator accepted damage, restored a record of the cluster, raised its format, or adopted
+    a storage."""
     OTHER = "other"
     """A newer version of jrs has recorded it, under a name that this one does not know."""
 

@@ -116,15 +116,35 @@ def steered(backend: Backend, kind: HistoryKind, by: str, text: str, now: Clock)
         return ()
 
 
+def record(
+    backend: Backend,
+    kind: HistoryKind,
+    text: str,
+    now: Clock = time.time,
+    fence: Fence | None = None,
+) -> None:
+    """Record what was done to the cluster, as far as that is possible: for what is no commit, or
+    takes many.
+
+    Args:
+        fence: of the leader that did it; None: a user did it.
+    """
+    epoch = 0 if fence is None else fence.epoch
+    by = "" if epoch else bounded(submitter())
+
+    def events(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
+        yield HistoryEvent(
+            "", "", kind.value, now(), by, told(text, epoch), epoch, request=requested(epoch)
+        )
+
+    _record(backend, fence, events, None)
+
+
 def recording_expired(
     backend: Backend, gone: Iterable[str], now: Clock = time.time, fence: Fence | None = None
 ) -> Iterator[str]:
-    """Yield the ids of results that are being expired; then record how many there were, as far as
-    that is possible. The tombstone of each has who expired it.
-
-    Args:
-        fence: of the leader that does it; None: a user does it.
-    """
+    """Yield the ids of results that are being expired; then record how many there were, as `record`
+    does. The tombstone of each has who expired it."""
     number, some = 0, list[str]()
     try:
         for job_id in gone:
@@ -133,21 +153,7 @@ def recording_expired(
             yield job_id
     finally:
         if number:
-            by = "" if fence is not None else submitter()
-            said = told(expired(number, some), 0 if fence is None else fence.epoch)
-            _record_expired(backend, by, said, now, fence)
-
-
-def _record_expired(backend: Backend, by: str, text: str, now: Clock, fence: Fence | None) -> None:
-    epoch = 0 if fence is None else fence.epoch
-
-    def events(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
-        yield HistoryEvent(
-            "", "", HistoryKind.EXPIRED.value, now(), bounded(by), text, epoch,
-            request=requested(epoch),
-        )  # fmt: skip
-
-    _record(backend, fence, events, None)
+            record(backend, HistoryKind.EXPIRED, expired(number, some), now, fence)
 
 
 _LEADERSHIP = (HistoryKind.ELECTED, HistoryKind.RESIGNED, HistoryKind.LOST)
