@@ -141,7 +141,9 @@ def fold_if_many(backend: Backend, job_id: str, fence: Fence) -> None:
 
 def closing_ops(backend: Backend, job_id: str, fence: Fence, last: HistoryEvent) -> tuple[Op, ...]:
     """Return the operations that record an event and fold the others with it; raises as `fold`."""
-    state = _folded(backend, job_id, fence, AT_ONCE)
+    state = _leaders(backend, job_id)
+    if len(state.live) > AT_ONCE:
+        state = _folded(backend, job_id, fence, AT_ONCE)
     own, others = _fold_ops(state, job_id, AT_ONCE, last)
     return (own, *others)
 
@@ -149,7 +151,7 @@ def closing_ops(backend: Backend, job_id: str, fence: Fence, last: HistoryEvent)
 def _folded(backend: Backend, job_id: str, fence: Fence, leave: int) -> State:
     """Fold the oldest events until at most `leave` are left; return what is stored then."""
     _fold_down(backend, job_id, fence, leave)
-    return state_of(backend, job_id)
+    return _leaders(backend, job_id)
 
 
 def _fold_down(backend: Backend, job_id: str, fence: Fence, leave: int) -> None:
@@ -157,7 +159,7 @@ def _fold_down(backend: Backend, job_id: str, fence: Fence, leave: int) -> None:
     reads and writes the whole fold."""
     most = backend.capabilities.max_ops - _OTHERS
     more = True
-    while more and (surplus := len((state := state_of(backend, job_id)).live) - leave) > 0:
+    while more and (surplus := len((state := _leaders(backend, job_id)).live) - leave) > 0:
         own, others = _fold_ops(state, job_id, min(most, surplus), None)
         if not others:
             break  # The others are in the fold, too: fsck names them.
@@ -242,6 +244,13 @@ def state_of(backend: Backend, job_id: str) -> State:
         if isinstance(again, CorruptRecord) or again == stored:
             return State.of(again, live)
         stored, live = again, _live(backend, job_id)
+
+
+def _leaders(backend: Backend, job_id: str) -> State:
+    """Return what is stored, as the leader reads it: it alone folds, so nothing is folded between
+    the two reads."""
+    live = _live(backend, job_id)
+    return State.of(_stored_fold(backend, job_id), live)
 
 
 def _job_of(record: Record) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -22,6 +25,7 @@ from jrs.records.signing import SpecKey
 from jrs.store import history, history_checks
 from jrs.store.historian import Historian, Why, because
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from jrs.testing.contract import contents, lead
@@ -255,6 +259,39 @@ def test_a_fold_that_cannot_be_read_is_not_overwritten(backend: Backend, fence: 
     assert stored is not None
     assert stored.value == b"garbage"
     assert len(problems(backend)) == 1
+
+
+def test_an_event_needs_no_sync_and_no_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit is the one that is there anyway."""
+    calls: list[str] = []
+
+    def counting(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **options: object) -> object:
+            calls.append(name)
+            return real(*args, **options)
+
+        return call
+
+    with open_backend((tmp_path / "store").as_uri(), cluster="c") as backend:
+        store, mine = JobResultStore(backend), Historian(backend, "me@here")
+        for name in ("fdatasync", "fsync"):
+            monkeypatch.setattr(os, name, counting("sync", getattr(os, name)))
+        for name in ("get", "get_many", "scan", "watch"):
+            monkeypatch.setattr(type(backend), name, counting("read", getattr(backend, name)))
+        used = []
+        for number in range(20):
+            result = JobResult(f"job-{number}", JobStatus.FINISHED, finished_at=1.0)
+            calls.clear()
+            if number % 2:
+                store.create_dirty(result, None)
+            else:
+                with mine.recorded(result.job_id, HistoryKind.ENDED, repeatable=True) as event:
+                    store.create_dirty(result, None, also=event)
+            used.append(Counter(calls))
+    assert used[0]["sync"] == 1
+    assert all(one == used[0] for one in used)
 
 
 def told(backend: Backend) -> list[str]:
