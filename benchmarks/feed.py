@@ -2,9 +2,9 @@
 
     python benchmarks/feed.py [--followers N] [--rate N] [--seconds N] [--kind KIND] [--json]
 
-One server of the API. All followers are in one process of their own, which waits for all of them at
-once and looks only for the number of an event, so that it takes little of the processor. Events are
-recorded one by one, as jobs that begin and end do it.
+One master with its probes, and one server of the API. All followers are in one process of their
+own, which waits for all of them at once and looks only for the number of an event, so that it takes
+little of the processor. Events are recorded one by one, as jobs that begin and end do it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ from jrs.contract.clock import Deadline
 from jrs.records.history import HistoryKind
 from jrs.store.historian import Historian
 from jrs.store.opening import open_backend
+from jrs.testing.processes import children, pss
 
 CLUSTER = "feed"
 _REQUEST = b"GET /v1/history/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _NUMBER = re.compile(rb"number (\d+) of the benchmark")
 _BOUND = 60.0
 """Seconds for which anything is awaited."""
+_REST = 5.0
+"""Seconds until both have started what they need."""
 
 
 def follow(place: str, followers: int, events: int) -> dict[str, list[float]]:
@@ -82,11 +85,16 @@ def trial(url: str, folder: Path, followers: int, rate: float, seconds: float) -
             committed.append(time.monotonic())
 
         tell(0)
+        master = _started(stack, ["-m", "jrs", "--backend", url, "--cluster", CLUSTER, "master",
+                                  "--storage", str(folder / "jobs"),
+                                  "--listen", f"unix:{folder / 'probes'}"])  # fmt: skip
         server = _started(stack, ["-m", "jrs", "--backend", url, "--cluster", CLUSTER, "serve",
                                   "--listen", f"unix:{place}"])  # fmt: skip
         over = Deadline.after(_BOUND)
-        while not place.exists() and not over.expired:
+        while not (place.exists() and (folder / "probes").exists()) and not over.expired:
             time.sleep(0.05)
+        time.sleep(_REST)
+        at_rest = _memory(master) + _memory(server)
         client = _started(stack, [__file__, "--follow", str(place), str(followers), str(events)])
         assert client.stdout is not None
         assert client.stdout.readline() == "connected\n"
@@ -97,6 +105,7 @@ def trial(url: str, folder: Path, followers: int, rate: float, seconds: float) -
             tell(number)
         heard = json.loads(client.stdout.readline())
         took = _used(server) - used
+        with_all = _memory(master) + _memory(server)
         waited = sorted(
             1e3 * (at - committed[number])
             for number in range(1, events)
@@ -109,6 +118,8 @@ def trial(url: str, folder: Path, followers: int, rate: float, seconds: float) -
             "commit to client, p99, ms": waited[len(waited) * 99 // 100],
             "longest, ms": waited[-1],
             "the server's processor, ms an event": 1e3 * took / (events - 1),
+            "memory of master and server at rest, MB": at_rest,
+            "memory of both with the followers, MB": with_all,
         }
 
 
@@ -126,6 +137,11 @@ def _used(process: subprocess.Popen[str]) -> float:
     """Return the seconds of processor that a process has taken."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
+
+
+def _memory(process: subprocess.Popen[str]) -> float:
+    """Return the PSS of a process and of its children, in MB."""
+    return sum(map(pss, (process.pid, *children(process.pid)))) / 1e6
 
 
 def main() -> None:

@@ -1,13 +1,11 @@
 """JobResultStore: the durable record of how every job ended (FLIP-194, without its holes).
 
-A result is written once, under ``results/<job>``. A marker ``dirty/<job>`` says that the result is
-dirty: the same commit creates it, and `mark_clean` deletes it. So the result itself never moves,
-and the dirty results are a key range of their own.
+A result is written once, under ``results/<job>``. The same commit creates a marker ``dirty/<job>``,
+which `mark_clean` deletes. So a result never moves, and the dirty ones are a key range of their own.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -309,13 +307,15 @@ class JobResultStore:
 
     async def await_(self, job_id: str, timeout: float | None = None) -> JobResult:
         """Wait like `wait`, for asyncio. Cancelling the task ends the wait."""
+        import asyncio  # Takes 4 MB.
+
         canceled = threading.Event()
         try:
             result = await asyncio.to_thread(self._wait, job_id, timeout, canceled)
+            assert result is not None
+            return result
         finally:
             canceled.set()
-        assert result is not None
-        return result
 
     # -- inside ----------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ from jrs.store.transitions import StopEvent, StopStep
 from ..attempt.context import AttemptContext
 from ..attempt.own_attempt import OwnAttempt
 from ..attempt.runners import AttemptExit, NotStarted, OnEnd, RunningAttempt
-from ..processes import last_words, left_on_cluster, left_running
+from ..processes import last_words, left_running
 from ..processes.pools import side_by_side
 from . import suspects
 from .attempt_records import AttemptRecords, RestartPlan
@@ -362,8 +362,11 @@ class Actions:
             self._emit("orphans", job_id, f"killed {len(orphans)} left-over processes")
         before, _ = self._records.newest(job_id)
         spark = None if before is None or self._ran_here(before) else before.spark
-        if spark is not None and (said := left_on_cluster.end(spark)):
-            self._emit("orphans", job_id, said)
+        if spark is not None:
+            from ..processes import left_on_cluster  # A client of HTTP, which takes 2 MB.
+
+            if said := left_on_cluster.end(spark):
+                self._emit("orphans", job_id, said)
         if problem is not None:
             raise problem
 
