@@ -67,9 +67,12 @@ def serve_command(
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("jrs.sidecar").setLevel(logging.INFO)
     stop = threading.Event()
+
+    def ready(at: Address) -> None:
+        echo(f"serving cluster {place.cluster} at {at}", err=True)
+
     with connect(place, storage=storage) as client, stopped_by_signals(stop):
-        echo(f"serving cluster {place.cluster} at {listens}", err=True)
-        serve(client, listens, guards, stop)
+        serve(client, listens, guards, stop, ready)
     return 0
 
 

@@ -68,6 +68,13 @@ class Address:
             why = error.strerror or str(error)
             raise InvalidInput(f"cannot listen at {self}: {why}") from None
 
+    def of_socket(self, listening: socket.socket) -> Address:
+        """Return the address at which a socket of `bind` listens: with its port, also if any free
+        one was asked for."""
+        if self.path is not None:
+            return self
+        return attrs.evolve(self, port=listening.getsockname()[1])
+
     def release(self) -> None:
         """Remove the socket from its folder. Idempotent."""
         if self.path is not None:

@@ -106,9 +106,9 @@ class Screen:
             )
 
     def say(self, text: str, style: str = "") -> None:
-        """Print a separate line."""
+        """Print a separate line. On a terminal it stays one: a link that is cut opens nothing."""
         with self._lock:
-            self._console.print(escape(text), style=style or None)
+            self._console.print(escape(text), style=style or None, soft_wrap=True)
 
     def verdict(self, differences: list[str], *, other: str, equal: str) -> None:
         """Show the differences of two outcomes, or that they are equal."""

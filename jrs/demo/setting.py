@@ -20,6 +20,7 @@ from jrs.contract.operations import Delete
 from jrs.contract.storage_place import WORK, place_of
 from jrs.contract.texts import redacted
 from jrs.demo import data
+from jrs.demo.page import page
 from jrs.demo.screen import Screen
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark.configuration import require_java
@@ -62,7 +63,8 @@ def perform(
         backend: a URL, or the name of a server that the demo starts and stops; None for a folder.
         storage: a folder or the URL of objects for the files of the jobs; None for a folder of the
             demo's own.
-        clusters: the names of the clusters; each name gets a random suffix.
+        clusters: the names of the clusters; each name gets a random suffix. The page is that of
+            the last one, whose leaders are killed.
         keep: whether the folder stays. It also stays if something is wrong.
 
     Raises:
@@ -76,11 +78,15 @@ def perform(
         _require_processes(given, clusters[0])
     folder = Path(tempfile.mkdtemp(prefix="jrs-demo-"))
     screen = Screen()
-    files = storage or folder / "files"
+    own_files = folder / "files"
+    own_files.mkdir()  # Its page, as every client, refuses a storage that does not exist.
+    files = storage or own_files
     try:
         with _terminable(), _copies_in(folder), _reachable(backend, folder) as url, screen:
             screen.say(f"{title}: backend {redacted(url)}, files in {storage or folder}")
-            differences = play(Setting(url, folder, screen, clusters, files))
+            with page(url, clusters[-1], files, folder) as how_to_open:
+                screen.say(how_to_open)
+                differences = play(Setting(url, folder, screen, clusters, files))
         keep = keep or bool(differences)
         return 1 if differences else 0
     except (TimeoutError, Stuck) as error:

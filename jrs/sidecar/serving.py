@@ -8,7 +8,7 @@ import logging
 import socket
 import ssl
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import attrs
@@ -61,6 +61,15 @@ class Guards:
 class _Server(uvicorn.Server):
     """A server that the command's own signal handling ends."""
 
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -71,12 +80,12 @@ def serve(
     address: Address,
     guards: Guards,
     stop: threading.Event,
-    ready: threading.Event | None = None,
+    ready: Callable[[Address], None] = lambda at: None,
 ) -> None:
     """Serve the API and the pages until `stop` is set.
 
     Args:
-        ready: is set once requests are answered.
+        ready: called once requests are answered, with the address that has the port.
 
     Raises:
         InvalidInput: the address, the token file or a certificate cannot be used.
@@ -101,7 +110,8 @@ def serve(
         )  # fmt: skip
         config.load()
         config.ssl = context
-        asyncio.run(_run(_Server(config), changes, listening, stop, ready))
+        server = _Server(config, lambda: ready(address.of_socket(listening)))
+        asyncio.run(_run(server, changes, listening, stop))
     finally:
         listening.close()
         address.release()
@@ -114,16 +124,10 @@ def names(address: Address, more: Iterable[str]) -> list[str]:
 
 
 async def _run(
-    server: uvicorn.Server,
-    changes: Changes,
-    listening: socket.socket,
-    stop: threading.Event,
-    ready: threading.Event | None,
+    server: uvicorn.Server, changes: Changes, listening: socket.socket, stop: threading.Event
 ) -> None:
     serving = asyncio.create_task(server.serve([listening]))
     while not serving.done() and not stop.is_set():
-        if server.started and ready is not None:
-            ready.set()
         await asyncio.wait([serving], timeout=0.1)
     changes.end()  # Before the server waits for what is open.
     server.should_exit = True

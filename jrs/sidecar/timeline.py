@@ -10,7 +10,6 @@ import html
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
 
 import attrs
 
@@ -53,6 +52,15 @@ class Bar:
 
 
 @attrs.frozen
+class Epoch:
+    """The time in which one leader dealt with the job, from its first act on."""
+
+    number: int
+    start: float
+    master: str
+
+
+@attrs.frozen
 class Scale:
     """Where moments are on the picture."""
 
@@ -83,20 +91,22 @@ def timeline(view: JobView, history: Iterable[HistoryEntry], now: float | None =
     history = list(history)
     stages = _stages(view) | _unfinished(view, history, numbered)
     marks = [one for one in history if one.kind in _MARKED]
+    epochs = _epochs(attempts, history)
     first = min(one.start for one in (*bars, *stages.values()))
-    last = max([one.end for one in (*bars, *stages.values())] + [one.at for one in marks])
+    last = max(one.end for one in (*bars, *stages.values()))
+    last = max([last, *(one.at for one in marks), *(one.start for one in epochs)])
     scale = Scale(first, max(last, first + 1.0), _left_of(("attempts", "requests", *stages)))
     rows = 1 + len(stages) + bool(marks)
     height = _TOP + rows * _ROW + _AXIS
-    parts = [*_bands(attempts, scale, height), *_axis(scale, height)]
+    parts = [*_bands(epochs, scale, height), *_axis(scale, height)]
     parts += _row("attempts", 0, [(bar, str(one.attempt)) for bar, one in
                                   zip(bars, attempts, strict=True)], scale)  # fmt: skip
     for number, (name, bar) in enumerate(stages.items(), 1):
         parts += _row(name, number, [(bar, "")], scale)
     if marks:
         parts += _marks(marks, rows - 1, scale)
-    parts += _failovers(attempts, scale, height)
-    return _picture(parts, height, _description(view, attempts, stages))
+    parts += _failovers(epochs, scale, height)
+    return _picture(parts, height, _description(view, attempts, epochs, stages))
 
 
 def _left_of(names: Iterable[str]) -> float:
@@ -134,6 +144,17 @@ def _bar_of(one: AttemptSummary, later: AttemptSummary | None, until: float, *, 
     return Bar(one.started_at, one.started_at, "died", f"{text}: it could not start, or was ended")
 
 
+def _epochs(attempts: Sequence[AttemptSummary], history: Iterable[HistoryEntry]) -> list[Epoch]:
+    """Return the epochs of the attempts, and the later ones, of leaders that only cleaned up."""
+    acts = [Epoch(one.epoch, one.started_at, one.master) for one in attempts]
+    later = (one for one in history if one.epoch > acts[-1].number)
+    acts += [Epoch(one.epoch, one.at, one.by) for one in later]
+    firsts: dict[int, Epoch] = {}
+    for act in acts:
+        firsts.setdefault(act.number, act)
+    return list(firsts.values())
+
+
 def _stages(view: JobView) -> dict[str, Bar]:
     """Return a bar for each finished stage whose times are known, the newest ones."""
     result = view.entry.result if view.entry is not None else None
@@ -166,8 +187,12 @@ def _unfinished(
     return found
 
 
-def _description(view: JobView, attempts: Sequence[AttemptSummary], stages: dict[str, Bar]) -> str:
-    epochs = list(dict.fromkeys(one.epoch for one in attempts))
+def _description(
+    view: JobView,
+    attempts: Sequence[AttemptSummary],
+    epochs: Sequence[Epoch],
+    stages: dict[str, Bar],
+) -> str:
     parts = [
         counted(len(attempts), "attempt", "attempts"),
         f"in {counted(len(epochs), 'epoch', 'epochs')}",
@@ -189,13 +214,11 @@ def _picture(parts: Iterable[str], height: float, said: str) -> str:
     )
 
 
-def _bands(attempts: Sequence[AttemptSummary], scale: Scale, height: float) -> Iterable[str]:
-    """Yield a band for each epoch, from its first attempt to the next epoch's."""
-    firsts = [one for before, one in zip((None, *attempts), attempts, strict=False)
-              if before is None or before.epoch != one.epoch]  # fmt: skip
-    for number, (one, later) in enumerate(_with_next(firsts)):
-        start = scale.at(one.started_at)
-        end = scale.at(scale.last if later is None else later.started_at)
+def _bands(epochs: Sequence[Epoch], scale: Scale, height: float) -> Iterable[str]:
+    """Yield a band for each epoch, up to the next one."""
+    ends = [*(one.start for one in epochs[1:]), scale.last]
+    for number, (one, until) in enumerate(zip(epochs, ends, strict=True)):
+        start, end = scale.at(one.start), scale.at(until)
         kind = "odd" if number % 2 else "even"
         yield (
             f'<rect class="band {kind}" x="{start:.1f}" y="{_TOP - 6:g}" '
@@ -203,7 +226,7 @@ def _bands(attempts: Sequence[AttemptSummary], scale: Scale, height: float) -> I
         )
         if end - start > _NARROW:
             master = f" · {one.master}" if end - start > 4 * _NARROW else ""
-            yield _label("epoch", start + 6, 12, f"epoch {one.epoch}{master}")
+            yield _label("epoch", start + 6, 12, f"epoch {one.number}{master}")
 
 
 def _axis(scale: Scale, height: float) -> Iterable[str]:
@@ -247,12 +270,10 @@ def _marks(marks: Iterable[HistoryEntry], number: int, scale: Scale) -> Iterable
         )
 
 
-def _failovers(attempts: Sequence[AttemptSummary], scale: Scale, height: float) -> Iterable[str]:
-    for before, one in pairwise(attempts):
-        if before.epoch == one.epoch:
-            continue
-        x = scale.at(one.started_at)
-        said = f"failover: {one.master} leads, epoch {one.epoch}"
+def _failovers(epochs: Sequence[Epoch], scale: Scale, height: float) -> Iterable[str]:
+    for one in epochs[1:]:
+        x = scale.at(one.start)
+        said = f"failover: {one.master} leads, epoch {one.number}"
         yield (
             f'<g class="failover"><title>{_text(said)}</title>'
             f'<line x1="{x:.1f}" y1="{_TOP - 6:g}" x2="{x:.1f}" y2="{height - _AXIS - 2:g}"/>'

@@ -1,7 +1,7 @@
 """JobResultStore: the durable record of how every job ended (FLIP-194, without its holes).
 
-A result is written once, under ``results/<job>``. The same commit creates a marker ``dirty/<job>``,
-which `mark_clean` deletes. So a result never moves, and the dirty ones are a key range of their own.
+A result is written once, under ``results/<job>``. Its commit creates a marker ``dirty/<job>``, too,
+which `mark_clean` deletes. So a result never moves, and dirty ones are a key range of their own.
 """
 
 from __future__ import annotations

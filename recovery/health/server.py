@@ -65,8 +65,7 @@ class HealthServer:
     @property
     def port(self) -> int:
         """The TCP port, also if any free one was asked for; 0 for a socket in a folder."""
-        name = self._listening.getsockname()
-        return int(name[1]) if isinstance(name, tuple) else 0
+        return self._address.of_socket(self._listening).port
 
     def __enter__(self) -> Self:
         self._thread.start()

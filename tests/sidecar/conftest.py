@@ -142,7 +142,8 @@ def serving(
 
     def run() -> None:
         try:
-            serve(client, address, Guards(tokens if with_tokens else None, **options), stop, ready)
+            guards = Guards(tokens if with_tokens else None, **options)
+            serve(client, address, guards, stop, lambda at: ready.set())
         except BaseException as error:
             errors.append(error)
             ready.set()

@@ -171,7 +171,8 @@ def test_a_socket_needs_no_token(client: Client, tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
     stop, ready = threading.Event(), threading.Event()
     thread = threading.Thread(
-        target=serve, args=(client, Address.of(f"unix:{path}"), Guards(), stop, ready)
+        target=serve,
+        args=(client, Address.of(f"unix:{path}"), Guards(), stop, lambda at: ready.set()),
     )
     thread.start()
     try:

@@ -274,6 +274,21 @@ def test_the_attempt_of_a_failed_job_is_no_good_one(client: Client) -> None:
         assert f'"bar {kind}"' in timeline(client.job(f"job-{kind}").view(), ())
 
 
+def test_a_leader_that_only_cleans_up_is_a_failover(client: Client) -> None:
+    """It is marked where that leader first acts, once, with a band of its own."""
+    attempt = AttemptSummary(1, 3, "m1", "h", 7, 5.0, 8.0, "finished")
+    result = JobResult("job", JobStatus.FINISHED, attempts=(attempt,), finished_at=8.0)
+    client.results.create_dirty(result, None)
+    history = [
+        HistoryEntry(at, kind, "", f"m{epoch}", epoch)
+        for at, kind, epoch in ((8.0, HistoryKind.ENDED, 3), (9.0, HistoryKind.CLEANUP, 4),
+                                (9.5, HistoryKind.CLEAN, 4))
+    ]  # fmt: skip
+    drawn = timeline(client.job("job").view(), history)
+    assert re.findall(r"failover: [^<]+", drawn) == ["failover: m4 leads, epoch 4"]
+    assert drawn.count('class="band') == 2
+
+
 def test_a_time_line_of_nothing_and_of_much(client: Client) -> None:
     """A job without attempts has none; one with the same moment everywhere, or with many attempts,
     has one of finite numbers."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from jrs.demo.setting import perform
 from jrs.demo.story import _compare, _Outcome
 from jrs.records.model import JobResult, JobStatus
 from jrs.testing.servers import find_etcd, find_zookeeper
 from jrs.testing.servers.fixtures import had
 
+from .browsing import Browser, watch
 from .support import BOUND, assert_promises_kept, recorded
 
 SERVERS = ("etcd", "zookeeper")
@@ -25,29 +28,20 @@ SERVERS = ("etcd", "zookeeper")
 )
 def test_the_demo(tmp_path: Path, backend: str) -> None:
     """`jrs demo` kills two leaders, recovers, cleans up and skips, says that all results are equal,
-    and leaves nothing behind. All that its processes asked of the store keeps the promises.
+    and leaves nothing behind. Its page shows both failovers. All that its processes asked of the
+    store keeps the promises.
     """
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     if backend != "file":
         with had(find_etcd if backend == "etcd" else find_zookeeper):
             pass  # It can be had, or this test is skipped; the demo starts its own.
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "jrs",
-            "demo",
-            *(["--backend", backend] if backend != "file" else []),
-        ],
-        capture_output=True,
-        text=True,
-        env=recorded({**os.environ, "TMPDIR": str(temporary)}, tmp_path / "history"),
-        timeout=2 * BOUND,
-    )
-    shown = done.stdout
+    where = ["--backend", backend] if backend != "file" else []
+    environment = recorded({**os.environ, "TMPDIR": str(temporary)}, tmp_path / "history")
+    watched = watch(where, environment, tmp_path)
+    shown = watched.shown
 
-    assert done.returncode == 0, shown + done.stderr
+    assert watched.status == 0, shown + watched.errors
     assert shown.count("kill -9 m") == 2
     for said in (
         "recover   starting",
@@ -59,7 +53,22 @@ def test_the_demo(tmp_path: Path, backend: str) -> None:
         assert said in shown
     # Which ports are taken is kept for all servers of this user.
     assert [path for path in temporary.iterdir() if not path.name.startswith("jrs-ports-")] == []
+    assert_told_once(watched.browser)
     assert_promises_kept(tmp_path / "history", 2)
+
+
+def assert_told_once(browser: Browser) -> None:
+    """Assert that the page's server has told each event once, over all leaders."""
+    told = [(one["job_id"], one["id"]) for one in browser.events]
+    kinds = Counter((one["job_id"], one["kind"]) for one in browser.events)
+
+    assert browser.problems == []
+    assert len(told) == len(set(told))
+    assert [one["epoch"] for one in browser.events if one["kind"] == "elected"] == [1, 2, 3]
+    assert kinds["flights", "attempt"] == 2
+    assert kinds["flights", "stage"] == 4
+    for job_id in ("flights", "airlines", "weather"):
+        assert [kinds[job_id, kind] for kind in ("submitted", "ended", "clean")] == [1, 1, 1]
 
 
 def test_the_demo_without_java(tmp_path: Path) -> None:
@@ -76,6 +85,20 @@ def test_the_demo_without_java(tmp_path: Path) -> None:
     assert done.stderr.startswith("jrs: Spark needs Java 17")
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_without_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the packages of the page the demo says in one line how to get them, and runs."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    without = tmp_path / "without"
+    without.mkdir()
+    (without / "uvicorn.py").write_text("raise ModuleNotFoundError(name='uvicorn')\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(without), *sys.path]))
+
+    assert perform(lambda setting: [], None, clusters=("c",), title="demo", keep=False) == 0
+    assert "\nNo page: jrs serve needs uvicorn: pip install 'jrs[api]'\n" in capsys.readouterr().out
 
 
 def test_every_difference_is_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -140,14 +141,19 @@ def test_the_exit_status(
 def test_a_story_that_cannot_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is said in one line, with exit status 1."""
+    """It is said in one line, with exit status 1, and nothing serves the page any more."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def play(setting: Setting) -> list[str]:
         raise Stuck("job delays has ended FAILED: no disk")
 
     assert perform(play, None, clusters=("streams",), title="demo", keep=False) == 1
-    assert "stuck: job delays has ended FAILED: no disk\n" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "stuck: job delays has ended FAILED: no disk\n" in shown
+    served = re.search(r"Watch the failovers at http://127\.0\.0\.1:([0-9]+)/login", shown)
+    assert served
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(served[1])))
 
 
 @pytest.mark.parametrize(
