@@ -28,6 +28,8 @@ JOBS = {
     "airlines": "jrs.demo.pipeline:airlines",
     "weather": "jrs.demo.pipeline:weather_summary",
 }
+TEAMS = {"flights": "routes", "airlines": "routes", "weather": "meteorology"}
+"""Whose the jobs are, by their tags: what a report counts costs by."""
 
 
 def tell(backend: str | None, storage: str | Path | None, *, keep: bool) -> int:
@@ -66,7 +68,7 @@ class _Held(Scene):
         super().__init__(
             setting,
             cluster,
-            [JobSpec(job_id, entry, {"data": str(source)}) for job_id, entry in JOBS.items()],
+            [_spec(job_id, source) for job_id in JOBS],
             resources=["jrs.demo.hold:hold"],
             environment={GATE: str(self.gate)},
         )
@@ -89,6 +91,11 @@ class _Held(Scene):
                     digest = hashlib.sha256(path.read_bytes()).hexdigest()
                     found[name] = f"{found[name]} {digest}" if name in found else digest
         return found
+
+
+def _spec(job_id: str, source: Path) -> JobSpec:
+    tag = f"team={TEAMS[job_id]}"
+    return JobSpec(job_id, JOBS[job_id], {"data": str(source)}, tags=(tag,))
 
 
 def _undisturbed(scene: _Held) -> _Outcome:

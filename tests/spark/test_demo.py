@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import jrs
 from jrs.demo.setting import perform
-from jrs.demo.story import _compare, _Outcome
+from jrs.demo.story import JOBS, TEAMS, _compare, _Outcome
 from jrs.records.model import JobResult, JobStatus
 from jrs.testing.servers import find_etcd, find_zookeeper
 from jrs.testing.servers.fixtures import had
@@ -54,6 +55,8 @@ def test_the_demo(tmp_path: Path, backend: str) -> None:
     # Which ports are taken is kept for all servers of this user.
     assert [path for path in temporary.iterdir() if not path.name.startswith("jrs-ports-")] == []
     assert_told_once(watched.browser)
+    if backend == "file":
+        assert_reported(watched.store, watched.browser.cluster)
     assert_promises_kept(tmp_path / "history", 2)
 
 
@@ -69,6 +72,39 @@ def assert_told_once(browser: Browser) -> None:
     assert kinds["flights", "stage"] == 4
     for job_id in ("flights", "airlines", "weather"):
         assert [kinds[job_id, kind] for kind in ("submitted", "ended", "clean")] == [1, 1, 1]
+
+
+def assert_reported(store: Path, cluster: str) -> None:
+    """Assert that examples/report.py tells of what the demo has stored what its records say: how
+    the jobs ended by the version of their code, what the failover cost, and what each team's jobs
+    took."""
+    with jrs.connect(store.as_uri(), cluster=cluster) as client:
+        results = {job_id: client.results.wait(job_id, 0) for job_id in JOBS}
+    took = dict.fromkeys(TEAMS.values(), 0.0)
+    for job_id, result in results.items():
+        *earlier, last = result.attempts
+        ends = [*(one.started_at for one in result.attempts[1:]), last.ended_at]
+        assert not any(one.ended_at for one in earlier)
+        took[TEAMS[job_id]] += sum(ends) - sum(one.started_at for one in result.attempts)
+    flights = results["flights"]
+    kept = max(one.finished_at for one in flights.stages if one.attempt == 1)
+    done = subprocess.run(
+        [sys.executable, "examples/report.py", store.as_uri(), cluster],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=BOUND,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = (line.strip("|").split("|") for line in done.stdout.splitlines() if line[:1] == "|")
+    rows = {first.strip(): tuple(map(str.strip, rest)) for first, *rest in lines}
+
+    assert rows[flights.code] == ("3", "0")
+    failovers, cost = rows["flights"]
+    assert failovers == "1"
+    assert float(cost) == pytest.approx(flights.attempts[1].started_at - kept, abs=0.06)
+    assert not {"airlines", "weather"} & rows.keys()
+    for team, seconds in took.items():
+        jobs, slot_seconds = rows[team]
+        assert int(jobs) == list(TEAMS.values()).count(team)
+        assert float(slot_seconds) == pytest.approx(seconds, abs=0.06)
 
 
 def test_the_demo_without_java(tmp_path: Path) -> None:
