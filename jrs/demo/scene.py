@@ -146,11 +146,13 @@ class Scene:
         return {job_id: self.results.wait(job_id, 0) for job_id in self.specs}
 
     def problems(self) -> tuple[str, ...]:
-        """Return which finished stages ran again, and what the ended jobs have left behind."""
+        """Return which finished stages ran again, what is wrong with the histories, and what the
+        ended jobs have left behind."""
         found = [
             f"stage {stage} of {job_id} was finished and run again"
             for job_id, stage in sorted(self._again)
         ]
+        found += self.masters.wrong_histories()
         for job_id in self.ended():
             found += [f"left behind: {path}" for path in self.storage.left_in_staging(job_id)]
         mark = marks.mark_of_cluster(self.backend.url, self.backend.cluster)

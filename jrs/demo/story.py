@@ -178,5 +178,6 @@ def _end(
         differences,
         other="the undisturbed run",
         equal=f"all {len(found.results)} results and {len(found.output)} output files are those of "
-        "the undisturbed run; no finished stage ran again, nothing is left behind.",
+        "the undisturbed run; no finished stage ran again, every decision follows from its "
+        "recorded facts, nothing is left behind.",
     )

@@ -236,7 +236,7 @@ def _end(
         other="the batch job",
         equal=f"all {rows:,} rows of {len(STREAMS)} streams, and the report, are those of the "
         f"batch job; {len(watched.failovers)} leaders were killed, no finished stage ran again, "
-        "nothing is left behind.",
+        "every decision follows from its recorded facts, nothing is left behind.",
     )
 
 

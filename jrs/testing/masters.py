@@ -34,6 +34,7 @@ from jrs.contract.storage_place import place_of
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import EpochRecord
+from jrs.recovery.inspect.fsck import wrong_histories
 from jrs.recovery.processes import marks
 from jrs.store.opening import open_backend
 from jrs.testing.polling import Poll
@@ -258,6 +259,11 @@ class Masters:
                 said = "".join(f"\n{line}" for line in self._last_words())
                 raise TimeoutError(f"waited until {what}: {why}{said}")
             pause.sleep() if poll is None else time.sleep(poll)
+
+    def wrong_histories(self) -> list[str]:
+        """Return what `jrs fsck` finds wrong with the histories of the cluster and of its jobs,
+        such as a decision that does not follow from its recorded facts."""
+        return list(wrong_histories(self.backend))
 
     def close(self) -> None:
         """End all masters and attempts. Idempotent."""

@@ -125,7 +125,7 @@ def fsck(backend: Backend, folders: JobStorage | None) -> FsckReport:
         if folders is not None:
             damaged += StorageIdentity(backend, folders).problems()
             damaged += object_check.missing(backend, folders)
-        damaged += _history(backend)
+        damaged += wrong_histories(backend)
         left += left_over(backend, folders)
         left += _index(backend)
         held += _held(backend)
@@ -145,8 +145,9 @@ def _index(backend: Backend) -> Iterator[str]:
         yield from (f"{key}: has no result; {build}" for key in result_index.stale(backend))
 
 
-def _history(backend: Backend) -> Iterator[str]:
-    """Yield what is wrong with the histories of jobs and of the cluster."""
+def wrong_histories(backend: Backend) -> Iterator[str]:
+    """Yield what is wrong with the histories of jobs and of the cluster: an event that is missing,
+    changed or doubled, and a decision that does not follow from its recorded facts."""
     with suppress(CorruptRecord):  # It is among the unreadable records.
         yield from cluster_history.problems(backend)
     for found in history_checks.histories(backend):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import attrs
@@ -48,6 +49,7 @@ class Cluster:
 
     masters: Masters
     storage: JobStorage
+    closed: bool = False
 
     @property
     def results(self) -> JobResultStore:
@@ -62,22 +64,32 @@ class Cluster:
     def until_clean(self, job_id: str) -> None:
         self.masters.until(lambda: self.is_clean(job_id), f"{job_id} is clean", BOUND)
 
+    def close(self) -> None:
+        """End whatever runs in it. Its histories are whole, and each decision in them follows from
+        its recorded facts. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            assert self.masters.wrong_histories() == []
+        finally:
+            self.masters.close()
+
 
 @pytest.fixture
 def new_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     """Make clusters, each with a folder of its own; end whatever runs in them."""
-    made: list[Masters] = []
+    with ExitStack() as made:
 
-    def make(name: str = "cluster", *options: str) -> Cluster:
-        folder = tmp_path / name
-        url = (folder / "store").as_uri()
-        masters = Masters(url, storage=folder / "files", options=options)
-        made.append(masters)
-        return Cluster(masters, JobStorage(folder / "files", masters.backend.cluster))
+        def make(name: str = "cluster", *options: str) -> Cluster:
+            folder = tmp_path / name
+            url = (folder / "store").as_uri()
+            masters = Masters(url, storage=folder / "files", options=options)
+            cluster = Cluster(masters, JobStorage(folder / "files", masters.backend.cluster))
+            made.callback(cluster.close)
+            return cluster
 
-    yield make
-    for masters in made:
-        masters.close()
+        yield make
 
 
 @pytest.fixture

@@ -11,9 +11,16 @@ from pathlib import Path
 import pytest
 
 import jrs
-from jrs.demo.setting import perform
+from jrs.contract.operations import Create
+from jrs.demo.scene import Scene
+from jrs.demo.screen import Screen
+from jrs.demo.setting import Setting, perform
 from jrs.demo.story import JOBS, TEAMS, _compare, _Outcome
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.history import HistoryEvent
 from jrs.records.model import JobResult, JobStatus
+from jrs.recovery.rules.decision import RULES, Facts, Spec
 from jrs.testing.servers import find_etcd, find_zookeeper
 from jrs.testing.servers.fixtures import had
 
@@ -68,6 +75,8 @@ def assert_told_once(browser: Browser) -> None:
     assert browser.problems == []
     assert len(told) == len(set(told))
     assert [one["epoch"] for one in browser.events if one["kind"] == "elected"] == [1, 2, 3]
+    assert {one["action"] for one in browser.events if one["action"]} == {"recover", "clean up"}
+    assert all(one["facts"] for one in browser.events if one["action"])
     assert kinds["flights", "attempt"] == 2
     assert kinds["flights", "stage"] == 4
     for job_id in ("flights", "airlines", "weather"):
@@ -135,6 +144,21 @@ def test_the_demo_without_the_page(
 
     assert perform(lambda setting: [], None, clusters=("c",), title="demo", keep=False) == 0
     assert "\nNo page: jrs serve needs uvicorn: pip install 'jrs[api]'\n" in capsys.readouterr().out
+
+
+def test_a_wrong_decision_is_a_problem(tmp_path: Path) -> None:
+    """What `jrs fsck` would name as a decision that does not follow from its facts, a demo names,
+    too."""
+    event = HistoryEvent(
+        "job", "0123456789ab.000000", "attempt", 1.0, epoch=1, action="recover", rules=RULES,
+        facts=Facts(spec=Spec.READABLE, cancel=True).to_plain(),
+    )  # fmt: skip
+    url = (tmp_path / "store").as_uri()
+    with Scene(Setting(url, tmp_path, Screen(), ("c",), tmp_path / "files"), "c", []) as scene:
+        scene.backend.commit(Create(keys.history_event("job", event.id), encode(event)))
+        (problem,) = scene.problems()
+
+    assert "says 'recover', and its facts give 'cancel'" in problem
 
 
 def test_every_difference_is_named() -> None:

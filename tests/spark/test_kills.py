@@ -134,7 +134,7 @@ def rounds(
         check(cluster, undisturbed, journal)
         attempts = cluster.results.wait(JOB, 0).attempt
         print(f"run {jobs}: {made.total()} leaders killed, {attempts} attempts, equal")
-        cluster.masters.close()
+        cluster.close()
     print(f"{done.total()} leaders killed in {jobs} runs: {dict(done.most_common())}")
 
 

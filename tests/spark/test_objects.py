@@ -9,6 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -35,17 +36,16 @@ def new_on_objects(
 ) -> Iterator[Callable[[str], Cluster]]:
     """Make clusters whose jobs keep their files in objects."""
     monkeypatch.setenv(WORK, str(tmp_path / "work"))
-    made: list[Masters] = []
+    with ExitStack() as made:
 
-    def make(name: str) -> Cluster:
-        url = s3.url()
-        masters = Masters((tmp_path / name / "store").as_uri(), storage=url)
-        made.append(masters)
-        return Cluster(masters, JobStorage(place_of(url), masters.backend.cluster))
+        def make(name: str) -> Cluster:
+            url = s3.url()
+            masters = Masters((tmp_path / name / "store").as_uri(), storage=url)
+            cluster = Cluster(masters, JobStorage(place_of(url), masters.backend.cluster))
+            made.callback(cluster.close)
+            return cluster
 
-    yield make
-    for masters in made:
-        masters.close()
+        yield make
 
 
 def rounds(
@@ -66,7 +66,7 @@ def rounds(
 
         most = min(IN_ONE_RUN, kills - done)
         done += one_run(cluster, chance, folder / str(done), most, lose_host)
-        cluster.masters.close()
+        cluster.close()
 
 
 def test_three_kills(new_on_objects: Callable[[str], Cluster], tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_the_new_driver_survives_ten_times(
         cluster = new_cluster(f"trial-{number}")
         spare_orphans(monkeypatch)
         trial(cluster, tmp_path / str(number), kind, chance)
-        cluster.masters.close()
+        cluster.close()
     print(f"jrs, {kind}: the new driver survived 10 of 10, no row doubled, none lost")
 
 

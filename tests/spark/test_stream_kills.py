@@ -103,7 +103,7 @@ def rounds(new_cluster: Callable[[str], Cluster], folder: Path, *, kills: int, s
     while done < kills:
         cluster = new_cluster(f"run-{done}")
         done += one_run(cluster, chance, folder / str(done), min(IN_ONE_RUN, kills - done))
-        cluster.masters.close()
+        cluster.close()
 
 
 def test_three_kills(new_cluster: Callable[[str], Cluster], tmp_path: Path) -> None:
