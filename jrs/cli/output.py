@@ -9,6 +9,7 @@ import click
 from jrs.cli.common import ClusterRef, echo, echo_json, json_option, storage_option, with_cluster
 from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
+from jrs.client import plain
 
 
 @click.command("files")
@@ -38,11 +39,10 @@ def files_command(
       jrs files live words --json --since g1.b41
     """
     with connect(ref, storage=storage) as client:
-        found = client.job(job_id).files(stage, since)
-    files = [one.url for one in found.objects] or [str(path) for path in found.paths]
+        found = plain.of_files(client.job(job_id).files(stage, since))
     if as_json:
-        echo_json({"files": files, "cursor": found.cursor})
+        echo_json(found)
     else:
-        for file in files:
+        for file in found["files"]:
             echo(file)
     return 0

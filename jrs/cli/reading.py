@@ -154,7 +154,7 @@ def _explain_then(job: JobHandle, at: float | None, epoch: int | None, *, as_jso
     found = job.explain_past(at=at, epoch=epoch)
     entry = found.entry
     if as_json:
-        echo_json({**plain.of_history([entry])[0], "job_id": job.id, "reason": found.reason})
+        echo_json(plain.of_past(job.id, found))
         return 0
     echo(f"{job.id}: {found}")
     echo(f"  decided by {entry.by or 'the leader'} in epoch {entry.epoch}, {when(entry.at)}")

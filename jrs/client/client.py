@@ -329,15 +329,18 @@ class Client(ClusterSteering, ClusterUpkeep):
         """
         return queue(self.backend)
 
-    def snapshots(self) -> Iterator[SnapshotRecord]:
+    def snapshots(self, *, after: str = "") -> Iterator[SnapshotRecord]:
         """Yield the snapshots of all jobs, in the order of the jobs' ids, a job's oldest first.
+
+        Args:
+            after: begin after the snapshots of this job.
 
         Raises:
             InvalidInput: no storage is known.
             CorruptRecord: a record cannot be read.
         """
         catalog = self._connection.snapshots()
-        return (record for id in catalog.jobs() for record in catalog.list(id))
+        return (record for id in catalog.jobs(after) for record in catalog.list(id))
 
     def restore(
         self,

@@ -12,7 +12,9 @@ from jrs.client.job import JobHandle
 from jrs.contract.errors import CorruptRecord
 from jrs.records.codec import to_plain
 from jrs.recovery.inspect.explain import Explanation
-from jrs.recovery.inspect.history import HistoryEntry, HistoryPage
+from jrs.recovery.inspect.history import HistoryEntry, HistoryPage, PastDecision
+from jrs.recovery.inspect.output_files import OutputFiles
+from jrs.recovery.snapshots.catalog import RecoverySource
 from jrs.recovery.snapshots.restore import Restored
 from jrs.store.cluster_format import ClusterFormat
 from jrs.store.job_views import JobView
@@ -47,6 +49,11 @@ def of_explanation(found: Explanation) -> Plain:
         "nobody_leads": found.nobody_leads,
         "details": list(found.details),
     }
+
+
+def of_past(job_id: str, found: PastDecision) -> Plain:
+    """Return what a leader did with a job then, and why."""
+    return {**of_history([found.entry])[0], "job_id": job_id, "reason": found.reason}
 
 
 def of_history(entries: Iterable[HistoryEntry]) -> list[Plain]:
@@ -84,6 +91,20 @@ def of_fed(entries: Iterable[HistoryEntry]) -> list[Plain]:
     entries = list(entries)
     plain = zip(of_history(entries), entries, strict=True)
     return [{**found, "cursor": entry.cursor} for found, entry in plain]
+
+
+def of_files(found: OutputFiles) -> Plain:
+    """Return the files of a stage's output, as paths or as URLs of objects."""
+    files = [one.url for one in found.objects] or [str(path) for path in found.paths]
+    return {"files": files, "cursor": found.cursor}
+
+
+def of_usable(found: RecoverySource) -> Plain:
+    """Return the newest snapshot that can be restored, and why newer ones are left out."""
+    return {
+        "snapshot": None if found.record is None else to_plain(found.record),
+        "skipped": [{"snapshot": to_plain(one), "why": why} for one, why in found.skipped],
+    }
 
 
 def of_restored(restored: Restored) -> Plain:

@@ -22,7 +22,7 @@ from jrs.client.client import Client
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, TooLarge
 from jrs.contract.texts import printable
-from jrs.sidecar import login, metrics, openapi, probes, reads, streams, verbs
+from jrs.sidecar import login, metrics, openapi, probes, reads, snapshots, streams, verbs
 from jrs.sidecar.access import Access
 from jrs.sidecar.answers import is_for_people, json_answer, plain_page, problem_answer
 from jrs.sidecar.changes import Changes
@@ -33,7 +33,13 @@ from jrs.sidecar.table import Call, Reply, Role, Route, body_values, query_value
 from jrs.sidecar.tokens import Caller, Sessions, TokenFile
 from jrs.store.historian import acting_for, because
 
-ROUTES: tuple[Route, ...] = (*reads.ROUTES, *streams.ROUTES, *verbs.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *reads.ROUTES,
+    *snapshots.READS,
+    *streams.ROUTES,
+    *verbs.ROUTES,
+    *snapshots.VERBS,
+)
 """The table of routes: the API is this, its description and nothing else."""
 
 MOST_BODY = 1 << 20

@@ -8,7 +8,7 @@ from typing import Any
 from jrs.sidecar.problems import CONTENT_TYPE
 from jrs.sidecar.table import Param, Role, Route
 
-VERSION = "1.0"
+VERSION = "1.1"
 """Of the API: the first number is in the paths; the second grows with each addition."""
 
 _ERRORS = {

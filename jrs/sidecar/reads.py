@@ -5,7 +5,9 @@ from __future__ import annotations
 from itertools import islice
 
 from jrs.client import plain
+from jrs.client.job_overview import job_overview
 from jrs.client.listing import JobOrder
+from jrs.client.overview import overview
 from jrs.contract.errors import NoSuchResult
 from jrs.records.codec import to_plain
 from jrs.records.model import JobStatus, ResultState
@@ -34,6 +36,21 @@ FILTERS = (
 
 def _cluster(call: Call) -> Reply:
     return Reply(plain.of_cluster(call.client))
+
+
+def _overview(call: Call) -> Reply:
+    return Reply(overview(call.client).plain())
+
+
+def _leader(call: Call) -> Reply:
+    try:
+        return Reply(to_plain(call.client.wait_for_leader(call["after"], 0.0)))
+    except TimeoutError:
+        return Reply({"summary": str(call.client.leader())}, 202, is_final=False)
+
+
+def _queue(call: Call) -> Reply:
+    return Reply({"queue": list(call.client.queue())})
 
 
 def _cluster_history(call: Call) -> Reply:
@@ -67,8 +84,17 @@ def _job(call: Call) -> Reply:
     return Reply(plain.of_job(call.client.job(call["id"])))
 
 
+def _job_overview(call: Call) -> Reply:
+    return Reply(job_overview(call.client, call["id"]).plain())
+
+
 def _explain(call: Call) -> Reply:
     return Reply(plain.of_explanation(call.client.job(call["id"]).explain()))
+
+
+def _explain_past(call: Call) -> Reply:
+    job = call.client.job(call["id"])
+    return Reply(plain.of_past(job.id, job.explain_past(at=call["at"], epoch=call["epoch"])))
 
 
 def _history(call: Call) -> Reply:
@@ -84,17 +110,25 @@ def _stages(call: Call) -> Reply:
     return Reply({"stages": to_plain(list(finished)), "stopping": steps})
 
 
-def _snapshots(call: Call) -> Reply:
+def _stage(call: Call) -> Reply:
     job = call.client.job(call["id"])
-    records = job.snapshots.list()
-    if not records:
-        job.view()  # Raises if the job does not exist.
-    return Reply({"snapshots": to_plain(records)})
+    try:
+        return Reply(to_plain(job.wait_stage(call["stage"], 0.0)))
+    except TimeoutError:
+        return Reply({"job_id": job.id, "name": call["stage"]}, 202, is_final=False)
 
 
-def _snapshot(call: Call) -> Reply:
-    snapshots = call.client.job(call["id"]).snapshots
-    return Reply(to_plain(snapshots.get(call["snapshot"])))
+def _files(call: Call) -> Reply:
+    return Reply(plain.of_files(call.client.job(call["id"]).files(call["stage"], call["since"])))
+
+
+def _stop(call: Call) -> Reply:
+    job = call.client.job(call["id"])
+    try:
+        stop = job.wait_suspended(0.0)
+    except TimeoutError:
+        return Reply({"stop": to_plain(job.view().stop)}, 202, is_final=False)
+    return Reply({"stop": None if stop is None else to_plain(stop)})
 
 
 def _result(call: Call) -> Reply:
@@ -116,14 +150,25 @@ def _left(call: Call) -> Reply:
     return Reply({"left": call.client.job(call["id"]).left()})
 
 
-_WAIT = Param("wait", "seconds to wait for the result", Kind.NUMBER, default=0.0,
-              most=LONGEST_WAIT)  # fmt: skip
+def _waits(what: str) -> Param:
+    return Param("wait", f"seconds to wait for {what}", Kind.NUMBER, default=0.0,
+                 most=LONGEST_WAIT)  # fmt: skip
+
+
 _HELD = {202: "the job has not ended within `wait`", 410: "the result was expired"}
 _J = "client.job(id)"
 
 ROUTES = (
+    Route("GET", "/v1/overview", "overview", _overview,
+          "What `jrs top` shows: who leads, and the jobs that need a person, run or wait.",
+          "client.unfinished(), views(…), explanations(…)"),
     Route("GET", "/v1/cluster", "cluster", _cluster, "Who leads, since when; masters and pause.",
-          "client.leader(), masters(), paused(), cluster_format()"),
+          "client.leader(), masters(), epoch(), paused(), last_switchover(), cluster_format()"),
+    Route("GET", "/v1/cluster/leader", "leader", _leader, "The master that leads.",
+          "client.wait_for_leader(after, wait)",
+          (Param("after", "only in an epoch above this one", Kind.WHOLE, default=0),
+           _waits("a leader")),
+          statuses={202: "none leads within `wait`"}),
     Route("GET", "/v1/cluster/history", "cluster_history", _cluster_history,
           "Which masters were elected, and how each leadership ended.", "client.history()"),
     Route("GET", "/v1/history", "history_of_all", _all_history,
@@ -132,26 +177,39 @@ ROUTES = (
           (Param("after", "a cursor, the `next` of an answer; else all that is kept", default=""),
            Param("limit", "the most entries of this page", Kind.WHOLE, default=MOST, least=1,
                  most=MOST),
-           Param("wait", "seconds to wait for an entry", Kind.NUMBER, default=0.0,
-                 most=LONGEST_WAIT))),
+           _waits("an entry"))),
+    Route("GET", "/v1/queue", "queue", _queue,
+          "The jobs that wait for the leader's slots, the next one first.", "client.queue()"),
     Route("GET", "/v1/jobs", "jobs", _jobs, "A page of the jobs.", "client.views(…)", FILTERS),
     Route("GET", "/v1/jobs/{id}", "job", _job, "Everything that is known of a job.",
-          f"{_J}.view(), streams()"),
+          f"{_J}.view(), streams(), descendants()"),
+    Route("GET", "/v1/jobs/{id}/overview", "job_overview", _job_overview,
+          "What `jrs top JOB` shows: its state and why, and what you would do next.",
+          f"{_J}.view(), explain(), streams(), history(), snapshots.list()"),
     Route("GET", "/v1/jobs/{id}/explain", "explain", _explain,
           "What a leader does with a job now, and why.", f"{_J}.explain()"),
+    Route("GET", "/v1/jobs/{id}/explain-past", "explain_past", _explain_past,
+          "What a leader did with a job then, and why.", f"{_J}.explain_past(at, epoch)",
+          (Param("at", "the last decision until then, in seconds since 1970", Kind.NUMBER),
+           Param("epoch", "the last decision of that leader", Kind.WHOLE, least=1))),
     Route("GET", "/v1/jobs/{id}/history", "history", _history,
-          "What happened to a job: when, who did it, and why.", f"{_J}.history(after)",
+          "What happened to a job: when, who did it, and why.",
+          f"{_J}.history(after), follow_history(after)",
           (Param("after", "only what was committed after the entry of this id", default=""),
-           Param("wait", "seconds to wait for an entry", Kind.NUMBER, default=0.0,
-                 most=LONGEST_WAIT))),
+           _waits("an entry"))),
     Route("GET", "/v1/jobs/{id}/stages", "stages", _stages,
-          "The finished stages, and how far the others are with a stop.", f"{_J}.view().stages"),
-    Route("GET", "/v1/jobs/{id}/snapshots", "snapshots", _snapshots, "A job's snapshots.",
-          f"{_J}.snapshots.list()"),
-    Route("GET", "/v1/jobs/{id}/snapshots/{snapshot}", "snapshot", _snapshot,
-          "A snapshot by its number or name.", f"{_J}.snapshots.get(…)"),
+          "The finished stages, and how far the others are with a stop.", f"{_J}.view()"),
+    Route("GET", "/v1/jobs/{id}/stages/{stage}", "stage", _stage,
+          "A stage, as soon as it has finished.", f"{_J}.wait_stage(stage, wait)",
+          (_waits("the stage"),), statuses={202: "the stage has not finished within `wait`"}),
+    Route("GET", "/v1/jobs/{id}/stages/{stage}/files", "files", _files,
+          "The files of a stage's output that count.", f"{_J}.files(stage, since)",
+          (Param("since", "a cursor, of an answer: only files of later batches", default=""),)),
+    Route("GET", "/v1/jobs/{id}/stop", "stop", _stop,
+          "The stop of a job, as soon as the job is suspended.", f"{_J}.wait_suspended(wait)",
+          (_waits("the stop"),), statuses={202: "the job has not stopped within `wait`"}),
     Route("GET", "/v1/jobs/{id}/result", "result", _result,
-          "The result, as soon as it is durable.", f"{_J}.result(wait)", (_WAIT,),
+          "The result, as soon as it is durable.", f"{_J}.result(wait)", (_waits("the result"),),
           statuses=_HELD),
     Route("GET", "/v1/jobs/{id}/left", "left", _left, "What an ended job has left.",
           f"{_J}.left()"),

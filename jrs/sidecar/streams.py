@@ -48,7 +48,7 @@ ROUTES = (
           produces="text/event-stream"),
     Route("GET", "/v1/jobs/{id}/events", "job_events", None,
           "The state of a job whenever it is different, as server-sent events.",
-          "client.job(id).explain()", produces="text/event-stream"),
+          "client.job(id).view(), explain(), streams()", produces="text/event-stream"),
     Route("GET", "/v1/history/events", "history_events", None,
           "What happened to all jobs and to the cluster, as server-sent events.",
           "client.follow_history(after)",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import attrs
 
 from jrs.client import plain
-from jrs.contract.errors import DuplicateJob, InvalidInput
+from jrs.contract.errors import DuplicateJob, InvalidInput, NoSuchJob
 from jrs.contract.texts import shown
 from jrs.records.codec import to_plain
 from jrs.records.lineage import LineageKind
@@ -16,7 +16,6 @@ from jrs.records.model import JobSpec, RunnerKind
 from jrs.records.on_result import OnResult
 from jrs.records.policies import RestartPolicy, SnapshotPolicy
 from jrs.records.settings import JobSettings
-from jrs.records.snapshots import SnapshotFormat
 from jrs.records.stored import Stored
 from jrs.records.time_limits import TimeLimits
 from jrs.sidecar.table import Call, Kind, Param, Reply, Route
@@ -29,8 +28,7 @@ _BECAUSE = Param("because", "why; a text that is in the history", default="")
 _GRACE = Param("grace", "seconds in which an attempt reaches a batch boundary", Kind.NUMBER,
                default=30.0)  # fmt: skip
 _ENTRY = Param("entry", "package.module:function, or /absolute/path.py:function on the masters")
-_AS = Param("as_id", "the id of the new job", required=True)
-_FORMATS = tuple(one.value for one in SnapshotFormat if one.is_restorable)
+AS = Param("as_id", "the id of the new job", required=True)
 
 
 # -- submitting ----------------------------------------------------------------------------
@@ -153,7 +151,7 @@ def _upgrade(call: Call) -> Reply:
 
 def _fork(call: Call) -> Reply:
     job, new = call.client.job(call["id"]), call["as_id"]
-    return _once(call, new, LineageKind.FORK, lambda: plain.of_restored(job.fork(new)))
+    return once(call, LineageKind.FORK, lambda: plain.of_restored(job.fork(new)))
 
 
 def _retry(call: Call) -> Reply:
@@ -163,23 +161,53 @@ def _retry(call: Call) -> Reply:
     def retry() -> plain.Plain:
         made = job.retry(
             new, from_stage=call["from_stage"], entry=entry, arguments=call["arguments"],
-            changed=call["changed"],
+            changed=call["changed"], timeout=call["timeout"],
         )  # fmt: skip
         return {"job_id": made.id, "from_job": job.id}
 
-    return _once(call, new, LineageKind.RETRY, retry)
+    def is_same(made: JobSpec) -> bool:
+        before = job.view().submitted
+        arguments = call["arguments"]
+        if arguments is None and before is not None:
+            arguments = before.arguments
+        return (
+            made.lineage is not None
+            and made.lineage.from_stage == call["from_stage"]
+            and made.entry_point == (entry or (made if before is None else before).entry_point)
+            and made.arguments == {**(arguments or {}), **(call["changed"] or {})}
+        )
+
+    return once(call, LineageKind.RETRY, retry, is_same)
 
 
-def _once(call: Call, new: str, how: LineageKind, make: Callable[[], plain.Plain]) -> Reply:
-    """Make a job of another one; if it was made of that one before, say so."""
+def once(
+    call: Call,
+    how: LineageKind,
+    make: Callable[[], plain.Plain],
+    is_same: Callable[[JobSpec], bool] = lambda made: True,
+) -> Reply:
+    """Make a job, `as_id`, of another one; if the same request made it before, say so."""
+    before = _submitted(call)
     try:
-        return Reply(make(), 201)
+        return Reply(make(), 201 if before is None else 200)
     except DuplicateJob:
-        submitted = call.client.job(new).view().submitted
-        made = submitted.lineage if submitted is not None else None
-        if made is None or (made.job_id, made.how) != (call["id"], how):
+        made = _submitted(call)
+        lineage = made.lineage if made is not None else None
+        if made is None or lineage is None or (lineage.job_id, lineage.how) != (call["id"], how):
             raise
-        return Reply({"job_id": new, "from_job": made.job_id, "number": made.snapshot})
+        if not is_same(made):
+            raise
+        return Reply(
+            {"job_id": made.job_id, "from_job": lineage.job_id, "number": lineage.snapshot}
+        )
+
+
+def _submitted(call: Call) -> JobSpec | None:
+    """Return the spec of the new job; None if there is none yet."""
+    try:
+        return call.client.job(call["as_id"]).view().submitted
+    except NoSuchJob:
+        return None
 
 
 def _clean_up(call: Call) -> Reply:
@@ -192,58 +220,6 @@ def _force_cleanup(call: Call) -> Reply:
 
 def _expire(call: Call) -> Reply:
     return Reply({"expired": call.client.expire(call["id"])})
-
-
-# -- snapshots -----------------------------------------------------------------------------
-
-
-def _create_snapshot(call: Call) -> Reply:
-    snapshots, name = call.client.job(call["id"]).snapshots, call["name"]
-    known = next((one for one in snapshots.list() if one.name == name), None)
-    if known is not None:
-        return Reply(to_plain(known))
-    how = None if call["format"] is None else SnapshotFormat(call["format"])
-    return Reply(to_plain(snapshots.create(name, format=how, output=call["output"])), 201)
-
-
-def _delete_snapshot(call: Call) -> Reply:
-    call.client.job(call["id"]).snapshots.delete(call["snapshot"])
-    return Reply({"deleted": True})
-
-
-def _verify_snapshot(call: Call) -> Reply:
-    return Reply(to_plain(call.client.job(call["id"]).snapshots.verify(call["snapshot"])))
-
-
-def _convert_snapshot(call: Call) -> Reply:
-    snapshots = call.client.job(call["id"]).snapshots
-    return Reply(to_plain(snapshots.convert(call["snapshot"], SnapshotFormat(call["format"]))))
-
-
-def _restore_snapshot(call: Call) -> Reply:
-    snapshots = call.client.job(call["id"]).snapshots
-
-    def restore() -> plain.Plain:
-        return plain.of_restored(
-            snapshots.restore(
-                call["snapshot"], as_id=call["as_id"], claim=call["claim"],
-                accept_published=call["accept_published"],
-            )
-        )  # fmt: skip
-
-    if call["as_id"] is None:
-        return Reply(restore())
-    return _once(call, call["as_id"], LineageKind.RESTORE, restore)
-
-
-def _fork_snapshot(call: Call) -> Reply:
-    snapshots, new = call.client.job(call["id"]).snapshots, call["as_id"]
-    made = lambda: plain.of_restored(snapshots.fork(call["snapshot"], new))  # noqa: E731
-    return _once(call, new, LineageKind.FORK, made)
-
-
-def _finish_restore(call: Call) -> Reply:
-    return Reply(plain.of_restored(call.client.job(call["id"]).snapshots.finish_restore()))
 
 
 # -- the cluster ---------------------------------------------------------------------------
@@ -281,29 +257,18 @@ _SUBMITTED = (
     Param("on_result", "run, timeout, deadline", Kind.OBJECT),
 )  # fmt: skip
 _RETRIED = (
-    _AS,
+    AS,
     Param("from_stage", "a stage to run again, with all that come after it", default=""),
     _ENTRY,
     Param("arguments", "in place of all that there were", Kind.OBJECT),
     Param("changed", "single arguments that are different", Kind.OBJECT),
+    Param("timeout", "seconds to wait for the job's cleanup", Kind.NUMBER, default=60.0, most=60.0),
 )
-_TAKEN = (
-    Param("name", "of the snapshot; a name that exists names that snapshot", required=True),
-    Param("format", "by default, the one of the job's spec", choices=_FORMATS),
-    Param("output", "whether to include the published output", Kind.FLAG, default=True),
-)
-_RESTORED = (
-    Param("as_id", "the id of a new job; without it the suspended job itself is put back"),
-    Param("claim", "use the snapshot up", Kind.FLAG, default=False),
-    Param("accept_published", "let stay what the job has published since", Kind.FLAG,
-          default=False),
-)  # fmt: skip
-_MADE = {201: "made", 200: "it was made by the same request before"}
-_J, _S = "client.job(id)", "client.job(id).snapshots"
-_OF_JOB, _OF_SNAPSHOT = "/v1/jobs/{id}", "/v1/jobs/{id}/snapshots/{snapshot}"
+MADE = {201: "made", 200: "it was made by the same request before"}
+_J, _OF_JOB = "client.job(id)", "/v1/jobs/{id}"
 
 
-def _verb(
+def verb(
     path: str,
     call: Callable[[Call], Reply],
     said: str,
@@ -311,52 +276,39 @@ def _verb(
     body: tuple[Param, ...] = (),
     statuses: dict[int, str] | None = None,
 ) -> Route:
+    """Return a route that changes something; each has a reason, for the history."""
     name = call.__name__.strip("_")
     body = body if _REASON in body else (*body, _BECAUSE)
     return Route("POST", path, name, call, said, stands_for, body=body, statuses=statuses or {})
 
 
 ROUTES = (
-    _verb("/v1/jobs", _submit, "Submit a job.", "client.submit_spec(…)", _SUBMITTED,
+    verb("/v1/jobs", _submit, "Submit a job.", "client.submit_spec(…)", _SUBMITTED,
           {201: "submitted", 200: "the same job was submitted before"}),
-    _verb(f"{_OF_JOB}/cancel", _cancel, "Cancel a job.", f"{_J}.cancel(reason)", (_REASON,)),
-    _verb(f"{_OF_JOB}/suspend", _suspend, "Suspend a job at a batch boundary.",
+    verb(f"{_OF_JOB}/cancel", _cancel, "Cancel a job.", f"{_J}.cancel(reason)", (_REASON,)),
+    verb(f"{_OF_JOB}/suspend", _suspend, "Suspend a job at a batch boundary.",
           f"{_J}.suspend(…)", (_REASON, _GRACE)),
-    _verb(f"{_OF_JOB}/drain", _drain, "Have a job process its input, and finish.",
+    verb(f"{_OF_JOB}/drain", _drain, "Have a job process its input, and finish.",
           f"{_J}.drain(…)", (_REASON, _GRACE)),
-    _verb(f"{_OF_JOB}/resume", _resume, "Resume a suspended or held job.", f"{_J}.resume()"),
-    _verb(f"{_OF_JOB}/rescale", _rescale, "Change the partitions of the state of a job's streams.",
+    verb(f"{_OF_JOB}/resume", _resume, "Resume a suspended or held job.", f"{_J}.resume()"),
+    verb(f"{_OF_JOB}/rescale", _rescale, "Change the partitions of the state of a job's streams.",
           f"{_J}.rescale(partitions)",
           (Param("partitions", "of the state", Kind.WHOLE, required=True, least=1, most=1 << 15),)),
-    _verb(f"{_OF_JOB}/upgrade", _upgrade, "Replace a job's code.", f"{_J}.upgrade(entry)",
+    verb(f"{_OF_JOB}/upgrade", _upgrade, "Replace a job's code.", f"{_J}.upgrade(entry)",
           (attrs.evolve(_ENTRY, required=True),)),
-    _verb(f"{_OF_JOB}/fork", _fork, "Start a new job from the job's present state.",
-          f"{_J}.fork(as_id)", (_AS,), _MADE),
-    _verb(f"{_OF_JOB}/retry", _retry, "Run a job that did not finish again, as a new one.",
-          f"{_J}.retry(as_id, …)", _RETRIED, _MADE),
-    _verb(f"{_OF_JOB}/cleanup/retry", _clean_up, "Retry a failed cleanup at once.",
+    verb(f"{_OF_JOB}/fork", _fork, "Start a new job from the job's present state.",
+          f"{_J}.fork(as_id)", (AS,), MADE),
+    verb(f"{_OF_JOB}/retry", _retry, "Run a job that did not finish again, as a new one.",
+          f"{_J}.retry(as_id, …)", _RETRIED, MADE),
+    verb(f"{_OF_JOB}/cleanup/retry", _clean_up, "Retry a failed cleanup at once.",
           f"{_J}.retry_cleanup()"),
-    _verb(f"{_OF_JOB}/cleanup/force", _force_cleanup, "Mark the result clean whatever is left.",
+    verb(f"{_OF_JOB}/cleanup/force", _force_cleanup, "Mark the result clean whatever is left.",
           f"{_J}.force_cleanup()"),
-    _verb(f"{_OF_JOB}/expire", _expire, "Delete the clean result of a job.", "client.expire(id)"),
-    _verb(f"{_OF_JOB}/snapshots", _create_snapshot, "Take a snapshot.", f"{_S}.create(name, …)",
-          _TAKEN, _MADE),
-    _verb(f"{_OF_JOB}/finish-restore", _finish_restore, "Carry out a restore that was cut off.",
-          f"{_S}.finish_restore()"),
-    _verb(f"{_OF_SNAPSHOT}/delete", _delete_snapshot, "Delete a snapshot.", f"{_S}.delete(…)"),
-    _verb(f"{_OF_SNAPSHOT}/verify", _verify_snapshot, "Check every byte of a snapshot.",
-          f"{_S}.verify(…)"),
-    _verb(f"{_OF_SNAPSHOT}/convert", _convert_snapshot, "Convert a snapshot to another format.",
-          f"{_S}.convert(…)",
-          (Param("format", "the new one", required=True, choices=_FORMATS),)),
-    _verb(f"{_OF_SNAPSHOT}/restore", _restore_snapshot, "Put a job back to a snapshot.",
-          f"{_S}.restore(…)", _RESTORED, _MADE),
-    _verb(f"{_OF_SNAPSHOT}/fork", _fork_snapshot, "Start a new job from a snapshot.",
-          f"{_S}.fork(…)", (_AS,), _MADE),
-    _verb("/v1/cluster/pause", _pause, "Pause the cluster: no attempt begins.",
+    verb(f"{_OF_JOB}/expire", _expire, "Delete the clean result of a job.", "client.expire(id)"),
+    verb("/v1/cluster/pause", _pause, "Pause the cluster: no attempt begins.",
           "client.pause(reason)", (_REASON,)),
-    _verb("/v1/cluster/unpause", _unpause, "End the pause.", "client.unpause()"),
-    _verb("/v1/cluster/switchover", _switchover, "Have the leader hand over to another master.",
+    verb("/v1/cluster/unpause", _unpause, "End the pause.", "client.unpause()"),
+    verb("/v1/cluster/switchover", _switchover, "Have the leader hand over to another master.",
           "client.switchover(to, …)",
           (Param("to", "the name of a master; else the one that has waited longest"), _REASON)),
 )  # fmt: skip

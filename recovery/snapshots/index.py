@@ -74,10 +74,15 @@ class SnapshotIndex:
             for record in self.backend.scan(keys.snapshots(job_id))
         ]
 
-    def jobs(self) -> Iterator[str]:
-        """Yield the ids of the jobs that have snapshots, each once, in order."""
-        last = None
-        for record in self.backend.scan(keys.SNAPSHOTS):
+    def jobs(self, after: str = "") -> Iterator[str]:
+        """Yield the ids of the jobs that have snapshots, each once, in order.
+
+        Args:
+            after: only ids that come after this one.
+        """
+        last = check_job_id(after) if after else None
+        behind = keys.snapshots(last) if last is not None else None
+        for record in self.backend.scan(keys.SNAPSHOTS, after=behind):
             if keys.job_of(record.key) != last:
                 last = keys.job_of(record.key)
                 yield last

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from jrs import connect
+from jrs.client import plain
 from jrs.testing.masters import Masters
 from jrs.testing.servers import EtcdServer
 from jrs.testing.servers.fixtures import missing
@@ -92,7 +93,12 @@ def test_results_after_a_failover(
         assert [one["epoch"] for one in result["attempts"]] == [
             before["leading"], result["epoch"],
         ]  # fmt: skip
-        until(lambda: (served.get("/v1/cluster").json["leader"] or before) != before, "another")
+        leads = served.get(f"/v1/cluster/leader?after={before['leading']}&wait=60").json
+        assert (leads["leading"], leads["name"] != before["name"]) == (result["epoch"], True)
+        then = served.get(f"/v1/jobs/two/explain-past?epoch={before['leading']}")
+        assert (then.status, then.json["epoch"]) == (200, before["leading"])
+        past = served.client.job("two").explain_past(epoch=before["leading"])
+        assert then.json == plain.of_past("two", past)
         page = served.get("/jobs/two", Accept="text/html").text
         assert page.count('class="failover"') == 1
 

@@ -13,6 +13,8 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from jrs import Client, JobResult, JobStatus
 from jrs.client import plain
+from jrs.client.job_overview import job_overview
+from jrs.client.overview import overview
 from jrs.contract.errors import (
     CorruptRecord,
     DuplicateJob,
@@ -26,6 +28,11 @@ from jrs.contract.errors import (
     Unavailable,
     WrongState,
 )
+from jrs.contract.operations import Create
+from jrs.records import keys
+from jrs.records.codec import encode, to_plain
+from jrs.records.model import JobSpec
+from jrs.records.stages import StageRecord
 from jrs.sidecar.app import ROUTES
 from jrs.sidecar.problems import problem_of
 from jrs.sidecar.table import BadRequest
@@ -95,10 +102,16 @@ def test_reading(served: Served) -> None:
         "/history": {"history": plain.of_history(job.history())},
         "/stages": {"stages": [], "stopping": {}},
         "/snapshots": {"snapshots": []},
+        "/overview": job_overview(served.client, "nightly").plain(),
     }
     for path, expected in reads.items():
         answer = served.get(f"/v1/jobs/nightly{path}", token=READ)
-        assert (answer.status, answer.json) == (200, expected), path
+        found = {**answer.json, "at": expected["at"]} if "at" in expected else answer.json
+        assert (answer.status, found) == (200, expected), path
+    seen = overview(served.client).plain()
+    assert {**served.get("/v1/overview", token=READ).json, "at": seen["at"]} == seen
+    assert [one["job_id"] for one in seen["waiting"]] == ["nightly"]
+    assert served.get("/v1/queue", token=READ).json == {"queue": list(served.client.queue())}
     with lead(served.client.backend) as leadership:
         about = {"host": "h", "pid": 1, "ttl": 5.0}
         LeadershipHistorian(served.client.backend, leadership.fence, "m1", about).elected()
@@ -154,6 +167,31 @@ def polled(served: Served, path: str) -> Iterator[list[Any]]:
     )
     yield found
     poll.join()
+
+
+def test_waiting_for_a_stage_and_a_stop(served: Served) -> None:
+    """202 while there is none, 200 as soon as there is, 409 if there never will be."""
+    served.post("/v1/jobs", JOB)
+    path = "/v1/jobs/nightly"
+    assert served.get(f"{path}/stages/load?wait=0.01").status == 202
+    stage = StageRecord("nightly", "load", None, 1, 1, 0.5, 10.0)
+    with polled(served, f"{path}/stages/load?wait=60") as found:
+        key = keys.stage("nightly", "load")
+        served.client.backend.commit(Create(key, encode(stage)))
+    assert (found[0].status, found[0].json) == (200, to_plain(stage.summary()))
+    assert served.get(f"{path}/stages/load/files").json == {"files": [], "cursor": "e1.a1"}
+    assert served.get(f"{path}/stop").status == 404
+    served.post(f"{path}/suspend")
+    waiting = served.get(f"{path}/stop")
+    assert (waiting.status, waiting.json["stop"]["state"]) == (202, "requested")
+    served.client.results.create_dirty(JobResult("nightly", JobStatus.CANCELED), None)
+
+    assert served.get(f"{path}/stop").json == {"stop": None}
+    assert served.get(f"{path}/stages/other").status == 409
+    for unknown in ("stages/load", "stages/load/files", "stop", "overview", "explain-past"):
+        assert served.get(f"/v1/jobs/none/{unknown}").status == 404, unknown
+    nobody = served.get("/v1/cluster/leader?wait=0.01")
+    assert (nobody.status, nobody.json) == (202, {"summary": str(served.client.leader())})
 
 
 def test_the_history_from_an_entry_on(served: Served) -> None:
@@ -290,11 +328,6 @@ def test_other_paths(served: Served) -> None:
 
 def test_paging(served: Served) -> None:
     """Pages of 10,000 jobs, one behind the other, have each job once, in order."""
-    from jrs.contract.operations import Create
-    from jrs.records import keys
-    from jrs.records.codec import encode
-    from jrs.records.model import JobSpec
-
     backend, ids = served.client.backend, [f"job-{number:05}" for number in range(10_000)]
     ops = [Create(keys.JOBS + id, encode(JobSpec(id, "m:f"))) for id in ids]
     most = backend.capabilities.max_ops
