@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,6 +22,7 @@ from jrs.contract.clock import Clock
 from jrs.contract.errors import InvalidInput, JrsError
 from jrs.contract.texts import printable
 from jrs.records.model import JobStatus
+from jrs.recovery.health.metrics import CONTENT_TYPE, OPEN_METRICS, asks_open
 from jrs.sidecar.answers import problem_answer
 from jrs.sidecar.changes import Changes
 from jrs.sidecar.problems import problem_of
@@ -136,7 +138,10 @@ def handler(client: Client, changes: Changes) -> Callable[[Request], Awaitable[R
                 registry.register(await asyncio.to_thread(kind, client, wanted))
             except JrsError as error:
                 return problem_answer(problem_of(error))
+        if asks_open(",".join(request.headers.getlist("accept"))):
+            text = await asyncio.to_thread(openmetrics.generate_latest, registry)
+            return Response(text, media_type=OPEN_METRICS)
         text = await asyncio.to_thread(generate_latest, registry)
-        return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return Response(text, media_type=CONTENT_TYPE)
 
     return metrics

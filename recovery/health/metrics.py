@@ -1,4 +1,7 @@
-"""The metrics of a master, in the text format of Prometheus. All of them exist from the start."""
+"""The metrics of a master, as OpenMetrics or in the text format of Prometheus.
+
+All of them exist from the start.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from .facts import BUCKETS, Facts
 
 _STATES = ("running", "queued", "held", "cleanup")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+_TOTAL = "_total"
 
 
 @attrs.frozen
@@ -21,17 +26,39 @@ class Metric:
     help: str
     values: Mapping[str, float]
 
-    def lines(self) -> Iterator[str]:
-        """Yield its lines."""
-        yield f"# HELP {self.name} {self.help}"
-        yield f"# TYPE {self.name} {self.kind}"
+    def lines(self, *, as_open: bool) -> Iterator[str]:
+        """Yield its lines. OpenMetrics names a counter without the end of its samples' names."""
+        family = self.name.removesuffix(_TOTAL) if as_open else self.name
+        yield f"# HELP {family} {self.help}"
+        yield f"# TYPE {family} {self.kind}"
         for labels, value in self.values.items():
             yield f"{self.name}{labels} {float(value)!r}"
 
 
-def exposition(facts: Facts) -> str:
-    """Return all metrics of a master."""
-    return "".join(f"{line}\n" for metric in metrics(facts) for line in metric.lines())
+def exposition(facts: Facts, *, as_open: bool = False) -> str:
+    """Return all metrics of a master, as OpenMetrics or in the text format."""
+    text = "".join(f"{line}\n" for one in metrics(facts) for line in one.lines(as_open=as_open))
+    return f"{text}# EOF\n" if as_open else text
+
+
+def asks_open(accept: str) -> bool:
+    """Return whether the header Accept of a request prefers OpenMetrics to the text format."""
+    found = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for one in accept.lower().split(","):
+        kind, *rest = (part.strip() for part in one.split(";"))
+        params = dict(part.partition("=")[::2] for part in rest)
+        is_other = kind != "text/plain" and params.get("version", "1.0.0") != "1.0.0"
+        if kind in found and not is_other:
+            found[kind] = max(found[kind], _quality(params.get("q", "1")))
+    wanted, text = found.values()
+    return 0.0 < wanted >= text
+
+
+def _quality(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
 
 
 def metrics(facts: Facts) -> Iterator[Metric]:
@@ -107,7 +134,7 @@ def metrics(facts: Facts) -> Iterator[Metric]:
 
 
 def _failovers(facts: Facts) -> Iterator[Metric]:
-    bounds = [f"{bound:g}" for bound in BUCKETS]
+    bounds = [f"{bound!r}" for bound in BUCKETS]
     counts = dict(zip(bounds, facts.failover_counts, strict=True))
     buckets = {f'_bucket{{le="{bound}"}}': count for bound, count in counts.items()}
     yield Metric(

@@ -20,10 +20,16 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def answer(path: str, facts: Facts) -> Answer:
-    """Return the answer to a GET of a path; the status is 404 if there is no such probe."""
+def answer(path: str, facts: Facts, accept: str = "") -> Answer:
+    """Return the answer to a GET of a path; the status is 404 if there is no such probe.
+
+    Args:
+        accept: the header of that name.
+    """
     if path == "/metrics":
-        return Answer(200, metrics.exposition(facts), metrics.CONTENT_TYPE)
+        as_open = metrics.asks_open(accept)
+        kind = metrics.OPEN_METRICS if as_open else metrics.CONTENT_TYPE
+        return Answer(200, metrics.exposition(facts, as_open=as_open), kind)
     probes = {
         "/livez": (facts.live, "the leader's loop does not turn"),
         "/readyz": (facts.ready, "the backend does not answer"),

@@ -149,13 +149,14 @@ class HealthServer:
         client.connection.close()
 
     def _answer(self, request: bytes) -> bytes:
-        method, _, rest = request.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+        first, *headers = request.decode("latin-1").split("\r\n")
+        method, _, rest = first.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         if method not in ("GET", "HEAD"):
             found = Answer(405, "only GET\n", headers=(("Allow", "GET, HEAD"),))
         else:
             try:
-                found = answer(path, self._health.facts())
+                found = answer(path, self._health.facts(), _accepted(headers))
             except Exception as error:  # A probe that ends this thread would end the master.
                 found = Answer(500, f"{type(error).__name__}\n")
         body = found.body.encode()
@@ -165,3 +166,9 @@ class HealthServer:
             f"Content-Type: {found.kind}\r\nContent-Length: {len(body)}\r\n{_ALWAYS}{more}\r\n"
         )
         return head.encode("latin-1") + (body if method == "GET" else b"")
+
+
+def _accepted(headers: list[str]) -> str:
+    """Return the value of the headers Accept of a request."""
+    named = (line.partition(":") for line in headers)
+    return ",".join(value for name, _, value in named if name.strip().lower() == "accept")

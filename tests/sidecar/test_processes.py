@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import uuid
@@ -17,7 +16,6 @@ from jrs import connect
 from jrs.client import plain
 from jrs.testing.masters import Masters
 from jrs.testing.servers import EtcdServer
-from jrs.testing.servers.fixtures import missing
 from tests.recovery.support import job
 from tests.sidecar.conftest import _PORTS, OPERATE, READ, Served, write_tokens
 from tests.support import BOUND, in_long_form, until
@@ -159,28 +157,3 @@ def test_what_schemathesis_finds(start: Start, tmp_path: Path) -> None:
         env={**os.environ, "HOME": str(tmp_path)},
     )  # fmt: skip
     assert found.returncode == 0, found.stdout + found.stderr
-
-
-@pytest.mark.soak
-def test_promtool_finds_nothing(start: Start, tmp_path: Path) -> None:
-    """`promtool check metrics` has nothing to say about the metrics of a master and of the API."""
-    if shutil.which("promtool") is None:
-        missing("promtool is missing: apt-get install prometheus")
-    from jrs.recovery.health.facts import MasterHealth
-    from jrs.recovery.health.metrics import exposition
-
-    url = (tmp_path / "s").as_uri()
-    with connect(url) as client:
-        client.submit("m:f", id="job")
-    served = start(url)
-    texts = [
-        exposition(MasterHealth().facts()),
-        served.get("/metrics").text,
-        served.get("/metrics?job=job").text,
-    ]
-    for text in texts:
-        checked = subprocess.run(
-            ["promtool", "check", "metrics"],
-            input=text, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")

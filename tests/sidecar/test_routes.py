@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +12,10 @@ from typing import Any
 
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as open_metrics_families,
+)
+from prometheus_client.parser import text_string_to_metric_families
 
 from jrs import Client, JobResult, JobStatus
 from jrs.client import plain
@@ -33,11 +39,14 @@ from jrs.records import keys
 from jrs.records.codec import encode, to_plain
 from jrs.records.model import JobSpec
 from jrs.records.stages import StageRecord
+from jrs.recovery.health.facts import MasterHealth
+from jrs.recovery.health.metrics import CONTENT_TYPE, OPEN_METRICS, exposition
 from jrs.sidecar.app import ROUTES
 from jrs.sidecar.problems import problem_of
 from jrs.sidecar.table import BadRequest
 from jrs.store.cluster_history import LeadershipHistorian
 from jrs.testing.contract import lead
+from jrs.testing.servers.fixtures import missing
 from tests.sidecar.conftest import READ, Served
 from tests.support import until
 
@@ -356,8 +365,6 @@ def test_the_description_is_valid(served: Served) -> None:
 
 def test_metrics(served: Served) -> None:
     """The server has metrics of its own, and of one job where it is asked for; no id is a label."""
-    from prometheus_client.parser import text_string_to_metric_families
-
     ended(served.client, "done")
     for path in ("/metrics", "/metrics?job=done"):
         text = served.get(path, token=READ).text
@@ -369,6 +376,34 @@ def test_metrics(served: Served) -> None:
     assert sum(status.values()) == 1
     assert served.get("/metrics?job=none").status == 404
     assert served.get("/metrics?job=none&prefix=n").status == 422
+
+
+def test_open_metrics(served: Served) -> None:
+    """A caller that asks for it gets OpenMetrics, which its own strict parser reads, with the same
+    samples as in the text format."""
+    ended(served.client, "done")
+    for path in ("/metrics", "/metrics?job=done", "/metrics?prefix=d"):
+        answer = served.get(path, token=READ, Accept="application/openmetrics-text;version=1.0.0")
+        assert answer.headers["content-type"] == OPEN_METRICS
+        assert answer.text.endswith("# EOF\n")
+        names = {one.name for one in open_metrics_families(answer.text)}  # type: ignore[no-untyped-call]
+        text = served.get(path, token=READ, Accept="text/plain")
+        assert text.headers["content-type"] == CONTENT_TYPE
+        assert names == {one.name for one in text_string_to_metric_families(text.text)}
+
+
+def test_promtool_finds_nothing(served: Served) -> None:
+    """`promtool check metrics` has nothing to say about the metrics of a master and of the API."""
+    if shutil.which("promtool") is None:
+        missing("promtool is missing: apt-get install prometheus")
+    ended(served.client, "done")
+    paths = ("/metrics", "/metrics?job=done", "/metrics?prefix=d")
+    for text in (exposition(MasterHealth().facts()), *(served.get(path).text for path in paths)):
+        checked = subprocess.run(
+            ["promtool", "check", "metrics"],
+            input=text, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 
 def test_the_newest_of_the_jobs_that_begin_alike(served: Served) -> None:

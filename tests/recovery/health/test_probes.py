@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import socket
 import stat
 import threading
@@ -11,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as open_metrics_families,
+)
 from prometheus_client.parser import text_string_to_metric_families
 
 from jrs.contract.errors import Fenced, InvalidInput, OutcomeUnknown
@@ -18,6 +22,7 @@ from jrs.contract.leadership import Leadership
 from jrs.contract.listening import Address
 from jrs.contract.operations import Fence
 from jrs.recovery.health.facts import LIVE_WITHIN, READY_WITHIN, MasterHealth, Tally
+from jrs.recovery.health.metrics import CONTENT_TYPE, OPEN_METRICS
 from jrs.recovery.health.server import HealthServer
 from tests.recovery.support import FakeClock
 from tests.support import BOUND, until
@@ -55,9 +60,11 @@ def server(health: MasterHealth) -> Iterator[HealthServer]:
         yield server
 
 
-def get(server: HealthServer, path: str, method: str = "GET") -> http.client.HTTPResponse:
+def get(
+    server: HealthServer, path: str, method: str = "GET", **headers: str
+) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=BOUND)
-    connection.request(method, path)
+    connection.request(method, path, headers=headers)
     return connection.getresponse()
 
 
@@ -74,6 +81,40 @@ def figures(server: HealthServer) -> dict[str, float]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_open"),
+    [
+        ("application/openmetrics-text", True),
+        ("Application/OpenMetrics-Text; Version=1.0.0; charset=utf-8", True),
+        ("application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;"
+         "q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1", True),  # As Prometheus asks.
+        ("text/plain;version=0.0.4;q=0.5,application/openmetrics-text;q=0.4", False),
+        ("application/openmetrics-text;version=0.0.1", False),
+        ("application/openmetrics-text;q=0", False),
+        ("application/openmetrics-text;q=high", False),
+        ("text/html, */*", False),
+        ("", False),
+    ],
+)  # fmt: skip
+def test_open_metrics(
+    server: HealthServer, health: MasterHealth, accept: str, is_open: bool
+) -> None:
+    """A caller that asks for it gets OpenMetrics, which its own strict parser reads, with the
+    samples of the text format; others get that."""
+    health.answered()
+    health.elected(Led(7), Tally)
+    health.leads()
+    answer = get(server, "/metrics", Accept=accept)
+    text = answer.read().decode()
+
+    assert answer.getheader("Content-Type") == (OPEN_METRICS if is_open else CONTENT_TYPE)
+    assert text.endswith("# EOF\n") is is_open
+    parse = open_metrics_families if is_open else text_string_to_metric_families
+    named = {sample.name for family in parse(text) for sample in family.samples}
+    assert {"jrs_elections_total", "jrs_failover_seconds_bucket", "jrs_leader"} <= named
+    assert {re.split("[{ ]", line)[0] for line in text.splitlines() if line[0] != "#"} == named
 
 
 def test_a_standby(server: HealthServer, health: MasterHealth, clock: FakeClock) -> None:
@@ -161,8 +202,9 @@ def test_metrics_tell_what_happened(
     assert found["jrs_cleanup_oldest_seconds"] == 90.5
     assert found["jrs_attempts_started_total"] == found["jrs_attempts_ended_total,died"] == 1
     assert found["jrs_commits_fenced_total"] == found["jrs_commits_unknown_total"] == 1
-    assert found["jrs_failover_seconds_bucket,0.5"] == 0
-    assert found["jrs_failover_seconds_bucket,1"] == found["jrs_failover_seconds_bucket,+Inf"] == 1
+    assert (
+        found["jrs_failover_seconds_bucket,1.0"] == found["jrs_failover_seconds_bucket,+Inf"] == 1
+    )
     assert found["jrs_failover_seconds_sum"] == 0.75
 
     health.export_failed()
