@@ -27,8 +27,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--listen", "listens", type=LISTEN, required=True, metavar="unix:PATH|HOST:PORT",
               help="A socket that only you can open; or a TCP port, with a guard.")  # fmt: skip
 @click.option("--token-file", type=_FILE, metavar="FILE",
-              help="Lines of 'read TOKEN [NAME]' or 'operate TOKEN [NAME]', which only its "
-              "owner, and perhaps its group, can read; read again when it changes.")  # fmt: skip
+              help="Lines of 'read TOKEN [NAME]' or 'operate TOKEN [NAME]', or with "
+              "certificate:NAME in place of a token. Only its owner, and perhaps its group, can "
+              "read it; it is read again when it changes.")  # fmt: skip
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="The server's certificate.")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key.")
 @click.option("--tls-client-ca", type=_FILE, metavar="FILE",

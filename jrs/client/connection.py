@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +25,7 @@ from jrs.recovery.files.storage_identity import (
     recorded_storage,
 )
 from jrs.recovery.snapshot_catalog import SnapshotCatalog
+from jrs.store.historian import submitter
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
@@ -100,7 +98,7 @@ class Connection:
         if recorded is not None and bool(place_of(recorded.path).url) != bool(place.url):
             self._check_no_jobs(recorded.path)
         identity = StorageIdentity(self.backend, JobStorage(place, self.backend.cluster))
-        return identity.adopt(caller(), time.time())
+        return identity.adopt(submitter(), time.time())
 
     def _check_no_jobs(self, before: str) -> None:
         """Raise `WrongState` if a job has not ended: its files are of the other kind."""
@@ -118,15 +116,6 @@ class Connection:
             InvalidInput: where jobs keep their files is not known.
         """
         return SnapshotCatalog(self.backend, self.storage(), spec_key=self.spec_key)
-
-
-def caller() -> str:
-    """Return who makes a request, as ``user@host``."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # A container may run as a user without a name.
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
 
 
 def entry_point_of(entry: str | Callable[..., Any]) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import attrs
 
-from jrs.client.connection import caller
 from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, NoSuchCluster, WrongState
 from jrs.contract.mounts import reach_problem
@@ -18,6 +17,7 @@ from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.files.storage_identity import StorageIdentity, recorded_storage
 from jrs.store.before_migration import obstacles, refuse
 from jrs.store.copying import Contents, survey
+from jrs.store.historian import submitter
 from jrs.store.masters import newest_epoch
 from jrs.store.migration import Migration
 from jrs.store.opening import open_closed
@@ -106,7 +106,7 @@ def migrate(
             refuse(obstacles(here))
             there = _lasting(open_closed(target, cluster=cluster, create=True))
         opened.enter_context(there)
-        migration = Migration(here, there, by=caller())
+        migration = Migration(here, there, by=submitter())
         complete = migration.check()
         if not complete:
             several = there.capabilities.multi_host
@@ -144,7 +144,7 @@ def abandon_migration(source: str, target: str, *, cluster: str = "default") -> 
         _lasting(open_closed(source, cluster=cluster, create=False)) as here,
         _lasting(open_closed(target, cluster=cluster, create=True)) as there,
     ):
-        return Migration(here, there, by=caller()).abandon()
+        return Migration(here, there, by=submitter()).abandon()
 
 
 def _lasting(backend: Backend) -> Backend:

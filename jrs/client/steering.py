@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jrs.client import waiting
-from jrs.client.connection import Connection, caller
+from jrs.client.connection import Connection
 from jrs.client.waiting import page_behind
 from jrs.contract.backend import Backend
 from jrs.records.cluster import PauseRecord, StorageRecord, SwitchoverRecord
@@ -14,6 +14,7 @@ from jrs.records.model import MasterInfo
 from jrs.recovery.files.storage_identity import recorded_storage
 from jrs.recovery.inspect.history import HistoryEntry, HistoryPage, entry_of
 from jrs.store import cluster_history, feed
+from jrs.store.historian import submitter
 from jrs.store.steering import Steering
 
 
@@ -133,11 +134,11 @@ class ClusterSteering:
 
             client.pause("maintenance of the data lake")
         """
-        return Steering(self.backend).pause(caller(), reason)
+        return Steering(self.backend).pause(submitter(), reason)
 
     def unpause(self) -> bool:
         """End the pause; return whether the cluster was paused. Durable, idempotent."""
-        return Steering(self.backend).unpause(caller())
+        return Steering(self.backend).unpause(submitter())
 
     def switchover(self, to: str | None = None, *, reason: str = "") -> SwitchoverRecord | None:
         """Have the leader resign so that another master leads; return the request.
@@ -154,7 +155,7 @@ class ClusterSteering:
             WrongState: no master leads, `to` is gone or was not heard since it led, no other one
                 runs, or the cluster's format is older than 5. Nothing was changed.
         """
-        return Steering(self.backend).request_switchover(to, caller(), reason)
+        return Steering(self.backend).request_switchover(to, submitter(), reason)
 
     def last_switchover(self) -> SwitchoverRecord | None:
         """Return the newest request for a switchover, carried out or not; None if none was made.

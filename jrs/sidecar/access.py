@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jrs.contract.errors import InvalidInput
 from jrs.sidecar.answers import is_for_people, plain_page, problem_answer
+from jrs.sidecar.certificates import owner_of
 from jrs.sidecar.problems import Problem
 from jrs.sidecar.table import Role
 from jrs.sidecar.tokens import Caller, Sessions, TokenFile
@@ -44,7 +45,8 @@ class Access:
         app: what answers.
         hosts: the names under which the server may be asked for.
         tokens: who may do what; None where only the user of the socket, or the owners of
-            certificates, can connect: they may do everything.
+            certificates, can connect: they may do everything. The owner of a certificate is known
+            by its name, see `jrs.sidecar.certificates`.
         sessions: the browsers that are logged in.
     """
 
@@ -80,7 +82,7 @@ class Access:
         if _is_open(scope["path"]):
             return None
         try:
-            caller = self._caller(headers)
+            caller = self._caller(headers, owner_of(scope))
         except InvalidInput as error:
             return problem_answer(Problem(503, "Nobody can be let in", str(error)))
         if caller is None:
@@ -105,16 +107,16 @@ class Access:
             return Problem(403, "A page of another site asks", "only own pages may")
         return None
 
-    def _caller(self, headers: Headers) -> Caller | None:
+    def _caller(self, headers: Headers, owner: str) -> Caller | None:
         if self._tokens is None:
-            return Caller("local", Role.OPERATE)
+            return Caller(owner, Role.OPERATE)
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             return self._tokens.caller(token.strip())
         caller = self._sessions.caller(cookie_of(headers))
-        if caller is None or not self._tokens.has(caller.token):
-            return None  # Its token was removed from the file since.
-        return caller
+        if caller is not None and self._tokens.has(caller.token):
+            return caller  # Unless its token was removed from the file since.
+        return self._tokens.owner(owner) if owner else None
 
     def _unknown(self, scope: Scope) -> Response:
         if is_for_people(Headers(scope=scope), scope["path"]):

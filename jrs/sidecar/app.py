@@ -119,14 +119,14 @@ class _Api:
             values = query_values(request.query_params.multi_items(), route.query)
             if route.method == "POST":
                 values |= body_values(await _body(request), route.body)
-            who = "" if not caller.token else caller.name
             trace = request.headers.get("traceparent", "")
-            call = Call(self._client, who, {**values, **request.path_params}, trace)
-            with acting_for(who), because(values.get("because", "")):
+            call = Call(self._client, caller.name, {**values, **request.path_params}, trace)
+            with acting_for(caller.name), because(values.get("because", "")):
                 reply = await self._reply(route, call)
             if route.role is Role.OPERATE:
                 done = printable(request.url.path)
-                _log.info("%s: POST %s: %d", caller.name, done, reply.status)
+                who = printable(caller.name) or "local"
+                _log.info("%s: POST %s: %d", who, done, reply.status)
             return json_answer(reply.value, reply.status)
 
         return answering(handle)

@@ -18,6 +18,7 @@ from jrs.client.client import Client
 from jrs.contract.errors import InvalidInput
 from jrs.contract.listening import Address
 from jrs.sidecar.app import application
+from jrs.sidecar.certificates import NamingProtocol
 from jrs.sidecar.changes import Changes
 from jrs.sidecar.tokens import TokenFile
 
@@ -104,7 +105,7 @@ def serve(
             secure=context is not None,
         )  # fmt: skip
         config = uvicorn.Config(
-            app, http="h11", ws="none", loop="asyncio", lifespan="on", log_config=None,
+            app, http=NamingProtocol, ws="none", loop="asyncio", lifespan="on", log_config=None,
             access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE,
             log_level=logging.WARNING,
         )  # fmt: skip

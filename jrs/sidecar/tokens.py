@@ -1,4 +1,4 @@
-"""Tokens, roles and sessions: who may read, and who may operate."""
+"""Tokens, certificates, roles and sessions: who may read, and who may operate."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from jrs.sidecar.table import Role
 _LEAST = 16
 """Characters of a token."""
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+_CERTIFICATE = "certificate:"
+"""In a line of the token file: what is before the name of a certificate's owner."""
 LINK_LASTS = 60.0
 """Seconds for which a one-time link can be opened."""
 SESSION_LASTS = 12 * 3600.0
@@ -33,9 +35,11 @@ class Caller:
     """Who makes a request."""
 
     name: str
+    """As the history has it; empty for the user of the socket, who is that of the server."""
     role: Role
     token: bytes = b""
-    """The digest of the token by which it is known; empty where no token is needed."""
+    """The digest of the token by which it is known; empty for the user of the socket, and for the
+    owner of a certificate."""
 
     def may(self, role: Role) -> bool:
         """Return whether it may do what needs `role`."""
@@ -43,7 +47,8 @@ class Caller:
 
 
 class TokenFile:
-    """A file with lines ``role token [name]``, read again whenever it has changed.
+    """A file with lines ``role token [name]`` or ``role certificate:name``, read again whenever it
+    has changed.
 
     Only digests are kept in memory. A file to which others have access, that its group can change,
     or that cannot be read, lets nobody in.
@@ -92,7 +97,18 @@ class TokenFile:
             InvalidInput: as `caller`.
         """
         self.check()
-        return any(hmac.compare_digest(caller.token, digest) for caller in self._callers)
+        return bool(digest) and any(
+            hmac.compare_digest(caller.token, digest) for caller in self._callers
+        )
+
+    def owner(self, name: str) -> Caller | None:
+        """Return the owner of the certificate with that name; None if no line names it.
+
+        Raises:
+            InvalidInput: as `caller`.
+        """
+        self.check()
+        return next((one for one in self._callers if not one.token and one.name == name), None)
 
     def _read(self) -> None:
         try:
@@ -114,36 +130,55 @@ def callers_in(text: str, path: Path) -> tuple[Caller, ...]:
     Raises:
         InvalidInput: a line has another form, or there is none.
     """
-    callers: dict[bytes, Caller] = {}
+    callers: dict[object, Caller] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if not words or line.lstrip().startswith("#"):
+        if not line.strip() or line.lstrip().startswith("#"):
             continue
         where = f"line {number} of the token file {path}"
-        if len(words) not in (2, 3) or words[0] not in tuple(Role):
-            raise InvalidInput(f"{where}: write 'read TOKEN [NAME]' or 'operate TOKEN [NAME]'")
-        role, token, name = words[0], words[1], words[2] if len(words) == 3 else words[0]
-        if len(token) < _LEAST:
-            raise InvalidInput(f"{where}: a token has at least {_LEAST} characters")
-        if not _NAME.fullmatch(name):
-            raise InvalidInput(f"{where}: a name has 1 to 64 of A-Z a-z 0-9 . _ @ -")
-        if digest_of(token) in callers:
-            raise InvalidInput(f"{where}: that token is there already")
-        callers[digest_of(token)] = Caller(name, Role(role), digest_of(token))
+        caller = _caller_in(line, where)
+        known = caller.token or caller.name
+        if known in callers:
+            what = "token" if caller.token else "certificate"
+            raise InvalidInput(f"{where}: that {what} is there already")
+        callers[known] = caller
     if not callers:
         raise InvalidInput(f"the token file {path} has no token")
     return tuple(callers.values())
+
+
+def _caller_in(line: str, where: str) -> Caller:
+    role, rest = (*line.split(None, 1), "")[:2]
+    words, named = rest.split(), rest.startswith(_CERTIFICATE)
+    if role not in tuple(Role) or not words or (len(words) > 2 and not named):
+        raise InvalidInput(
+            f"{where}: write 'read TOKEN [NAME]' or 'operate TOKEN [NAME]'; or certificate:NAME in "
+            "place of the token"
+        )
+    if named:
+        name = rest.removeprefix(_CERTIFICATE).strip()
+        if not name:
+            raise InvalidInput(f"{where}: write the name of a certificate behind {_CERTIFICATE}")
+        return Caller(name, Role(role))
+    token, name = words[0], words[-1] if len(words) == 2 else role
+    if len(token) < _LEAST:
+        raise InvalidInput(f"{where}: a token has at least {_LEAST} characters")
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(f"{where}: a name has 1 to 64 of A-Z a-z 0-9 . _ @ -")
+    return Caller(name, Role(role), digest_of(token))
 
 
 def first_token(path: Path) -> str:
     """Return the first token of a file, for a command that asks a server.
 
     Raises:
-        InvalidInput: the file cannot be used.
+        InvalidInput: the file cannot be used, or has no token.
     """
     TokenFile(path)
-    lines = (line.split() for line in path.read_text("ascii").splitlines())
-    return next(words[1] for words in lines if words and not words[0].startswith("#"))
+    for line in path.read_text("ascii").splitlines():
+        words = line.split()
+        if words and words[0] in tuple(Role) and not words[1].startswith(_CERTIFICATE):
+            return words[1]
+    raise InvalidInput(f"the token file {path} has no token")
 
 
 def digest_of(token: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,11 @@ def test_tokens_are_rotated(served: Served) -> None:
     assert served.get("/", token=None, Cookie=session).status == 401
 
 
-@pytest.mark.parametrize("text", ["", "operate short\n", "root 0123456789abcdef\n", "operate\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "operate short\n", "root 0123456789abcdef\n", "operate\n", "read certificate:\n",
+     "read certificate:a b\noperate certificate:a b\n"],
+)  # fmt: skip
 def test_a_file_that_turns_bad_lets_nobody_in(served: Served, text: str) -> None:
     """Nobody is let in by what was read before; the answer shows no token."""
     write_tokens(served.tokens, text)
@@ -265,9 +270,23 @@ def test_tokens_are_not_logged(served: Served, caplog: pytest.LogCaptureFixture)
 # -- certificates --------------------------------------------------------------------------
 
 
+def made_by_openssl(ca: Path, subject: str, folder: Path) -> tuple[Path, Path]:
+    """Return a client's certificate, and its key, of an authority whose key is next to it."""
+    cert, key, asked = folder / "openssl.pem", folder / "openssl.key", folder / "openssl.csr"
+    commands: tuple[list[str | Path], ...] = (
+        ["req", "-newkey", "rsa:2048", "-nodes", "-subj", subject, "-keyout", key, "-out", asked],
+        ["x509", "-req", "-in", asked, "-CA", ca, "-CAkey", ca.with_suffix(".key"),
+         "-CAcreateserial", "-days", "1", "-out", cert],
+    )  # fmt: skip
+    for command in commands:
+        subprocess.run(["openssl", *command], check=True, capture_output=True)
+    return cert, key
+
+
 def test_certificates_of_clients(client: Client, tmp_path: Path) -> None:
-    """Over TLS with an authority of clients, the owner of a certificate may operate, and nobody
-    else can even ask; with tokens as well, the token decides."""
+    """Over TLS with an authority of clients, the owner of a certificate may operate under its name,
+    and a stranger cannot even ask. With a token file as well, its lines give each owner a role, and
+    one that it does not name is refused; a token decides first."""
     import http.client
     import ssl
 
@@ -277,25 +296,59 @@ def test_certificates_of_clients(client: Client, tmp_path: Path) -> None:
     made = make_certificates(tmp_path)
     tls = Tls(made.cert, made.key, made.ca)
     stranger = ssl.create_default_context(cafile=str(made.ca))
+    ours = made.client_context()
+    subject = "/O=jrs/OU=night shift/CN=Ada B. (on call)"
+    ada = made.client_context(*made_by_openssl(made.ca, subject, tmp_path))
+    unnamed = made.client_context(*made_by_openssl(made.ca, "/O=jrs", tmp_path))
 
-    def ask(port: int, context: ssl.SSLContext, **headers: str) -> int:
-        connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=60)
+    def ask(context: ssl.SSLContext, method: str = "POST", path: str = "/v1/cluster/pause",
+            **headers: str) -> int:  # fmt: skip
+        connection = http.client.HTTPSConnection(
+            "localhost", served.port, context=context, timeout=60
+        )
         try:
-            connection.request("POST", "/v1/cluster/pause", b"{}", headers)
-            return connection.getresponse().status
+            # Two requests of one connection have the same caller.
+            for _ in range(2):
+                connection.request(method, path, b"{}" if method == "POST" else None, headers)
+                answer = connection.getresponse()
+                answer.read()
+            return answer.status
         finally:
             connection.close()
 
+    def whom() -> list[str]:
+        return [entry.by for entry in client.history()]
+
     with serving(client, tmp_path, tls=tls) as served:
         with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
-            ask(served.port, stranger)
-        assert ask(served.port, made.client_context()) == 401
+            ask(stranger)
+        assert (ask(ours), ask(ada)) == (401, 401)
         read = {"Authorization": f"Bearer {READ}"}
-        assert ask(served.port, made.client_context(), **read) == 403
+        assert ask(ours, **read) == 403
+        write_tokens(served.tokens, (
+            f"read {READ}\nread certificate:jrs test client\n"
+            "operate certificate:Ada B. (on call)\n"
+        ))  # fmt: skip
+        assert (ask(ours), ask(ours, "GET", "/v1/jobs"), ask(unnamed, "GET", "/v1/jobs")) == (
+            403, 200, 401,
+        )  # fmt: skip
+        assert ask(ada, **read) == 403
+        assert whom() == []
+        assert ask(ada) == 200
+        assert whom() == ["Ada B. (on call)"]
+        paused = client.paused()
+        assert (paused and paused.by) == "Ada B. (on call)"
+        named = {"Authorization": "Bearer certificate:Ada B. (on call)"}
+        assert ask(ours, **named) == 401
+    client.unpause()
     with serving(client, tmp_path, with_tokens=False, tls=tls) as served:
         with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
-            ask(served.port, stranger)
-        assert ask(served.port, made.client_context()) == 200
+            ask(stranger)
+        assert ask(ours) == 200
+        assert ask(unnamed, path="/v1/cluster/unpause") == 200
+    *_, first, second = whom()
+    assert first == "jrs test client"
+    assert re.fullmatch("[0-9A-F]+", second)  # It has no name: its serial number.
 
 
 def test_certificates_that_cannot_be_used(client: Client, tmp_path: Path) -> None:

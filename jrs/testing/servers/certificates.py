@@ -30,10 +30,10 @@ class Certificates:
     client_cert: Path
     client_key: Path
 
-    def client_context(self) -> ssl.SSLContext:
-        """Return the TLS context of a client, with the client's certificate."""
+    def client_context(self, cert: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
+        """Return the TLS context of a client, with the client's certificate or another one."""
         context = ssl.create_default_context(cafile=str(self.ca))
-        context.load_cert_chain(self.client_cert, self.client_key)
+        context.load_cert_chain(cert or self.client_cert, key or self.client_key)
         return context
 
     def url_options(self, with_client: bool) -> dict[str, str]:
