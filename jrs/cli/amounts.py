@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 
 from jrs import LogLimits, RetentionPolicy
-from jrs.cli.durations import seconds_of
 from jrs.contract.errors import InvalidInput
+from jrs.contract.moments import seconds_of
 from jrs.contract.texts import shown
 
 _SIZE = re.compile(r"([0-9]+)([KMG]?)")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -173,10 +171,11 @@ def echo(text: str, *, err: bool = False) -> None:
     click.echo(printable(text), err=err)
 
 
-def echo_json(value: Any, *, indent: int | None = 2) -> None:
+def echo_json(value: Any, *, indent: int | None = 2, err: bool = False) -> None:
     """Print plain JSON, a stored value or a list of stored values, as JSON in ASCII."""
     text = json.dumps(to_plain(value), indent=indent)
-    click.echo(text.replace("\x7f", "\\u007f"))  # The only control character JSON leaves as it is.
+    # The only control character JSON leaves as it is.
+    click.echo(text.replace("\x7f", "\\u007f"), err=err)
 
 
 def when(stamp: float) -> str:
@@ -184,43 +183,9 @@ def when(stamp: float) -> str:
     return texts.when(stamp).removesuffix(" UTC") if stamp else "-"
 
 
-_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
 def shortened(text: str, longest: int) -> str:
     """Return the beginning of a long text."""
     return text if len(text) <= longest else f"{text[:longest]}…"
-
-
-def age(text: str) -> float:
-    """Return an age in seconds.
-
-    Raises:
-        InvalidInput: not one.
-    """
-    match = _AGE.fullmatch(text)
-    if match is None:
-        raise InvalidInput(f"not an age: {text!r}; write 90s, 30m, 12h or 7d")
-    return float(match[1]) * _UNITS[match[2]]
-
-
-def moment(option: str, text: str, now: float) -> float:
-    """Return the moment that an option names: an age before `now`, or a date and time in UTC.
-
-    Raises:
-        InvalidInput: neither.
-    """
-    if _AGE.fullmatch(text):
-        return now - age(text)
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput(
-            f"{option} is no time: {text!r}; write 90s, 12h or 7d, or 2026-11-20 or "
-            "2026-11-20T18:30, in UTC"
-        ) from None
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
 
 
 def took(seconds: float) -> str:

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import click
 
-_FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)([smhd]?)")
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def seconds_of(text: str) -> float | None:
-    """Return the seconds that a text stands for; None if it is no duration."""
-    match = _FORM.fullmatch(text.strip())
-    return None if match is None else float(match[1]) * _UNITS[match[2]]
+from jrs.contract.moments import seconds_of
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from jrs.cli.common import (
 )
 from jrs.cli.durations import DURATION
 from jrs.cli.listening import LISTEN
+from jrs.cli.log_format import JSON, log_format_option
 from jrs.cli.settings import from_file, settings
 from jrs.cli.signals import stopped_by_signals
 from jrs.contract import credentials
@@ -92,7 +94,8 @@ from jrs.store.opening import open_backend
 @click.option("--listen", "listens", type=LISTEN, metavar="unix:PATH|HOST:PORT",
               help="Answer /livez, /readyz, /leader, /standby and /metrics there.")  # fmt: skip
 @spec_key_option
-@click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one per line.")
+@log_format_option
+@click.option("--json", "as_json", is_flag=True, help="The same as --log-format json.")
 @with_cluster
 def master_command(
     ref: ClusterRef,
@@ -111,6 +114,7 @@ def master_command(
     allowed: tuple[str, ...],
     listens: Address | None,
     spec_key: SpecKey | None,
+    log_format: str,
     as_json: bool,
 ) -> None:
     """Start a master: campaign, and while leading, recover and run submitted jobs.
@@ -129,6 +133,7 @@ def master_command(
     trust = Trust(allowed, spec_key)
     policy = CleanupPolicy.of(retries=cleanup_retries, max_delay=cleanup_max_delay)
     retention = amounts.retention({**settings().get("retention", {}), **amounts.pairs(retained)})
+    as_json = as_json or log_format == JSON
     printing = threading.Lock()
 
     def report(event: Event) -> None:
@@ -139,7 +144,15 @@ def master_command(
                 job = f"{event.job_id}: " if event.job_id else ""
                 echo(f"{when(event.at)}  epoch {event.epoch}  {job}{event.message}")
 
-    outage = Outage(stop, lambda why: echo(f"jrs: {why}; waiting for it", err=True))
+    def waits(why: str) -> None:
+        said = f"jrs: {why}; waiting for it"
+        if as_json:
+            line = {"at": time.time(), "kind": "waiting", "message": said}
+            echo_json(line, indent=None, err=True)
+        else:
+            echo(said, err=True)
+
+    outage = Outage(stop, waits)
     url = ref.url
     health = MasterHealth()
     # Before the backend is opened: a master that waits for it is alive.

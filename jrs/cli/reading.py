@@ -12,7 +12,6 @@ from jrs.cli.common import (
     echo,
     echo_json,
     json_option,
-    moment,
     shortened,
     table,
     took,
@@ -24,6 +23,7 @@ from jrs.cli.connecting import connect, tell_pause
 from jrs.client import plain
 from jrs.client.job import JobHandle
 from jrs.client.listing import JobOrder
+from jrs.contract.moments import moment
 from jrs.contract.texts import counted
 from jrs.records.model import JobStatus, ResultState
 from jrs.records.policies import MOST
@@ -44,7 +44,7 @@ _ROLES = {
 
 @click.command(
     "list",
-    epilog="Times are ages (90s, 12h, 7d: that long ago) or moments in UTC (2026-11-20, "
+    epilog="Times are ages (90s, 12h, 7d: that long ago) or moments in UTC (14:03, 2026-11-20, "
     "2026-11-20T18:30). docs/reference.md says what each filter costs.",
 )
 @click.option("--status", type=click.Choice([status.value for status in JobStatus]))
@@ -121,7 +121,7 @@ def list_command(
 @job_argument
 @click.option("--at", metavar="TIME",
               help="Explain the last decision on which a leader had acted then: an age (90s, 12h) "
-              "or a moment in UTC (2026-11-20T18:30).")  # fmt: skip
+              "or a moment in UTC (14:03, the last one; or 2026-11-20T18:30).")  # fmt: skip
 @click.option("--epoch", type=click.IntRange(1), help="Explain the last decision of this leader.")
 @json_option
 @with_cluster
@@ -133,6 +133,7 @@ def explain_command(
     \b
     Examples:
       jrs explain nightly-2026-11-20
+      jrs explain nightly-2026-11-20 --at 14:03
       jrs explain nightly-2026-11-20 --at 2026-11-20T03:12
     """
     then = None if at is None else moment("--at", at, time.time())

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from jrs.cli.common import ClusterRef, echo, storage_option, with_cluster
+from jrs.cli.common import ClusterRef, storage_option, with_cluster
 from jrs.cli.connecting import connect
 from jrs.cli.listening import LISTEN
+from jrs.cli.log_format import log_format_option, log_to_stderr
 from jrs.cli.signals import stopped_by_signals
 from jrs.contract.errors import InvalidInput
 from jrs.contract.listening import Address
@@ -37,16 +37,18 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME",
               help="A further name under which browsers ask for this server. "
               "Repeatable.")  # fmt: skip
+@log_format_option
 @storage_option
 @with_cluster
 def serve_command(
-    place: ClusterRef,
+    ref: ClusterRef,
     listens: Address,
     token_file: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_client_ca: Path | None,
     hosts: tuple[str, ...],
+    log_format: str,
     storage: str | Path | None,
 ) -> int:
     """Serve the API and the page of a cluster, as one more client of it.
@@ -64,15 +66,16 @@ def serve_command(
     except ModuleNotFoundError as error:
         raise InvalidInput(f"jrs serve needs {error.name}: pip install 'jrs[api]'") from None
     guards = Guards(token_file, tls, hosts)
-    guards.check(listens)
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
-    logging.getLogger("jrs.sidecar").setLevel(logging.INFO)
+    log_to_stderr(log_format)
+    log = logging.getLogger("jrs.sidecar")
+    log.setLevel(logging.INFO)
     stop = threading.Event()
 
     def ready(at: Address) -> None:
-        echo(f"serving cluster {place.cluster} at {at}", err=True)
+        log.info("serving cluster %s at %s", ref.cluster, at, extra={"kind": "serving"})
 
-    with connect(place, storage=storage) as client, stopped_by_signals(stop):
+    with connect(ref, storage=storage) as client, stopped_by_signals(stop):
+        guards.check(listens)
         serve(client, listens, guards, stop, ready)
     return 0
 

@@ -17,7 +17,7 @@ from jrs.testing.masters import LoggedProcess
 from jrs.testing.polling import Poll
 
 _PATIENCE = 60.0
-_SERVING = re.compile(r"^serving cluster \S+ at (127\.0\.0\.1:\d+)$", re.MULTILINE)
+_SERVING = re.compile(r"\bserving cluster \S+ at (127\.0\.0\.1:\d+)$", re.MULTILINE)
 
 
 @contextmanager

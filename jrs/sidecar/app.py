@@ -126,7 +126,8 @@ class _Api:
             if route.role is Role.OPERATE:
                 done = printable(request.url.path)
                 who = printable(caller.name) or "local"
-                _log.info("%s: POST %s: %d", who, done, reply.status)
+                about = {"kind": "request", "caller": who, "path": done, "status": reply.status}
+                _log.info("%s: POST %s: %d", who, done, reply.status, extra=about)
             return json_answer(reply.value, reply.status)
 
         return answering(handle)

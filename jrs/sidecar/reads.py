@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from itertools import islice
 
 from jrs.client import plain
@@ -9,6 +11,7 @@ from jrs.client.job_overview import job_overview
 from jrs.client.listing import JobOrder
 from jrs.client.overview import overview
 from jrs.contract.errors import NoSuchResult
+from jrs.contract.moments import moment
 from jrs.records.codec import to_plain
 from jrs.records.model import JobStatus, ResultState
 from jrs.sidecar.table import Call, Kind, Param, Reply, Route
@@ -18,6 +21,7 @@ LONGEST_WAIT = 60.0
 """Seconds of a long poll, at most."""
 MOST_JOBS = 1000
 """Jobs of one page, at most."""
+_NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
 FILTERS = (
     Param("status", "only jobs of that status", choices=tuple(one.value for one in JobStatus)),
@@ -93,8 +97,14 @@ def _explain(call: Call) -> Reply:
 
 
 def _explain_past(call: Call) -> Reply:
-    job = call.client.job(call["id"])
-    return Reply(plain.of_past(job.id, job.explain_past(at=call["at"], epoch=call["epoch"])))
+    job, at = call.client.job(call["id"]), call["at"]
+    then = None if at is None else _then(at)
+    return Reply(plain.of_past(job.id, job.explain_past(at=then, epoch=call["epoch"])))
+
+
+def _then(text: str) -> float:
+    """Return a moment in seconds since 1970: a number is one, as everywhere in the API."""
+    return float(text) if _NUMBER.fullmatch(text) else moment("at", text, time.time())
 
 
 def _history(call: Call) -> Reply:
@@ -190,7 +200,8 @@ ROUTES = (
           "What a leader does with a job now, and why.", f"{_J}.explain()"),
     Route("GET", "/v1/jobs/{id}/explain-past", "explain_past", _explain_past,
           "What a leader did with a job then, and why.", f"{_J}.explain_past(at, epoch)",
-          (Param("at", "the last decision until then, in seconds since 1970", Kind.NUMBER),
+          (Param("at", "the last decision until then: in seconds since 1970; or in UTC, the last "
+                 "14:03, or 2026-11-20T18:30; or an age, as 12h"),
            Param("epoch", "the last decision of that leader", Kind.WHOLE, least=1))),
     Route("GET", "/v1/jobs/{id}/history", "history", _history,
           "What happened to a job: when, who did it, and why.",

@@ -144,12 +144,14 @@ COMMANDS: list[list[str]] = [
     ["top", TOLD],
     *(["top", job_id, *more] for job_id in JOBS for more in (["--once"], ["--json"])),
     ["serve", "--listen", TOLD],
+    ["serve", "--log-format", TOLD],
     ["serve", "--listen", f"unix:/nowhere/{TOLD}"],
     ["serve", "--listen", "127.0.0.1:0", "--token-file", f"/nowhere/{TOLD}"],
     ["serve", "--listen", "127.0.0.1:0", "--tls-cert", TOLD],
     ["open", TOLD, "--token-file", KEY],
     ["open", "--token-file", TOLD],
     ["master", "--listen", TOLD],
+    ["master", "--log-format", TOLD],
     ["master", "--name", TOLD],
     ["master", "--resource", TOLD],
     ["master", "--storage", f"/proc/{TOLD}"],
@@ -252,8 +254,8 @@ def stubborn():
 """
 
 
-@pytest.mark.parametrize("as_json", [False, True])
-def test_what_a_master_logs(url: str, home: Path, tmp_path: Path, as_json: bool) -> None:
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_what_a_master_logs(url: str, home: Path, tmp_path: Path, log_format: str) -> None:
     """X1: a job, a resource or a hold forges no line of the master's log."""
     (home / "hostile_jobs.py").write_text(BOOM)
     log = tmp_path / "log"
@@ -263,7 +265,7 @@ def test_what_a_master_logs(url: str, home: Path, tmp_path: Path, as_json: bool)
         for spec in (JobSpec("bad", "hostile_jobs:boom", restart=restart), JobSpec("no", EVIL)):
             JobCatalog(backend).submit(spec)
         master = subprocess.Popen(
-            [*command, "--resource", "hostile_jobs:stubborn", *(["--json"] if as_json else [])],
+            [*command, "--resource", "hostile_jobs:stubborn", "--log-format", log_format],
             cwd=home, stdout=file, stderr=file,
         )  # fmt: skip
         try:
@@ -274,7 +276,9 @@ def test_what_a_master_logs(url: str, home: Path, tmp_path: Path, as_json: bool)
             master.send_signal(signal.SIGTERM)
             master.wait(60)
     harmless(log.read_bytes())
-    start = rb"\{.*\}" if as_json else rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  epoch \d+  .*"
+    start = (
+        rb"\{.*\}" if log_format == "json" else rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  epoch \d+  .*"
+    )
     for line in log.read_bytes().splitlines():
         assert re.fullmatch(start, line), line
 
