@@ -11,7 +11,7 @@ import click
 
 from jrs.cli.common import ClusterRef, storage_option, with_cluster
 from jrs.cli.connecting import connect
-from jrs.cli.listening import LISTEN
+from jrs.cli.listening import LISTEN, default_address
 from jrs.cli.log_format import log_format_option, log_to_stderr
 from jrs.cli.signals import stopped_by_signals
 from jrs.contract.errors import InvalidInput
@@ -24,8 +24,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("serve")
-@click.option("--listen", "listens", type=LISTEN, required=True, metavar="unix:PATH|HOST:PORT",
-              help="A socket that only you can open; or a TCP port, with a guard.")  # fmt: skip
+@click.option("--listen", "listens", type=LISTEN, metavar="unix:PATH|HOST:PORT",
+              help="A socket that only you can open; or a TCP port, with a guard.  [default: "
+              "CLUSTER.sock, for root in /run/jrs, else in $XDG_RUNTIME_DIR/jrs]")  # fmt: skip
 @click.option("--token-file", type=_FILE, metavar="FILE",
               help="Lines of 'read TOKEN [NAME]' or 'operate TOKEN [NAME]', or with "
               "certificate:NAME in place of a token. Only its owner, and perhaps its group, can "
@@ -42,7 +43,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @with_cluster
 def serve_command(
     ref: ClusterRef,
-    listens: Address,
+    listens: Address | None,
     token_file: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -53,10 +54,12 @@ def serve_command(
 ) -> int:
     """Serve the API and the page of a cluster, as one more client of it.
 
-    It needs no leader, and any number of them may run, on any host that reaches the backend.
+    It needs no leader, and any number of them may run, on any host that reaches the backend. It
+    prints where it listens.
 
     \b
     Examples:
+      jrs serve
       jrs serve --listen unix:/run/jrs/api.sock
       jrs serve --listen 127.0.0.1:8080 --token-file /etc/jrs/tokens
     """
@@ -75,8 +78,9 @@ def serve_command(
         log.info("serving cluster %s at %s", ref.cluster, at, extra={"kind": "serving"})
 
     with connect(ref, storage=storage) as client, stopped_by_signals(stop):
-        guards.check(listens)
-        serve(client, listens, guards, stop, ready)
+        address = listens or default_address(ref.cluster)
+        guards.check(address)
+        serve(client, address, guards, stop, ready)
     return 0
 
 

@@ -68,7 +68,6 @@ def test_top(jrs_here: Jrs) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ((), "Missing option '--listen'"),
         (("--listen", "8080"), "not an address"),
         (("--listen", "0.0.0.0:0"), "can be reached by others"),
         (("--listen", "127.0.0.1:0", "--tls-cert", "x"), "both --tls-cert and --tls-key"),
@@ -81,6 +80,19 @@ def test_what_cannot_be_served(jrs_here: Jrs, options: tuple[str, ...], says: st
     said = jrs_here("serve", *options)
     assert said.returncode == 2
     assert says in said.stderr
+
+
+def test_a_default_place_that_others_can_change(jrs_here: Jrs, home: Path) -> None:
+    """No socket is made where another user could put one in its place; what to do is said."""
+    jrs_here("submit", "job", "jobs_here:add")
+    (home / "open").mkdir()
+    (home / "open").chmod(0o777)
+    (home / "link").symlink_to(home)
+    for folder, says in (("open", "by others"), ("link", "by others"), ("none/x", "No such")):
+        said = jrs_here("serve", RUNTIME_DIRECTORY=str(home / folder))
+        assert (said.returncode, said.stderr.count("\n")) == (2, 1)
+        assert says in said.stderr
+        assert "--listen unix:/path" in said.stderr
 
 
 def test_what_cannot_be_opened(jrs_here: Jrs, home: Path) -> None:

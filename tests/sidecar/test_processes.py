@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
+import socket
+import stat
 import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -97,6 +102,12 @@ def test_results_after_a_failover(
         assert (then.status, then.json["epoch"]) == (200, before["leading"])
         past = served.client.job("two").explain_past(epoch=before["leading"])
         assert then.json == plain.of_past("two", past)
+        assert served.get(f"/v1/jobs/two/explain-past?at={past.entry.at!r}").json == then.json
+        now = datetime.now(UTC).strftime("%H:%M:%S.%f")
+        newest = served.get(f"/v1/jobs/two/explain-past?at={now}")
+        assert newest.json["epoch"] == leads["leading"]
+        assert served.get("/v1/jobs/two/explain-past?at=12h").status == 404
+        assert served.get("/v1/jobs/two/explain-past?at=noon").status == 422
         page = served.get("/jobs/two", Accept="text/html").text
         assert page.count('class="failover"') == 1
 
@@ -121,20 +132,39 @@ def test_a_frozen_backend(start: Start, etcd_server: EtcdServer) -> None:
     until(lambda: served.get("/v1/jobs").status == 200, "it answers again")
 
 
-def test_it_ends_by_a_signal(start: Start, tmp_path: Path) -> None:
-    """SIGTERM ends it with status 0, with a stream open, and what it cannot use is one line."""
+def test_it_ends_by_a_signal(tmp_path: Path) -> None:
+    """Without an address it listens at a socket of its user alone, and says where, in JSON if it is
+    asked; SIGTERM ends it with status 0, and what it cannot use is one line."""
     url = (tmp_path / "s").as_uri()
     connect(url).close()
-    path = tmp_path / "api.sock"
-    command = [sys.executable, "-m", "jrs", "--backend", url, "serve", "--listen", f"unix:{path}"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    path = tmp_path / "run" / "default.sock"
+    command = [sys.executable, "-m", "jrs", "--backend", url, "serve", "--log-format", "json"]
+    environment = {**os.environ, "RUNTIME_DIRECTORY": str(path.parent)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         until(path.exists, "it listens")
-        second = subprocess.run(command, capture_output=True, text=True, check=False)
+        second = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment
+        )
         assert (second.returncode, second.stderr.count("\n")) == (2, 2)
         assert "another process listens there" in second.stderr
+        modes = [stat.S_IMODE(one.stat().st_mode) for one in (path.parent, path)]
+        assert modes == [0o700, 0o600]
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(BOUND)
+        connection.sock.connect(str(path))
+        connection.request("POST", "/v1/cluster/unpause", b"{}")
+        assert connection.getresponse().status == 200
+        connection.close()
         process.terminate()
         assert process.wait(BOUND) == 0
+        assert process.stderr is not None
+        lines = [json.loads(line) for line in process.stderr]
     assert not path.exists()
+    assert [one["kind"] for one in lines] == ["serving", "request"]
+    assert lines[0]["message"] == f"serving cluster default at unix:{path}"
+    asked = {"caller": "local", "path": "/v1/cluster/unpause", "status": 200, "level": "info"}
+    assert asked.items() <= lines[1].items()
 
 
 def test_what_schemathesis_finds(start: Start, tmp_path: Path) -> None:
