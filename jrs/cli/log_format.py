@@ -12,7 +12,7 @@ import click
 from jrs.contract.texts import printable
 
 JSON = "json"
-_ABOUT = ("kind", "job_id", "epoch", "stage", "caller", "path", "status")
+_ABOUT = ("kind", "job_id", "epoch", "stage", "caller", "path", "status", "request")
 """The attributes of records that a line has, where a record has them."""
 
 log_format_option = click.option(

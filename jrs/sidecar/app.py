@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -46,6 +48,9 @@ MOST_BODY = 1 << 20
 """Bytes of a body."""
 _THREADS = 16
 """Calls of the client at once."""
+
+_ID = "X-Request-Id"
+_FIT_ID = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
 
 _log = logging.getLogger("jrs.sidecar")
 _Handler = Callable[[Request], Awaitable[Response]]
@@ -121,14 +126,18 @@ class _Api:
                 values |= body_values(await _body(request), route.body)
             trace = request.headers.get("traceparent", "")
             call = Call(self._client, caller.name, {**values, **request.path_params}, trace)
-            with acting_for(caller.name), because(values.get("because", "")):
+            id = _id_of(request)
+            with acting_for(caller.name), because(values.get("because", ""), f"request {id}"):
                 reply = await self._reply(route, call)
             if route.role is Role.OPERATE:
                 done = printable(request.url.path)
                 who = printable(caller.name) or "local"
-                about = {"kind": "request", "caller": who, "path": done, "status": reply.status}
+                about = {"kind": "request", "caller": who, "path": done, "status": reply.status,
+                         "request": id}  # fmt: skip
                 _log.info("%s: POST %s: %d", who, done, reply.status, extra=about)
-            return json_answer(reply.value, reply.status)
+            answer = json_answer(reply.value, reply.status)
+            answer.headers[_ID] = id
+            return answer
 
         return answering(handle)
 
@@ -144,6 +153,12 @@ class _Api:
                     return reply
                 note = await reader.wait(deadline.bounded())
                 reader.take_note(note)
+
+
+def _id_of(request: Request) -> str:
+    """Return the id that the caller gave the request, or a new one."""
+    given = request.headers.get(_ID, "")
+    return given if _FIT_ID.fullmatch(given) else secrets.token_hex(8)
 
 
 def answering(handle: _Handler) -> _Handler:

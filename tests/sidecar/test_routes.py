@@ -240,7 +240,7 @@ def test_verbs(served: Served) -> None:
 def test_each_verb_takes_a_reason(served: Served) -> None:
     """The history has it."""
     served.post("/v1/jobs", {**JOB, "because": "the input is late"})
-    served.post("/v1/jobs/nightly/suspend", {"reason": "a release"})
+    served.post("/v1/jobs/nightly/suspend", {"reason": "a release"}, **{"X-Request-Id": "ops/7"})
     served.post("/v1/jobs/nightly/cancel", {"because": "no"})
     refused = served.post("/v1/jobs/nightly/resume", {"because": 7})
 
@@ -249,6 +249,10 @@ def test_each_verb_takes_a_reason(served: Served) -> None:
         "submitted: the input is late",
         "a suspend was requested: a release",
     ]
+    first, second = (entry["request"] for entry in
+                     served.get("/v1/jobs/nightly/history").json["history"])  # fmt: skip
+    assert re.fullmatch("request [0-9a-f]{16}", first)
+    assert second == "request ops/7"
 
 
 def test_the_cluster_is_steered(served: Served) -> None:
