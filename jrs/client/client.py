@@ -297,22 +297,18 @@ class Client(ClusterSteering, ClusterUpkeep):
         listing = Listing(status, state, prefix, after, tag, since, until, order)
         return listing.views(self._connection)
 
-    def unfinished(self) -> Iterator[JobView]:
+    def unfinished(self, *, begun: bool = False) -> Iterator[JobView]:
         """Yield everything the cluster knows of each job that has a spec, by id: of all that have
         not ended, and of those that are being cleaned up. They are read some at a time.
 
-        Raises:
-            Unavailable: the backend did not answer.
-        """
-        return self._connection.jobs.views(self._connection.jobs.unfinished_ids())
-
-    def begun(self) -> Iterator[JobView]:
-        """Yield what `unfinished` yields, without the jobs that wait for their first attempt.
+        Args:
+            begun: without those that wait for their first attempt.
 
         Raises:
             Unavailable: the backend did not answer.
         """
-        return self._connection.jobs.views(self._connection.jobs.begun_ids())
+        jobs = self._connection.jobs
+        return jobs.views(jobs.begun_ids() if begun else jobs.unfinished_ids())
 
     def explanations(self, views: Iterable[JobView]) -> Iterator[Explanation]:
         """Yield what a leader does with each of these jobs now, as `JobHandle.explain` does; what

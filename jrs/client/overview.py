@@ -82,7 +82,7 @@ def overview(client: Client, *, now: Clock = time.time) -> Overview:
         Unavailable: the backend could not be asked.
     """
     at = now()
-    begun = _taken(client.begun())
+    begun = _taken(client.unfinished(begun=True))
     known = {view.job_id for view in begun}
     waiting = _taken(view for view in client.unfinished() if view.job_id not in known)
     unfinished = [view for view in (*begun, *waiting) if view.entry is None]

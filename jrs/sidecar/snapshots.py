@@ -13,12 +13,11 @@ from jrs.records.codec import to_plain
 from jrs.records.lineage import LineageKind
 from jrs.records.model import JobSpec
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
+from jrs.sidecar.reads import MOST_JOBS
 from jrs.sidecar.table import Call, Kind, Param, Reply, Route
 from jrs.sidecar.verbs import AS, MADE, once, verb
 
 _FORMATS = tuple(one.value for one in SnapshotFormat if one.is_restorable)
-_MOST_JOBS = 1000
-"""Jobs of one page, at most."""
 
 
 def _of(call: Call) -> JobSnapshots:
@@ -175,7 +174,7 @@ READS = (
           "client.snapshots(after)",
           (Param("after", "begin after this job; the answer's `next` names it", default=""),
            Param("limit", "the most jobs of this page", Kind.WHOLE, default=50, least=1,
-                 most=_MOST_JOBS))),
+                 most=MOST_JOBS))),
     Route("GET", f"{_OF_JOB}/snapshots", "snapshots", _listed, "A job's snapshots.",
           f"{_S}.list()"),
     Route("GET", _OF_SNAPSHOT, "snapshot", _one, "A snapshot by its number or name.",

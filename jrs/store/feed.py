@@ -86,7 +86,7 @@ def read(backend: Backend, after: str = "", limit: int = MOST) -> FeedPage:
 
 
 @attrs.frozen
-class Place:
+class FedPlace:
     """The place of an event of a job."""
 
     job_id: str
@@ -94,12 +94,12 @@ class Place:
     version: int
 
 
-def places(backend: Backend, job_id: str = "") -> Iterator[Place]:
+def places(backend: Backend, job_id: str = "") -> Iterator[FedPlace]:
     """Yield the places of the events of a job, or of all jobs."""
     for record in backend.scan(keys.fed(job_id, "") if job_id else keys.FEED):
         name, event = _named(record.key)
         if name:
-            yield Place(name, event, record.version)
+            yield FedPlace(name, event, record.version)
 
 
 def newest(backend: Backend) -> str:

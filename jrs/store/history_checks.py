@@ -24,7 +24,7 @@ from jrs.store.history import State, sealed, state_of
 _AT_ONCE = 64
 """Folds that are read together."""
 
-Places = Mapping[str, Sequence[feed.Place]]
+Places = Mapping[str, Sequence[feed.FedPlace]]
 """The places of the events of jobs in the feed, in order."""
 
 
@@ -83,14 +83,14 @@ def _history(job_id: str, state: State, places: Places) -> JobHistory:
     return JobHistory(job_id, state.events, suspect)
 
 
-def _places(found: Iterable[feed.Place]) -> Places:
+def _places(found: Iterable[feed.FedPlace]) -> Places:
     by_job = defaultdict(list)
     for place in found:
         by_job[place.job_id].append(place)
     return by_job
 
 
-def _problems(job_id: str, state: State, places: Sequence[feed.Place]) -> Iterator[str]:
+def _problems(job_id: str, state: State, places: Sequence[feed.FedPlace]) -> Iterator[str]:
     yield from map(str, [*filter(None, [state.fold_problem]), *state.problems])
     found = [(record.key, event) for record, event in state.live]
     for key, event in found:
@@ -153,7 +153,7 @@ def _without_event(
     job_id: str,
     live: Sequence[tuple[Record, HistoryEvent]],
     by_id: Mapping[str, HistoryEvent],
-    places: Sequence[feed.Place],
+    places: Sequence[feed.FedPlace],
 ) -> Iterator[str]:
     """Yield the places whose events are missing. An older one may be of a job that had the id
     before, whose history ended with its result."""

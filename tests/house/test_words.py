@@ -97,7 +97,7 @@ KEPT = {
     ("claim", "jrs/cli/snapshots.py"): "`--claim` uses a snapshot up, as in Flink",
     ("claim", "jrs/client/"): "`--claim`",
     ("claim", "jrs/records/snapshots.py"): "`--claim`; the name is stored",
-    ("claim", "jrs/sidecar/verbs.py"): "`--claim`",
+    ("claim", "jrs/sidecar/snapshots.py"): "`--claim`",
     ("claim", "recovery/snapshots/"): "`--claim`",
     ("claim", "tests/killing/"): "`--claim`",
     ("claim", "tests/recovery/snapshots/"): "`--claim`",
