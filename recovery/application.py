@@ -261,12 +261,7 @@ def run(
         )
     """
     if backend or cluster_id:
-        warnings.warn(
-            "backend= and cluster_id= of jrs.run will be removed in 0.3: write "
-            "jrs.run(main, URL, cluster=…)",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        _warn_of_former_keywords()
         url, cluster = url or backend, cluster_id or cluster
     if not name:
         raise InvalidInput(
@@ -300,3 +295,12 @@ def run(
 
         master.run(threading.Event(), lead)
     return outcome[0]
+
+
+def _warn_of_former_keywords() -> None:
+    warnings.warn(
+        "backend= and cluster_id= of jrs.run will be removed in 0.3: write "
+        "jrs.run(main, URL, cluster=…)",
+        DeprecationWarning,
+        stacklevel=3,
+    )

@@ -7,7 +7,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -41,7 +41,6 @@ from .cleanup.on_result import Notification
 from .cleanup.policy import CleanupPolicy
 from .cleanup.resources import default_resources
 from .files import permissions
-from .files.storage_identity import StorageIdentity
 from .health.facts import MasterHealth
 from .leader import usable_storage, warm_plans
 from .leader.admission import default_slots
@@ -162,11 +161,7 @@ class Master:
         backend.check_ttl(ttl)
         if max_attempts is not None:
             check_count("max_attempts", max_attempts)
-        folders = usable_storage.find(backend, storage)
-        identity = StorageIdentity(backend, folders)
-        with suppress(CorruptRecord):  # It waits for an operator; see `_check_storage`.
-            identity.check()
-        usable_storage.make(backend, folders)
+        folders, identity = usable_storage.ready(backend, storage)
         try:
             marks.check_visible()
         except Unavailable as error:
@@ -191,14 +186,14 @@ class Master:
         self._handed_over = threading.Event()
         self._turns = 0
         self._registry = Registry(backend, now=runtime.now)
+        self._health = health or MasterHealth(runtime.clock)
+        backend.commit_failed = self._health.commit_failed
         shared, program = permissions.is_shared(folders.root), process_attempt.PROGRAM
         self._warm = warm_plans.pool(
             backend, warm, preload, program, lambda text: self._emit("warm", 0, text), runtime,
             shared=shared,
         )  # fmt: skip
         self._fork_server = ForkServer(program, url)
-        self._health = health or MasterHealth(runtime.clock)
-        backend.commit_failed = self._health.commit_failed
         self._runners: dict[RunnerKind, Runner] = {
             RunnerKind.PROCESS: ProcessRunner(
                 url, program, retention.limits, self._warm, self._fork_server, shared=shared

@@ -99,122 +99,128 @@ def commits() -> st.SearchStrategy[list[tuple[str, str, bytes]]]:
     )
 
 
+class _Machine(RuleBasedStateMachine):
+    """Two handles of one cluster, and the dict that says what they have to answer."""
+
+    fresh: Fresh
+    """Set by `check_against_model`: hypothesis makes the machine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin()
+
+    def begin(self) -> None:
+        self.opener, self.cluster = self.fresh()
+        self.clients = [self.opener(self.cluster), self.opener(self.cluster)]
+        self.model = Model()
+
+    @rule(
+        who=st.integers(0, 1),
+        kinds=commits(),
+        fence=st.sampled_from(("none", "none", "newest", "older")),
+        pipelined=st.booleans(),
+    )
+    def commit(
+        self, who: int, kinds: list[tuple[str, str, bytes]], fence: str, pipelined: bool
+    ) -> None:
+        model, client = self.model, self.clients[who]
+        ops = [model.op(*kind) for kind in kinds]
+        chosen = None
+        if fence != "none" and model.fences:
+            chosen = model.fences[-1] if fence == "newest" else model.fences[0]
+        fenced = chosen is not None and chosen != model.fences[-1]
+        loser = model.loser(ops)
+        try:
+            if pipelined:
+                client.commit_async(*ops, fence=chosen).result(60)
+            else:
+                client.commit(*ops, fence=chosen)
+        except Fenced:
+            assert fenced
+        except Conflict as conflict:
+            refused = conflict.op
+            assert not fenced
+            assert loser == refused
+        except OutcomeUnknown:
+            self.check_either(ops, may_succeed=not fenced and loser is None)
+            # It may still happen, so the next answers are unknown: continue with a new cluster.
+            self.teardown()
+            self.begin()
+        else:
+            assert not fenced
+            assert loser is None
+            versions = {record.key: record.version for record in client.scan("")}
+            model.apply(ops, versions)
+
+    def check_either(self, ops: Sequence[Op], *, may_succeed: bool) -> None:
+        before = {key: value for key, (value, _) in self.model.values.items()}
+        after = {**before, **self.model.written(ops)}
+        after = {key: value for key, value in after.items() if value is not None}
+        found = {r.key: r.value for r in self.clients[0].scan("") if r.key != EPOCH_KEY}
+        assert found == before or (may_succeed and found == after)
+
+    @rule(who=st.integers(0, 1), key=st.sampled_from(KEYS))
+    def get(self, who: int, key: str) -> None:
+        record = self.clients[who].get(key)
+        found = None if record is None else (record.value, record.version)
+        assert self.model.values.get(key) == found
+
+    @rule(
+        who=st.integers(0, 1),
+        prefix=st.sampled_from(_PREFIXES),
+        after=st.none() | st.sampled_from((*KEYS, "a/a", "bb")),
+        limit=st.none() | st.integers(0, 4),
+    )
+    def scan(self, who: int, prefix: str, after: str | None, limit: int | None) -> None:
+        expected = [
+            (key, *self.model.values[key])
+            for key in sorted(self.model.values)
+            if key.startswith(prefix) and (after is None or key > after)
+        ]
+        records = self.clients[who].scan(prefix, after=after, limit=None)
+        found = [(r.key, r.value, r.version) for r in records if r.key != EPOCH_KEY]
+        assert expected == found
+        if prefix not in ("", "leader/"):
+            some = self.clients[who].scan(prefix, after=after, limit=limit)
+            assert expected[:limit] == [(r.key, r.value, r.version) for r in some]
+
+    @precondition(lambda self: len(self.model.fences) < 4)
+    @rule(who=st.integers(0, 1))
+    def lead(self, who: int) -> None:
+        client = self.clients[who]
+        ttl = client.capabilities.max_ttl
+        won = client.campaign(f"c{who}", ttl=ttl, stop=threading.Event())
+        assert won is not None
+        assert all(won.epoch > fence.epoch for fence in self.model.fences)
+        self.model.fences.append(won.fence)
+        won.resign()
+
+    @rule(who=st.integers(0, 1))
+    def reopen(self, who: int) -> None:
+        # The other handle stays open, so that a backend in this process keeps its state.
+        self.clients[who].close()
+        self.clients[who] = self.opener(self.cluster)
+
+    @rule(who=st.integers(0, 1))
+    def compact(self, who: int) -> None:
+        compact = getattr(self.clients[who], "compact", None)
+        if compact is not None:
+            compact()
+
+    @invariant()
+    def both_clients_agree(self) -> None:
+        expected = [(key, *self.model.values[key]) for key in sorted(self.model.values)]
+        for client in self.clients:
+            found = [(r.key, r.value, r.version) for r in client.scan("") if r.key != EPOCH_KEY]
+            assert expected == found
+
+    def teardown(self) -> None:
+        for client in self.clients:
+            client.close()
+
+
 def check_against_model(fresh: Fresh, how: settings | None = None) -> None:
     """Run random histories on fresh clusters; raise at the first answer that differs from a
     dict's."""
-
-    class Machine(RuleBasedStateMachine):
-        def __init__(self) -> None:
-            super().__init__()
-            self.begin()
-
-        def begin(self) -> None:
-            self.opener, self.cluster = fresh()
-            self.clients = [self.opener(self.cluster), self.opener(self.cluster)]
-            self.model = Model()
-
-        @rule(
-            who=st.integers(0, 1),
-            kinds=commits(),
-            fence=st.sampled_from(("none", "none", "newest", "older")),
-            pipelined=st.booleans(),
-        )
-        def commit(
-            self, who: int, kinds: list[tuple[str, str, bytes]], fence: str, pipelined: bool
-        ) -> None:
-            model, client = self.model, self.clients[who]
-            ops = [model.op(*kind) for kind in kinds]
-            chosen = None
-            if fence != "none" and model.fences:
-                chosen = model.fences[-1] if fence == "newest" else model.fences[0]
-            fenced = chosen is not None and chosen != model.fences[-1]
-            loser = model.loser(ops)
-            try:
-                if pipelined:
-                    client.commit_async(*ops, fence=chosen).result(60)
-                else:
-                    client.commit(*ops, fence=chosen)
-            except Fenced:
-                assert fenced
-            except Conflict as conflict:
-                refused = conflict.op
-                assert not fenced
-                assert loser == refused
-            except OutcomeUnknown:
-                self.check_either(ops, may_succeed=not fenced and loser is None)
-                # It may still happen, so the next answers are unknown: continue with a new cluster.
-                self.teardown()
-                self.begin()
-            else:
-                assert not fenced
-                assert loser is None
-                versions = {record.key: record.version for record in client.scan("")}
-                model.apply(ops, versions)
-
-        def check_either(self, ops: Sequence[Op], *, may_succeed: bool) -> None:
-            before = {key: value for key, (value, _) in self.model.values.items()}
-            after = {**before, **self.model.written(ops)}
-            after = {key: value for key, value in after.items() if value is not None}
-            found = {r.key: r.value for r in self.clients[0].scan("") if r.key != EPOCH_KEY}
-            assert found == before or (may_succeed and found == after)
-
-        @rule(who=st.integers(0, 1), key=st.sampled_from(KEYS))
-        def get(self, who: int, key: str) -> None:
-            record = self.clients[who].get(key)
-            found = None if record is None else (record.value, record.version)
-            assert self.model.values.get(key) == found
-
-        @rule(
-            who=st.integers(0, 1),
-            prefix=st.sampled_from(_PREFIXES),
-            after=st.none() | st.sampled_from((*KEYS, "a/a", "bb")),
-            limit=st.none() | st.integers(0, 4),
-        )
-        def scan(self, who: int, prefix: str, after: str | None, limit: int | None) -> None:
-            expected = [
-                (key, *self.model.values[key])
-                for key in sorted(self.model.values)
-                if key.startswith(prefix) and (after is None or key > after)
-            ]
-            records = self.clients[who].scan(prefix, after=after, limit=None)
-            found = [(r.key, r.value, r.version) for r in records if r.key != EPOCH_KEY]
-            assert expected == found
-            if prefix not in ("", "leader/"):
-                some = self.clients[who].scan(prefix, after=after, limit=limit)
-                assert expected[:limit] == [(r.key, r.value, r.version) for r in some]
-
-        @precondition(lambda self: len(self.model.fences) < 4)
-        @rule(who=st.integers(0, 1))
-        def lead(self, who: int) -> None:
-            client = self.clients[who]
-            ttl = client.capabilities.max_ttl
-            won = client.campaign(f"c{who}", ttl=ttl, stop=threading.Event())
-            assert won is not None
-            assert all(won.epoch > fence.epoch for fence in self.model.fences)
-            self.model.fences.append(won.fence)
-            won.resign()
-
-        @rule(who=st.integers(0, 1))
-        def reopen(self, who: int) -> None:
-            # The other handle stays open, so that a backend in this process keeps its state.
-            self.clients[who].close()
-            self.clients[who] = self.opener(self.cluster)
-
-        @rule(who=st.integers(0, 1))
-        def compact(self, who: int) -> None:
-            compact = getattr(self.clients[who], "compact", None)
-            if compact is not None:
-                compact()
-
-        @invariant()
-        def both_clients_agree(self) -> None:
-            expected = [(key, *self.model.values[key]) for key in sorted(self.model.values)]
-            for client in self.clients:
-                found = [(r.key, r.value, r.version) for r in client.scan("") if r.key != EPOCH_KEY]
-                assert expected == found
-
-        def teardown(self) -> None:
-            for client in self.clients:
-                client.close()
-
-    run(Machine, settings=how or histories())
+    machine = type("Machine", (_Machine,), {"fresh": staticmethod(fresh)})
+    run(machine, settings=how or histories())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from jrs.contract.backend import Backend
@@ -12,8 +13,23 @@ from jrs.store import heads
 
 from ..files import epoch_folders
 from ..files.job_folders import JobStorage, storage_place
+from ..files.storage_identity import StorageIdentity
 from ..storage.objects import Objects
 from ..storage.probe import probe
+
+
+def ready(backend: Backend, storage: str | Path | None) -> tuple[JobStorage, StorageIdentity]:
+    """Return the storage, made if it was missing, and its identity.
+
+    Raises:
+        InvalidInput: it cannot be used, or is not that of the cluster.
+    """
+    folders = find(backend, storage)
+    identity = StorageIdentity(backend, folders)
+    with suppress(CorruptRecord):  # It waits for an operator; see `Master`.
+        identity.check()
+    make(backend, folders)
+    return folders, identity
 
 
 def find(backend: Backend, storage: str | Path | None) -> JobStorage:

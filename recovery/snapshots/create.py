@@ -94,9 +94,8 @@ def create(
     known = catalog.list(job_id)
     if name is not None and any(each.name == check_snapshot_name(name) for each in known):
         raise InvalidInput(f"job {job_id!r} has a snapshot named {name!r} already")
-    if epoch_folders.in_place(storage.folder(job_id)) is None and not contents.read_records(
-        backend, job_id
-    ):
+    has_files = epoch_folders.in_place(storage.folder(job_id)) is not None
+    if not has_files and not contents.read_records(backend, job_id):
         raise contents.nothing_left(backend, job_id)
     remove_left_overs(storage, job_id)
     parent = _parent(storage, known) if request.format.is_restorable else None
@@ -119,15 +118,7 @@ def create(
                 folder = whole
                 storage.sync_names(folder)
             record = _record(found, digest, taken.new_bytes, request)
-            key = keys.snapshot(job_id, number)
-            historian = catalog.historian(fence)
-            said = snapshot_taken(number, name)
-            with (
-                _restored_meanwhile(taken.same_generation),
-                historian.recorded(job_id, HistoryKind.SNAPSHOT, said) as event,
-            ):
-                own = Create(key, encode(record))
-                commit_and_read_back(backend, own, taken.same_generation, *event, fence=fence)
+            _list(catalog, record, taken.same_generation, fence)
         except OutcomeUnknown:
             raise  # It may be listed, so its files have to stay.
         except BaseException:
@@ -135,6 +126,23 @@ def create(
                 storage.discard(job_id, folder)
             raise
     return record
+
+
+def _list(
+    catalog: SnapshotIndex,
+    record: SnapshotRecord,
+    same_generation: Check | Absent,
+    fence: Fence | None,
+) -> None:
+    """Commit a snapshot's entry, unless the job was restored meanwhile."""
+    own = Create(keys.snapshot(record.job_id, record.number), encode(record))
+    said = snapshot_taken(record.number, record.name)
+    historian = catalog.historian(fence)
+    with (
+        _restored_meanwhile(same_generation),
+        historian.recorded(record.job_id, HistoryKind.SNAPSHOT, said) as event,
+    ):
+        commit_and_read_back(catalog.backend, own, same_generation, *event, fence=fence)
 
 
 def take(

@@ -71,6 +71,7 @@ HEAVY = {
     ("jrs.testing.chaos.plugin", "jrs.testing.servers"): "every pytest loads the plugin",
     ("jrs.testing.chaos.plugin", "jrs.testing.servers.fixtures"): "every pytest loads the plugin",
     ("jrs.demo", "jrs.demo.streaming_story"): "it imports pyspark",
+    ("jrs.testing.servers.certificates", "jrs.testing.servers.signing"): "it imports cryptography",
 }
 """The imports of our own inside of functions, and what makes them heavy."""
 
@@ -80,6 +81,16 @@ PROTOCOL = ("jrs.contract.clock", "jrs.contract.errors", "jrs.backends.remote")
 
 LONGEST = 400
 """Lines of a module that needs no reason in CONTRIBUTING.md."""
+
+LONGEST_FUNCTION = 55
+"""Lines of a function, without its docstring, that needs no reason."""
+LONG = {
+    "jrs.backends.file.state_machine._apply": "the hot path of the replay: a call for each "
+    "operation would cost as much as the operation",
+    "jrs.recovery.health.metrics.metrics": "a list of metrics, one after the other",
+    "jrs.recovery.master.__init__": "half of it are its parameters",
+}
+"""Functions that are longer, and why."""
 
 
 @attrs.frozen
@@ -235,6 +246,25 @@ def test_no_module_is_long() -> None:
     paths = {str(path.relative_to(ROOT)): path for path in MODULES.values()}
     assert [name for name, path in paths.items()
             if len(path.read_text().splitlines()) > LONGEST] == []  # fmt: skip
+
+
+def test_no_function_is_long() -> None:
+    """What a function does fits on a screen; each exception has a reason, and is one."""
+    found = {
+        f"{module}.{node.name}"
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and lines_of(node) > LONGEST_FUNCTION
+    }
+    assert found == set(LONG)
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return the lines of a function, without its docstring and its decorators."""
+    lines = (function.end_lineno or 0) - function.lineno + 1
+    said, first = ast.get_docstring(function, clean=False), function.body[0]
+    return lines if said is None else lines - (first.end_lineno or 0) + first.lineno - 1
 
 
 def test_the_client_of_zookeeper_knows_nothing_of_jrs() -> None:

@@ -133,7 +133,7 @@ def explored(scenario: Scenario, states: int, *, shortest: bool) -> int:
     return 1 if found.violations else 0
 
 
-def main() -> int:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m jrs.testing.simulation")
     parser.add_argument("--seeds", type=int, default=1000, help="how many (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the first one")
@@ -151,6 +151,11 @@ def main() -> int:
     parser.add_argument("--shortest", action="store_true", help="search a shorter story")
     for field in attrs.fields(Scenario):
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=int)
+    return parser
+
+
+def main() -> int:
+    parser = _parser()
     given = vars(parser.parse_args())
     if min(given["seeds"], given["workers"], given["stride"], given["states"]) < 1:
         parser.error("--seeds, --workers, --stride and --states are at least 1")

@@ -116,6 +116,38 @@ def simulated(scheduler: Scheduler, random_bits: Callable[[int], int]) -> Iterat
         random_bits: returns so many random bits.
     """
 
+    def token(size: int | None = None) -> str:
+        return f"{random_bits(8 * (size or 32)):0{2 * (size or 32)}x}"
+
+    def thread(target: Callable[[], None], name: str) -> threading.Thread:
+        return threading.Thread(target=target, name=name, daemon=True)
+
+    replaced: list[_Replaced] = [
+        *_threads(scheduler),
+        *_clocks(scheduler),
+        (secrets, "token_hex", token),
+        (os, "getpid", scheduler.pid),
+        (os, "urandom", lambda size: random_bits(8 * size).to_bytes(size)),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    for owner, name, value in replaced:
+        setattr(owner, name, value)
+    try:
+        yield Runtime(
+            clock=scheduler.clock, now=scheduler.wall_clock, token=lambda: token(16), thread=thread
+        )
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+_Replaced = tuple[Any, str, Any]
+"""A module or a class, the name of an attribute of it, and what takes its place."""
+
+
+def _threads(scheduler: Scheduler) -> Iterator[_Replaced]:
+    """Yield what makes threads actors of the scheduler, and their locks its own."""
+
     def start(thread: threading.Thread) -> None:
         actor = scheduler.current
         assert actor is not None, "threads are started by actors"
@@ -140,43 +172,24 @@ def simulated(scheduler: Scheduler, random_bits: Callable[[int], int]) -> Iterat
     def get_ident() -> int:
         return 1 if scheduler.current is None else 2 + scheduler.current.number
 
-    def sleep(seconds: float) -> None:
-        scheduler.wait(lambda: False, seconds)
-
-    def token(size: int | None = None) -> str:
-        return f"{random_bits(8 * (size or 32)):0{2 * (size or 32)}x}"
-
-    def thread(target: Callable[[], None], name: str) -> threading.Thread:
-        return threading.Thread(target=target, name=name, daemon=True)
-
     real_current = threading.current_thread
-    replaced: list[tuple[Any, str, Any]] = [
-        (threading, "Lock", lambda: SimLock(scheduler)),
-        (threading, "_allocate_lock", lambda: SimLock(scheduler)),
-        (threading, "RLock", lambda: SimRLock(scheduler)),
-        (threading, "_time", scheduler.clock),
-        (threading, "get_ident", get_ident),
-        (threading, "current_thread", current_thread),
-        (threading.Thread, "start", start),
-        (threading.Thread, "join", join),
-        (threading.Thread, "is_alive", is_alive),
-        (queue, "SimpleQueue", queue._PySimpleQueue),  # type: ignore[attr-defined]
-        (time, "monotonic", scheduler.clock),
-        (time, "monotonic_ns", scheduler.tick),
-        (time, "time", scheduler.wall_clock),
-        (time, "sleep", sleep),
-        (secrets, "token_hex", token),
-        (os, "getpid", scheduler.pid),
-        (os, "urandom", lambda size: random_bits(8 * size).to_bytes(size)),
-        (Deadline.after.__func__, "__defaults__", (scheduler.clock,)),  # type: ignore[attr-defined]
-    ]
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    for owner, name, value in replaced:
-        setattr(owner, name, value)
-    try:
-        yield Runtime(
-            clock=scheduler.clock, now=scheduler.wall_clock, token=lambda: token(16), thread=thread
-        )
-    finally:
-        for owner, name, value in before:
-            setattr(owner, name, value)
+    yield threading, "Lock", lambda: SimLock(scheduler)
+    yield threading, "_allocate_lock", lambda: SimLock(scheduler)
+    yield threading, "RLock", lambda: SimRLock(scheduler)
+    yield threading, "get_ident", get_ident
+    yield threading, "current_thread", current_thread
+    yield threading.Thread, "start", start
+    yield threading.Thread, "join", join
+    yield threading.Thread, "is_alive", is_alive
+    yield queue, "SimpleQueue", queue._PySimpleQueue  # type: ignore[attr-defined]
+
+
+def _clocks(scheduler: Scheduler) -> Iterator[_Replaced]:
+    """Yield what makes time pass as the scheduler says."""
+    yield threading, "_time", scheduler.clock
+    yield time, "monotonic", scheduler.clock
+    yield time, "monotonic_ns", scheduler.tick
+    yield time, "time", scheduler.wall_clock
+    yield time, "sleep", lambda seconds: scheduler.wait(lambda: False, seconds)
+    after = Deadline.after.__func__  # type: ignore[attr-defined]
+    yield after, "__defaults__", (scheduler.clock,)

@@ -39,24 +39,9 @@ def facts_of_table(operations: pa.Table) -> pa.Table:
     parts = _whole(operations["parts"])
     kind, key, digest, version = parts.flatten().flatten()
     parent = _ints(pc.list_parent_indices(parts))
-    kinds = _ints(kind)
     answer = operations["type"]
-    ok, failed = (_flags(pc.equal(answer, one.value))[parent] for one in (Kind.OK, Kind.FAIL))
-    reads = kinds == Part.READ
-    unknown = _flags(pc.equal(answer, Kind.INFO.value))[parent]
-    conditions = (kinds == Part.CHECK) | (kinds == Part.ABSENT)
-    values = (kinds == Part.CREATE) | (kinds == Part.UPDATE)
-    writes = values | (kinds == Part.DELETE)
-
-    what = np.zeros(len(kinds), np.int8)
-    what[reads] = What.READ
-    what[conditions & ok] = What.CHECK
-    what[conditions & unknown] = What.ASKED
-    what[writes & ~failed] = What.WRITE
-    what[values & failed] = What.NOT_WRITTEN
-    state = _ints(version, ANY)
-    state[(reads | conditions & ok) & (state == ANY)] = ABSENT
-    state[(kinds == Part.CREATE) | (kinds == Part.ABSENT)] = ABSENT
+    failed = _flags(pc.equal(answer, Kind.FAIL.value))[parent]
+    what, state = _told(_ints(kind), _ints(version, ANY), answer, parent, failed)
     refused = np.flatnonzero(failed & (state != ANY))
     refused = refused[_named(key, operations["error"], parent, refused)]
 
@@ -91,6 +76,28 @@ def facts_of_table(operations: pa.Table) -> pa.Table:
             "epoch": epoch,
         }
     )
+
+
+def _told(
+    kinds: Ints, state: Ints, answer: pa.ChunkedArray, parent: Ints, failed: Flags
+) -> tuple[npt.NDArray[np.int8], Ints]:
+    """Return what each part of the operations tells of its key, 0 if nothing, and of which
+    state."""
+    ok, unknown = (_flags(pc.equal(answer, one.value))[parent] for one in (Kind.OK, Kind.INFO))
+    reads = kinds == Part.READ
+    conditions = (kinds == Part.CHECK) | (kinds == Part.ABSENT)
+    values = (kinds == Part.CREATE) | (kinds == Part.UPDATE)
+    writes = values | (kinds == Part.DELETE)
+
+    what = np.zeros(len(kinds), np.int8)
+    what[reads] = What.READ
+    what[conditions & ok] = What.CHECK
+    what[conditions & unknown] = What.ASKED
+    what[writes & ~failed] = What.WRITE
+    what[values & failed] = What.NOT_WRITTEN
+    state[(reads | conditions & ok) & (state == ANY)] = ABSENT
+    state[(kinds == Part.CREATE) | (kinds == Part.ABSENT)] = ABSENT
+    return what, state
 
 
 def _named(key: pa.Array, error: pa.ChunkedArray, parent: Ints, some: Ints) -> Flags:
