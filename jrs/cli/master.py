@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -144,15 +145,7 @@ def master_command(
                 job = f"{event.job_id}: " if event.job_id else ""
                 echo(f"{when(event.at)}  epoch {event.epoch}  {job}{event.message}")
 
-    def waits(why: str) -> None:
-        said = f"jrs: {why}; waiting for it"
-        if as_json:
-            line = {"at": time.time(), "kind": "waiting", "message": said}
-            echo_json(line, indent=None, err=True)
-        else:
-            echo(said, err=True)
-
-    outage = Outage(stop, waits)
+    outage = Outage(stop, partial(_say_that_it_waits, as_json))
     url = ref.url
     health = MasterHealth()
     # Before the backend is opened: a master that waits for it is alive.
@@ -170,6 +163,15 @@ def master_command(
             )  # fmt: skip
             credentials.take()  # The master has read them; its children must not inherit them.
             master.run(stop)
+
+
+def _say_that_it_waits(as_json: bool, why: str) -> None:
+    said = f"jrs: {why}; waiting for it"
+    if as_json:
+        line = {"at": time.time(), "kind": "waiting", "message": said}
+        echo_json(line, indent=None, err=True)
+    else:
+        echo(said, err=True)
 
 
 def _resource(text: str) -> Resource:
