@@ -139,11 +139,7 @@ def master_command(
 
     def report(event: Event) -> None:
         with printing:
-            if as_json:
-                echo_json({**attrs.asdict(event), "master": master.name}, indent=None)
-            else:
-                job = f"{event.job_id}: " if event.job_id else ""
-                echo(f"{when(event.at)}  epoch {event.epoch}  {job}{event.message}")
+            _print_event(event, master.name, as_json)
 
     outage = Outage(stop, partial(_say_that_it_waits, as_json))
     url = ref.url
@@ -163,6 +159,14 @@ def master_command(
             )  # fmt: skip
             credentials.take()  # The master has read them; its children must not inherit them.
             master.run(stop)
+
+
+def _print_event(event: Event, master: str, as_json: bool) -> None:
+    if as_json:
+        echo_json({**attrs.asdict(event), "master": master}, indent=None)
+    else:
+        job = f"{event.job_id}: " if event.job_id else ""
+        echo(f"{when(event.at)}  epoch {event.epoch}  {job}{event.message}")
 
 
 def _say_that_it_waits(as_json: bool, why: str) -> None:
