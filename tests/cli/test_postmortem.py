@@ -138,6 +138,7 @@ def check_history(jrs: Jrs) -> None:
     assert [(one["kind"], one["attempt"], one["action"]) for one in entries] == [
         ("submitted", None, None),
         ("attempt", None, "recover"),
+        ("stage_begun", 1, None),
         ("stage", 1, None),
         ("died", None, None),
         ("attempt", None, "recover"),
@@ -147,6 +148,8 @@ def check_history(jrs: Jrs) -> None:
     assert entries[0]["by"] == f"{getpass.getuser()}@{socket.gethostname()}"
     assert {one["by"] for one in entries[1:]} == {"m1"}
     assert entries[1]["facts"] == {"spec": "readable"}
+    assert entries[0]["request"] == "jrs submit --arg --delay --wait"
+    assert entries[4]["about"] == {"host": socket.gethostname(), "exit_status": -9}
     shown = jrs("history", "night", "--limit", "3").stdout
     assert "attempt 2 was started [recover]" in shown
     assert "attempt 1 was started" not in shown
