@@ -10,7 +10,6 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, NoSuchCluster, WrongState
 from jrs.contract.mounts import reach_problem
-from jrs.contract.registry import opener_of
 from jrs.contract.storage_place import place_of
 from jrs.contract.texts import redacted
 from jrs.recovery.files.job_folders import JobStorage
@@ -21,6 +20,7 @@ from jrs.store.historian import submitter
 from jrs.store.masters import newest_epoch
 from jrs.store.migration import Migration
 from jrs.store.opening import open_closed
+from jrs.store.registry import opener_of
 
 
 @attrs.frozen

@@ -6,12 +6,12 @@ from __future__ import annotations
 from jrs.contract.backend import Backend
 from jrs.contract.errors import ClusterMoved, CorruptRecord, Refused, WrongState
 from jrs.contract.guards import Closing
-from jrs.contract.registry import check_cluster, opener_of
 from jrs.contract.texts import when
 from jrs.records import keys
 from jrs.records.cluster import ClosedRecord
 from jrs.records.codec import decode
 from jrs.store.cluster_format import ensure_supported
+from jrs.store.registry import check_cluster, opener_of
 
 
 def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> Backend:

@@ -22,7 +22,7 @@ import signal
 import sys
 from contextlib import suppress
 
-from jrs.contract.registry import opener_of
+from jrs.store.registry import opener_of
 
 from ..processes import marks
 from ..processes.shown import Shown

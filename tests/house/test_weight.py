@@ -9,7 +9,7 @@ import pytest
 
 HEAVY = {
     *("pyspark", "pyarrow", "pandas", "kazoo", "grpc", "rich", "click", "tenacity", "cattrs"),
-    *("openlineage", "opentelemetry", "requests", "asyncio", "http.client"),
+    *("openlineage", "opentelemetry", "requests", "asyncio", "http.client", "importlib.metadata"),
 }
 """Packages that take time or memory to load."""
 

@@ -31,9 +31,9 @@ from jrs.contract.errors import (
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import EPOCH_KEY, Create, Delete, Fence, Op, Record, Update
 from jrs.contract.operations import Check as CheckOp
-from jrs.contract.registry import opener_of
 from jrs.contract.watch import Watch
 from jrs.recovery.processes.marks import MARK
+from jrs.store.registry import opener_of
 from jrs.testing.chaos.recorded import Event, Kind, Verb, as_recorded
 
 HISTORY = "JRS_CHAOS_HISTORY"
