@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jrs.backends.zookeeper import created
 from jrs.backends.zookeeper import scan as scanning
 from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.layout import (
@@ -258,3 +259,32 @@ def test_a_scan_sees_a_directory_that_appears(handle: Open) -> None:
         other.commit(Create(f"{name}/k", b""), Create(f"{name}-loose", b""))
         assert contents(one) == contents(other)
     assert len(contents(one)) == 6
+
+
+def test_what_is_new_costs_the_shards_that_have_changed(
+    handle: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper cannot list by transaction: `created_since` asks each shard whether it has changed,
+    and reads those shards alone that have."""
+    backend = handle()
+    kept, new = 600, 3
+    for number in range(kept):
+        backend.commit(Create(f"feed/job/{number:04}", b""))
+    newest = backend.created_since("feed/", 0)[-1].version
+    for number in range(new):
+        backend.commit(Create(f"feed/job/new-{number}", b""))
+    asked: list[bytes] = []
+
+    def counted(connection: Any, requests: list[Any], deadline: Any) -> Any:
+        asked.extend(requests)
+        return read(connection, requests, deadline)
+
+    monkeypatch.setattr(created, "read", counted)
+    found = backend.created_since("feed/", newest + 1)
+
+    assert [one.key for one in found] == [f"feed/job/new-{number}" for number in range(new)]
+    shards = len(shards_of("feed"))
+    sizes = Counter(
+        LAYOUT.record(f"feed/job/{number:04}").rpartition("/")[0] for number in range(kept)
+    )
+    assert shards + new < len(asked) <= shards + new * (1 + 1 + max(sizes.values()))
