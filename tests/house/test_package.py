@@ -21,6 +21,7 @@ from packaging.utils import canonicalize_name
 import jrs
 from jrs.cli import cli
 from jrs.contract.formats import NEWEST_FORMAT
+from jrs.store.registry import OWN
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -142,6 +143,12 @@ def test_a_backend_of_a_third_party(tmp_path: Path) -> None:
     ).stdout
 
     assert said == "a drawer is opened\n7\n"
+
+
+def test_our_own_backends_are_entry_points_alike() -> None:
+    """Older versions, and tools, look for them there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert OWN.items() <= project["entry-points"]["jrs.backends"].items()
 
 
 def test_supported_versions_are_stated_alike() -> None:
