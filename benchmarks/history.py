@@ -7,18 +7,17 @@ is compared are ratios within a round. On a server the syncs are its own, and ar
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from unittest import mock
 
 import click
 from measure import (
     Contender,
     Figure,
+    counted_syncs,
     in_rounds,
     in_threads,
     latency,
@@ -57,25 +56,6 @@ def job_with(store: JobResultStore, historian: Historian, fence: Fence, job_id: 
 def job_without(store: JobResultStore, fence: Fence, job_id: str) -> None:
     store.create_dirty(sample(job_id), fence)
     store.mark_clean(job_id, fence)
-
-
-@contextmanager
-def counted_syncs() -> Iterator[Callable[[], int]]:
-    """Yield a function that returns how often this process has synced a file since."""
-    calls: list[int] = []
-
-    def counting(sync: Callable[[int], None]) -> Callable[[int], None]:
-        def count(fd: int) -> None:
-            calls.append(fd)
-            sync(fd)
-
-        return count
-
-    with (
-        mock.patch("os.fdatasync", counting(os.fdatasync)),
-        mock.patch("os.fsync", counting(os.fsync)),
-    ):
-        yield lambda: len(calls)
 
 
 def threaded(job: Callable[[str], None], threads: int) -> Contender:

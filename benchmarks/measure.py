@@ -8,6 +8,7 @@ the median is shown.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import attrs
 import click
@@ -157,6 +159,25 @@ def median_ms(act: Callable[[], object], times: int) -> float:
         act()
         took.append(time.perf_counter() - began)
     return statistics.median(took) * 1000
+
+
+@contextmanager
+def counted_syncs() -> Iterator[Callable[[], int]]:
+    """Yield a function that returns how often this process has synced a file since."""
+    calls: list[int] = []
+
+    def counting(sync: Callable[[int], None]) -> Callable[[int], None]:
+        def count(fd: int) -> None:
+            calls.append(fd)
+            sync(fd)
+
+        return count
+
+    with (
+        mock.patch("os.fdatasync", counting(os.fdatasync)),
+        mock.patch("os.fsync", counting(os.fsync)),
+    ):
+        yield lambda: len(calls)
 
 
 def start(command: str, folder: Path, *rest: object) -> subprocess.Popen[str]:

@@ -104,14 +104,8 @@ def steered(backend: Backend, kind: HistoryKind, by: str, text: str, now: Clock)
     Raises:
         Unavailable: the backend did not answer.
     """
-
-    def events(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
-        yield HistoryEvent(
-            "", "", kind.value, now(), bounded(by), told(text, 0), request=requested(0)
-        )
-
     try:
-        return _ops(backend, events, None)
+        return _ops(backend, _one(kind, by, text, now, 0), None)
     except CorruptRecord:
         return ()
 
@@ -130,14 +124,8 @@ def record(
         fence: of the leader that did it; None: a user did it.
     """
     epoch = 0 if fence is None else fence.epoch
-    by = "" if epoch else bounded(submitter())
-
-    def events(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
-        yield HistoryEvent(
-            "", "", kind.value, now(), by, told(text, epoch), epoch, request=requested(epoch)
-        )
-
-    _record(backend, fence, events, None)
+    by = "" if epoch else submitter()
+    _record(backend, fence, _one(kind, by, text, now, epoch), None)
 
 
 def recording_expired(
@@ -149,7 +137,8 @@ def recording_expired(
     try:
         for job_id in gone:
             number += 1
-            some = [*some, job_id][:_NAMED]
+            if number <= _NAMED:
+                some.append(job_id)
             yield job_id
     finally:
         if number:
@@ -173,6 +162,18 @@ def _record(backend: Backend, fence: Fence | None, made: _Made, deadline: Deadli
             return
     except (Refused, Unavailable, OutcomeUnknown):
         pass  # Whatever it is, those who lead notice it, too. fsck names an unreadable record.
+
+
+def _one(kind: HistoryKind, by: str, text: str, now: Clock, epoch: int) -> _Made:
+    """Return what makes one event, of a user or of the leader with an epoch."""
+
+    def made(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
+        yield HistoryEvent(
+            "", "", kind.value, now(), bounded(by), told(text, epoch), epoch,
+            request=requested(epoch),
+        )  # fmt: skip
+
+    return made
 
 
 def _stored(backend: Backend, deadline: Deadline | None) -> tuple[ClusterHistory, int | None]:

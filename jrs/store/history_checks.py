@@ -25,7 +25,7 @@ _AT_ONCE = 64
 """Folds that are read together."""
 
 Places = Mapping[str, Sequence[feed.FedPlace]]
-"""The places of the events of jobs in the feed, in order."""
+"""The places of the events of each job in the feed."""
 
 
 @attrs.frozen
@@ -74,8 +74,8 @@ def problems(backend: Backend, job_id: str) -> Iterator[str]:
     Raises:
         Unavailable: the backend did not answer.
     """
-    places = _places(feed.places(backend, job_id))
-    return _problems(job_id, state_of(backend, job_id), places.get(job_id, ()))
+    places = list(feed.places(backend, job_id))
+    return _problems(job_id, state_of(backend, job_id), places)
 
 
 def _history(job_id: str, state: State, places: Places) -> JobHistory:
