@@ -83,6 +83,7 @@ def default_name() -> str:
 
 def _exporting(backend: Backend) -> Callable[[LeaderContext], AbstractContextManager[object]]:
     """Return what exports the history of a leadership; raises as `OpenLineage`."""
+    # Few masters export, and the second one imports OpenLineage, an extra.
     from .leader.lineage_export import LineageExport
     from .leader.openlineage import OpenLineage
 

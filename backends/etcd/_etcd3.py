@@ -19,6 +19,9 @@ import warnings
 from importlib.metadata import distribution
 from typing import Any
 
+from google.protobuf import descriptor_pool
+from google.protobuf.internal import builder
+
 _FORK = "GRPC_ENABLE_FORK_SUPPORT"
 
 if "grpc" in sys.modules and os.environ.get(_FORK) != "0":
@@ -39,9 +42,6 @@ _MODULES = ("kv", "auth", "rpc")  # Each depends on the previous ones.
 def _load() -> Any:
     found = distribution("etcd3")
     if found.version == _REBUILT and "etcd3" not in sys.modules:
-        from google.protobuf import descriptor_pool
-        from google.protobuf.internal import builder
-
         pool = descriptor_pool.DescriptorPool()
         for name in _MODULES:
             path = found.locate_file(f"etcd3/etcdrpc/{name}_pb2.py")
@@ -52,7 +52,7 @@ def _load() -> Any:
             builder.BuildMessageAndEnumDescriptors(descriptor, module.__dict__)
             builder.BuildTopDescriptorsAndMessages(descriptor, module.__name__, module.__dict__)
             sys.modules[module.__name__] = module
-    import etcd3.etcdrpc
+    import etcd3.etcdrpc  # It finds the modules that were made above.
 
     return etcd3.etcdrpc
 

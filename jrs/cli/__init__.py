@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from io import TextIOWrapper
 from typing import NoReturn
 
@@ -63,8 +64,6 @@ class _Lazy(Suggesting):
         return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from importlib import import_module
-
         if cmd_name not in _COMMANDS:
             return None
         command = getattr(

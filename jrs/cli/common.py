@@ -200,6 +200,7 @@ def took(seconds: float) -> str:
 def table(columns: list[str], rows: list[list[str]]) -> None:
     """Print a table; as wide as necessary if stdout is not a terminal. On a terminal, long cells
     are folded, but for the first ones: they are names that the next command needs."""
+    # Every command imports this module, and most draw no table.
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Column, Table

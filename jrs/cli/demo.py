@@ -44,6 +44,7 @@ def demo_command(
     jrs demo --backend etcd://…     with a running server
     jrs demo --storage s3://…       with files in objects
     """
+    # An extra has what it needs, and `jrs --help` loads every command.
     from jrs.demo import run, run_streaming
 
     if streaming:

@@ -20,6 +20,8 @@ from jrs.contract.listening import Address
 if TYPE_CHECKING:
     from jrs.sidecar.serving import Tls
 
+# Imported inside functions: jrs.sidecar, since starlette is an extra.
+
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 

@@ -352,6 +352,7 @@ def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: None
         return
 
+    # Most commands of this module show no progress.
     from rich.console import Console
     from rich.progress import Progress
 

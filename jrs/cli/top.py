@@ -21,6 +21,8 @@ from jrs.client.overview import JobLine, Overview, overview
 from jrs.contract.errors import Unavailable
 from jrs.contract.texts import bounded, printable
 
+# Imported inside functions: rich, since `jrs --help` loads every command.
+
 _PARTS = (
     ("held", "yellow"),
     ("dirty", "yellow"),

@@ -12,6 +12,8 @@ from jrs.client.stream_texts import StreamTexts
 from jrs.contract.texts import printable, span
 from jrs.records.stages import TAKEN_OVER
 
+# Imported inside functions: rich, since `jrs --help` loads every command.
+
 _COLOURS = {
     "RUNNING": "bold blue",
     "FINISHED": "bold green",

@@ -43,6 +43,7 @@ def run_streaming(
     Raises:
         InvalidInput: as `run`.
     """
+    # See `run`.
     from jrs.demo.streaming_story import tell
 
     return tell(backend, storage, keep=keep, seed=seed)

@@ -20,6 +20,8 @@ from jrs.records.model import Json
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 
+# Imported inside functions: pyspark, since two of the jobs run without Spark.
+
 WORST = 10
 MIN_FLIGHTS = 100
 """Least flights of a ranked route: with fewer, one bad day would decide."""

@@ -86,6 +86,7 @@ class ProgressOf:
         return None
 
     def _published(self, name: str) -> int:
+        # The story imports this module before it has checked what is installed.
         import pyarrow.parquet as pq
 
         total = 0

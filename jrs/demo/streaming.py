@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from jrs.recovery.attempt.job import StreamStage
 
+# Imported inside functions: pyspark, since the story imports this module and starts no Spark.
+
 AIRPORTS = {airport.lower(): airport for airport in sorted(LAST_DAYS, key=LAST_DAYS.__getitem__)}
 """The bounded stages in the order in which they end, and the airport of each."""
 WEATHER = "weather"

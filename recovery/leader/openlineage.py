@@ -1,7 +1,7 @@
 """OpenLineage: sends what happens to attempts to a program that collects lineage.
 
 What an event says depends on the history alone, and not on the clock or the version of jrs.
-Where it is sent is OpenLineage's own configuration. The package is loaded only here.
+Where it is sent is OpenLineage's own configuration.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class OpenLineage:
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         try:
+            # An extra, which need not be installed.
             from openlineage.client import OpenLineageClient, event_v2
             from openlineage.client.generated.error_message_run import ErrorMessageRunFacet
         except ImportError:

@@ -30,7 +30,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from jrs.contract import credentials
 from jrs.contract.errors import InvalidInput, Unavailable
@@ -41,8 +41,7 @@ from . import warm_up
 from .settings import LOCAL, STREAMING
 from .surroundings import CONF_DIR, configuration_folder, spark_home
 
-if TYPE_CHECKING:
-    pass
+# Imported inside functions: pyspark, since every master loads this module.
 
 FOLDER = "JRS_CLASS_DATA"
 """The environment variable that names the archives' folder, or is ``off``."""

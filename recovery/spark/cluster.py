@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 import sysconfig
+import time
 import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +27,8 @@ from .surroundings import is_local
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+# Imported inside functions: pyspark, since attempts without Spark load this module, too.
 
 _UMASK = "start the workers with umask 0007"
 _MOST_TASKS = 1024
@@ -159,11 +163,6 @@ def _looking(folder: str) -> Callable[[Iterable[Any]], Iterator[tuple[str, str, 
     """Return the function that executors run: nested, so that it is sent by value."""
 
     def run(_: Iterable[Any]) -> Iterator[tuple[str, str, str]]:
-        import os
-        import socket
-        import time
-        import uuid
-
         time.sleep(0.05)  # Or the first executor is done with all tasks before another has one.
         problem = ""
         try:

@@ -22,6 +22,8 @@ from .settings import CLUSTER, DEFAULTS, LOCAL, STREAMING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Imported inside functions: pyspark, since attempts without Spark load this module, too.
+
 NAME = "spark.app.name"
 _PYTHON = "spark.pyspark.python"
 _UMASK = "spark.hadoop.fs.permissions.umask-mode"

@@ -1,4 +1,4 @@
-"""Registering ``format("jrs")`` with a session of Spark. Imports pyspark only when it is called."""
+"""Registering ``format("jrs")`` with a session of Spark."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def register_format(session: SparkSession) -> None:
         results = spark.read.format("jrs").options(backend=url, table="results", status="FAILED")
         results.load().groupBy("code").count().show()
     """
+    # They import pyspark, which this module may be imported without.
     from .by_value import sink_by_value
     from .sink import JrsSink
 

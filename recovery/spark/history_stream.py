@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from ..inspect.history import HistoryEntry
 
+# Imported inside functions: jrs, ..inspect, since executors may lack them.
+
 _OPTIONS = ("backend", TABLE, "cluster", "job", "prefix", "after")
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Imported inside functions: py4j, since attempts without Spark load this module, too.
+
 _SPARE = {"MinHeapFreeRatio": ("5", "40"), "MaxHeapFreeRatio": ("10", "70")}
 """By option of the JVM: the share of its heap that it keeps free while it waits, and usually."""
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import Any
 
+# Imported inside functions: pyspark, since attempts without Spark load this module, too.
+
 _DYING = 5.0
 """Seconds in which a JVM that closed its sockets has ended."""
 

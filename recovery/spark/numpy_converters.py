@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+# Imported inside functions: pyspark, since attempts without Spark load this module, too.
+
 
 @functools.cache
 def spare_others() -> None:

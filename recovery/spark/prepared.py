@@ -23,6 +23,8 @@ from . import configuration, idle_memory, jvm, surroundings, warm_up
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Imported inside functions: pyspark, since attempts without Spark load this module, too.
+
 _SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
 """Keys and values that Spark hides in its own pages (``spark.redaction.regex``)."""
 _NAMED = ("spark.eventLog.enabled", "spark.ui.enabled")

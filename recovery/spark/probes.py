@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import platform
 import shutil
+import socket
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -12,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import pyarrow
+import pyspark
 from pyspark import SparkContext
 
 from jrs.contract.backend import Diagnostic
@@ -147,19 +153,9 @@ def _probing(folder: str, token: str) -> Callable[[Iterable[Any]], Iterator[tupl
     """Return the function that executors run: nested, so that it is sent by value."""
 
     def probe(_: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-        import importlib.util
-        import os
-        import platform
-        import socket
-        import tempfile
-        import time
-        import uuid
-
-        import pyspark
-
         time.sleep(0.05)  # Or the first executor is done with all tasks before another has one.
         try:
-            import pyarrow
+            import pyarrow  # This executor may lack it.
 
             arrow = pyarrow.__version__
         except ImportError:
@@ -194,9 +190,6 @@ def _remedy() -> str:
 
 
 def _packages(seen: list[Seen]) -> Iterator[Diagnostic]:
-    import pyarrow
-    import pyspark
-
     mine = "{}.{}".format(*sys.version_info[:2])
     other = [one for one in seen if one.python.rpartition(".")[0] != mine]
     if other:  # Spark itself refuses that.
@@ -247,9 +240,6 @@ def _removing(folders: list[str]) -> Callable[[Iterable[Any]], Iterator[None]]:
     """Return the function by which executors remove what they have made."""
 
     def remove(_: Iterable[Any]) -> Iterator[None]:
-        import shutil
-        import time
-
         time.sleep(0.05)
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A job's SparkSession, and whether its JVM lives. Imports pyspark only when a job uses it."""
+"""A job's SparkSession, and whether its JVM lives."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from .settings import PLAIN, conf_of, dotted, given_by_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Imported inside functions: pyspark, since attempts without Spark load this module, too.
 
 
 _starting = threading.Lock()

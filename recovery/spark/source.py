@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import LongType, StructType
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
+
+# Imported inside functions: pyarrow, pyspark.sql.pandas, since each commit of a stream is a new
+# process, which gets this module with the sink.
+# Imported inside functions: obstore, since few outputs are objects.
 
 _NEEDED = ("backend", "job", "stage")
 _OPTIONS = (*_NEEDED, "cluster", "storage", "folder")
@@ -84,7 +88,6 @@ def schema_of(parts: Sequence[Part]) -> StructType:
     """
     import pyarrow.parquet as pq
     from pyspark.sql.pandas.types import from_arrow_schema
-    from pyspark.sql.types import LongType, StructType
 
     if not parts:
         raise ValueError("there are no files yet, so the columns are not known: give .schema(…)")

@@ -12,6 +12,8 @@ from ..checkpoint_format.checkpoint import commit_of
 from .configuration import require_java
 from .settings import STATE_FORM
 
+# Imported inside functions: pyspark, since most masters and clients have no use for it.
+
 
 def export_state(checkpoint: Path, batch: int, target: Path, *, spark: Any = None) -> None:
     """Write the rows of every stateful operator at a batch as Parquet: ``<target>/<op>/<store>/``.

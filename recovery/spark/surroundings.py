@@ -11,6 +11,8 @@ from pathlib import Path
 from jrs.contract.errors import CannotStartHere, InvalidInput
 from jrs.records.settings import properties_in
 
+# Imported inside functions: pyspark, since attempts without Spark load this module, too.
+
 MASTER = "spark.master"
 CONF_DIR = "SPARK_CONF_DIR"
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"

@@ -1,6 +1,6 @@
 """Reading a cluster's tables with ``spark.read.format("jrs")``: see `jrs.recovery.inspect.tables`.
 
-Executors get this module by value (see `by_value`). Only what reads a table imports jrs.
+Executors get this module by value (see `by_value`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
     from ..inspect.tables import Table
     from ..inspect.wanted import Wanted
+
+# Imported inside functions: attrs, jrs, ..inspect, since executors may lack them.
+# Imported inside functions: pyarrow, since each commit of a stream is a new
+# process, which gets this module with the sink.
 
 TABLE = "table"
 """The option that names a table; without it, the output of a stage is read."""

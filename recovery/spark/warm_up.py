@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Imported inside functions: pyspark, since attempts without Spark load this module, too.
+
 
 def work_like_a_job(session: SparkSession, folder: Path) -> None:
     """Read and write files, aggregate, join, and run a stream with state, in a folder."""

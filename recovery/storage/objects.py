@@ -22,6 +22,8 @@ from jrs.contract.errors import CorruptRecord, InvalidInput, StorageRefused, Una
 from jrs.contract.storage_place import CREDENTIALS
 from jrs.contract.texts import printable
 
+# Imported inside functions: obstore, since it is an extra.
+
 ONE_PUT = 16 * 1024 * 1024
 """Bytes up to which an object is written in one request. Larger ones are written in parts of that
 size; what is left of those after a crash, only the bucket's lifecycle rule removes."""

@@ -122,6 +122,6 @@ class Access:
 
 def _check_sasl() -> None:
     try:
-        import puresasl  # noqa: F401
+        import puresasl  # noqa: F401 - only whether it is installed
     except ImportError:
         raise InvalidInput("auth=sasl needs the package pure-sasl: pip install pure-sasl") from None

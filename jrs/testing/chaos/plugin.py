@@ -1,7 +1,6 @@
 """The pytest plugin: the fixture `world`, and what it needs.
 
-It is found by its entry point wherever jrs is installed, and imports nothing of jrs until a test
-asks for it.
+It is found by its entry point wherever jrs is installed.
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from jrs.testing.chaos.world import World
     from jrs.testing.masters import Masters
     from jrs.testing.servers import Server
+
+# Imported inside functions: attrs, jrs, since every run of pytest loads this plugin.
 
 _LONGEST = 200
 """Characters of the name of a kept report."""

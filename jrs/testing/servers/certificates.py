@@ -47,6 +47,7 @@ def make_certificates(folder: Path, *hosts: str) -> Certificates:
         ServerMissing: the package `cryptography` is not installed.
     """
     try:
+        # It imports cryptography, which is in no extra but `dev`.
         from jrs.testing.servers.signing import Signing
     except ImportError as error:
         raise ServerMissing("certificates for tests need: pip install cryptography") from error

@@ -1,8 +1,7 @@
 """Containers: servers from the public images, by testcontainers, if a Docker engine answers.
 
 `JRS_TEST_ETCD_IMAGE` and `JRS_TEST_ZOOKEEPER_IMAGE` name other images, which must accept the same
-command and configuration as the public ones. This module imports docker and testcontainers only for
-a container.
+command and configuration as the public ones.
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from docker.models.containers import Container as Handle
     from testcontainers.core.container import DockerContainer
     from testcontainers.core.network import Network
+
+# Imported inside functions: docker, testcontainers, since servers are also found without them.
 
 ETCD_IMAGE_VARIABLE = "JRS_TEST_ETCD_IMAGE"
 ETCD_IMAGE = "quay.io/coreos/etcd:v3.5.16"
