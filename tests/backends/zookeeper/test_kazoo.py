@@ -52,21 +52,21 @@ def client() -> KazooClient:
 @pytest.mark.parametrize("name", CLIENT)
 def test_a_client_has(client: KazooClient, name: str) -> None:
     """A client has the attribute."""
-    assert hasattr(client, name)
+    assert hasattr(client, name), __doc__
 
 
 @pytest.mark.parametrize("name", CONNECTION)
 def test_a_connection_has(name: str) -> None:
     """A connection has the method, and it takes what we give it."""
     parameters = tuple(inspect.signature(getattr(ConnectionHandler, name)).parameters)
-    assert parameters == CONNECTION[name]
+    assert parameters == CONNECTION[name], __doc__
 
 
 @pytest.mark.parametrize("name", STATE)
 def test_a_connection_keeps(client: KazooClient, name: str) -> None:
     """A connection has the attribute."""
     made = ConnectionHandler(client, client._conn_retry.copy(), logging.getLogger("kazoo"))
-    assert hasattr(made, name)
+    assert hasattr(made, name), __doc__
 
 
 def test_no_other_private_name_is_used() -> None:
