@@ -2,8 +2,10 @@
 
 A block of Python runs as a script, in a folder of its page's own, with the file backend there. Its
 first line may name the file that it is saved as (``# etl.py``), for the blocks and commands behind
-it. One that cannot run is marked ``python no-run``, with the reason in a comment in front of it:
-``<!-- no-run: … -->``. It still has to compile, and its imports and names of jrs have to exist.
+it. One that needs more than that is marked ``python by-test``, with the test that runs it in a
+comment in front of it: ``<!-- by-test: tests/docs/… -->``. One that no test can run is marked
+``no-run``, with the reason: ``<!-- no-run: … -->``. Every block has to compile, and its imports and
+names of jrs have to exist.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ SLEEP = "time.sleep(600 if job.attempt == 1 else 0)"
 """In the tutorial's job: the first attempt ends with its master, and by nothing else."""
 RUN = "import runpy, sys; [runpy.run_path(path, run_name='__main__') for path in sys.argv[1:]]"
 KEY = "/etc/jrs/spec.key"
+MARKS = ("", "by-test", "no-run")
 KINDS = {"bash", "console", "python", "text", "{eval-rst}", "{jrs-commands}", "{toctree}"}
 
 
@@ -47,7 +50,8 @@ class Block:
     page: Path
     line: int
     kind: str
-    runs: bool
+    mark: str
+    """Who runs it: "" the tests here, "by-test" the one that its comment names, "no-run" nobody."""
     text: str
     before: str
     """The last line with text in front of it."""
@@ -79,8 +83,8 @@ def blocks(page: Path) -> Iterator[Block]:
             number += 1
         number += 1
         kind, _, mark = opened[2].partition(" ")
-        assert mark in ("", "no-run"), f"{page.name}:{first}: what does {mark!r} mean?"
-        yield Block(page, first, kind, not mark, "\n".join(inside) + "\n", before)
+        assert mark in MARKS, f"{page.name}:{first}: what does {mark!r} mean?"
+        yield Block(page, first, kind, mark, "\n".join(inside) + "\n", before)
 
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -90,6 +94,11 @@ CONSOLE = [block for block in BLOCKS if block.kind == "console"]
 
 def of(page: Path) -> list[Block]:
     return [block for block in PYTHON if block.page == page]
+
+
+def marked(page: str) -> list[str]:
+    """Return the blocks of a page that a test of their own runs."""
+    return [block.text for block in PYTHON if block.page.name == page and block.mark == "by-test"]
 
 
 def localized(text: str, folder: Path) -> str:
@@ -137,7 +146,7 @@ def test_python_runs(page: Path, tmp_path: Path) -> None:
     """Each block runs, behind those that come before it in its page."""
     scripts = []
     for block in of(page):
-        if block.runs:
+        if not block.mark:
             scripts.append(tmp_path / block.name)
             scripts[-1].write_text(localized(block.text, tmp_path))
     ended = subprocess.run(
@@ -168,10 +177,20 @@ def test_python_names_what_exists(block: Block) -> None:
 
 
 @pytest.mark.parametrize(
-    "block", [block for block in BLOCKS if not block.runs], ids=lambda block: block.where
+    "block", [block for block in BLOCKS if block.mark == "no-run"], ids=lambda block: block.where
 )
 def test_a_block_that_does_not_run_says_why(block: Block) -> None:
     assert re.match(r"<!-- no-run: .+ -->$", block.before)
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in BLOCKS if block.mark == "by-test"], ids=lambda block: block.where
+)
+def test_a_block_that_another_test_runs_names_it(block: Block) -> None:
+    """That test unpacks `marked` of the page, so that it fails on a block that it does not know."""
+    named = re.match(r"<!-- by-test: (tests/docs/test_\w+\.py) -->$", block.before)
+    assert named
+    assert f'marked("{block.page.name}")' in (session.ROOT / named[1]).read_text()
 
 
 def test_every_block_has_a_known_kind() -> None:
@@ -297,7 +316,7 @@ def test_the_tutorial_works(tmp_path: Path) -> None:
         if block.kind == "python":
             text = localized(block.text, tmp_path).replace("time.sleep(seconds)", SLEEP)
             (folder / block.name).write_text(text)
-        elif block.kind == "console" and block.runs:
+        elif block.kind == "console" and not block.mark:
             for line in re.findall(r"^\$ (.*)$", block.text, re.MULTILINE):
                 line = localized(line, tmp_path)
                 if line == "jrs explain first":  # Until it shows that.
