@@ -47,6 +47,52 @@ def _no_jobs() -> Tally:
 
 
 @attrs.frozen
+class Leaderships:
+    """How often a master was elected, and how its leaderships ended."""
+
+    elections: int
+    lost: int
+    resigned: int
+
+
+@attrs.frozen
+class Attempts:
+    """Attempts that a master has started, and how many have ended in which way."""
+
+    started: int
+    ended: dict[str, int]
+
+
+@attrs.frozen
+class Commits:
+    """Commits of this process that failed."""
+
+    fenced: int
+    unknown: int
+
+
+@attrs.frozen
+class Failovers:
+    """How long failovers took, each from the election until the master led."""
+
+    within: tuple[int, ...]
+    """How many took at most as long as each of `BUCKETS`."""
+    count: int
+    seconds: float
+    """Of all of them."""
+
+
+@attrs.frozen
+class Export:
+    """The export of the history."""
+
+    failing: float
+    """Seconds since it has failed; 0 if it works, or this master does not lead."""
+    refused: int
+    """Events that the receiver has refused for good."""
+
+
+@attrs.frozen
 class Facts:
     """A master at one moment. Ages and durations are in seconds."""
 
@@ -61,22 +107,11 @@ class Facts:
     answer_age: float | None
     """Since the backend has acknowledged a heartbeat; None before the first one."""
     jobs: Tally
-    elections: int
-    lost: int
-    resigned: int
-    attempts_started: int
-    attempts_ended: dict[str, int]
-    fenced: int
-    unknown: int
-    failover_counts: tuple[int, ...]
-    """How many failovers took at most as long as each of `BUCKETS`."""
-    failover_count: int
-    failover_sum: float
-    """Seconds of all failovers, each from the election until the master led."""
-    export_failing: float
-    """Since the export of the history has failed; 0 if it works, or this master does not lead."""
-    export_refused: int
-    """Events that the receiver of the export has refused for good."""
+    leaderships: Leaderships
+    attempts: Attempts
+    commits: Commits
+    failovers: Failovers
+    export: Export
 
     @property
     def live(self) -> bool:
@@ -185,7 +220,7 @@ class MasterHealth:
             turned, answered, tally = self._turned_at, self._answered_at, self._tally
             counts, ends = Counter(self._counts), dict(self._ends)
             export_failed = self._export_failed_at
-            failovers, total = tuple(self._failovers), self._failover_sum
+            failovers = Failovers(tuple(self._failovers), counts["failovers"], self._failover_sum)
         return Facts(
             leads=leads,
             epoch=leadership.epoch if leadership is not None and leads else 0,
@@ -193,16 +228,11 @@ class MasterHealth:
             turn_age=0.0 if turned is None else max(0.0, now - turned),
             answer_age=None if answered is None else max(0.0, now - answered),
             jobs=tally(),
-            elections=counts["elections"],
-            lost=counts["lost"],
-            resigned=counts["resigned"],
-            attempts_started=counts["attempts"],
-            attempts_ended=ends,
-            fenced=counts["fenced"],
-            unknown=counts["unknown"],
-            failover_counts=failovers,
-            failover_count=counts["failovers"],
-            failover_sum=total,
-            export_failing=0.0 if export_failed is None else max(0.0, now - export_failed),
-            export_refused=counts["refused"],
+            leaderships=Leaderships(counts["elections"], counts["lost"], counts["resigned"]),
+            attempts=Attempts(counts["attempts"], ends),
+            commits=Commits(counts["fenced"], counts["unknown"]),
+            failovers=failovers,
+            export=Export(
+                0.0 if export_failed is None else max(0.0, now - export_failed), counts["refused"]
+            ),
         )

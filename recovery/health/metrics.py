@@ -82,12 +82,14 @@ def metrics(facts: Facts) -> Iterator[Metric]:
         "Whether the backend has acknowledged a heartbeat in the last 15 seconds: 1 or 0.",
         facts.ready,
     )
-    yield _counter("jrs_elections_total", "Times that this master was elected.", facts.elections)
+    yield _counter(
+        "jrs_elections_total", "Times that this master was elected.", facts.leaderships.elections
+    )
     yield Metric(
         "jrs_leaderships_ended_total",
         "counter",
         "Leaderships of this master that have ended, by how.",
-        {'{how="lost"}': facts.lost, '{how="resigned"}': facts.resigned},
+        {'{how="lost"}': facts.leaderships.lost, '{how="resigned"}': facts.leaderships.resigned},
     )
     yield Metric(
         "jrs_jobs",
@@ -102,40 +104,40 @@ def metrics(facts: Facts) -> Iterator[Metric]:
     )
     yield _counter(
         "jrs_attempts_started_total", "Attempts that this master has started.",
-        facts.attempts_started,
+        facts.attempts.started,
     )  # fmt: skip
     yield Metric(
         "jrs_attempts_ended_total",
         "counter",
         "Attempts of this master that have ended, by how.",
-        {f'{{how="{how}"}}': number for how, number in sorted(facts.attempts_ended.items())},
+        {f'{{how="{how}"}}': number for how, number in sorted(facts.attempts.ended.items())},
     )
     yield _counter(
         "jrs_commits_fenced_total",
         "Commits of this process that were refused because a newer leader exists.",
-        facts.fenced,
+        facts.commits.fenced,
     )
     yield _counter(
         "jrs_commits_unknown_total",
         "Commits of this process whose outcome was unknown; each was read back.",
-        facts.unknown,
+        facts.commits.unknown,
     )
     yield _gauge(
         "jrs_export_failing_seconds",
         "Time since the export to OpenLineage has failed; 0 if it works, or there is none.",
-        facts.export_failing,
+        facts.export.failing,
     )
     yield _counter(
         "jrs_export_refused_total",
         "Events that OpenLineage has refused for good, and that were left out.",
-        facts.export_refused,
+        facts.export.refused,
     )
     yield from _failovers(facts)
 
 
 def _failovers(facts: Facts) -> Iterator[Metric]:
     bounds = [f"{bound!r}" for bound in BUCKETS]
-    counts = dict(zip(bounds, facts.failover_counts, strict=True))
+    counts = dict(zip(bounds, facts.failovers.within, strict=True))
     buckets = {f'_bucket{{le="{bound}"}}': count for bound, count in counts.items()}
     yield Metric(
         "jrs_failover_seconds",
@@ -143,9 +145,9 @@ def _failovers(facts: Facts) -> Iterator[Metric]:
         "Time from an election of this master until it had decided about what ran, and led.",
         {
             **buckets,
-            '_bucket{le="+Inf"}': facts.failover_count,
-            "_sum": facts.failover_sum,
-            "_count": facts.failover_count,
+            '_bucket{le="+Inf"}': facts.failovers.count,
+            "_sum": facts.failovers.seconds,
+            "_count": facts.failovers.count,
         },
     )
 

@@ -589,7 +589,7 @@ def test_an_attempt_is_counted_by_its_result_not_by_its_exit(
     or was ended, the store and the leader know."""
 
     def counted(leader: Leader) -> dict[str, int]:
-        return leader.health.facts().attempts_ended
+        return leader.health.facts().attempts.ended
 
     with Leader(memory, root) as leader:
         jobs = JobCatalog(memory)
