@@ -17,7 +17,7 @@ from jrs.contract.runtime import Runtime
 from ..processes.pools import Pool, Pools
 from ..rules.decision import Action
 from .agenda import Agenda
-from .facts import Failing, JobMemory
+from .job_memory import Failing, JobMemory
 from .loop import TICK, Loop
 
 LONGEST = 30.0

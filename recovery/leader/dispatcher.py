@@ -29,7 +29,8 @@ from .attempt_records import AttemptRecords
 from .attempts import AttemptHandle, Attempts
 from .background_tasks import BackgroundTasks
 from .context import LeaderContext
-from .facts import SCANNED, End, Gatherer, JobMemory, Look
+from .facts import Gatherer, Look
+from .job_memory import SCANNED, End, JobMemory
 from .listing import PAGE, Listing, Page
 from .loop import TICK, Loop
 from .pause import Pause
@@ -307,8 +308,8 @@ class Dispatcher:
         """Have the job checked at the moments when its decision may change by time alone."""
         now = self._clock()
         moments = [
-            job.restart_at,
-            job.cleanup_at,
+            job.restart.at,
+            job.cleanup.at,
             look.stop_due or 0.0,
             look.time_up or 0.0,
             self._probations.due(job_id),

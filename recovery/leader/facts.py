@@ -18,26 +18,19 @@ from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, CleanupJournal, JobSpec, StopRecord
-from jrs.records.obstacles import Obstacle, described
+from jrs.records.obstacles import described
 from jrs.store import applications, attempt_fence
 from jrs.store.result_store import JobResultStore
 
-from ..attempt.runners import AttemptExit
 from ..rules import used_time
-from ..rules.decision import Action, Attempt, Decision, Facts, Result, Stop
+from ..rules.decision import Action, Attempt, Facts, Result, Stop
 from ..rules.gathering import Stored as Stored
 from ..rules.gathering import gathered
 from . import suspects
-from .attempt_records import RestartPlan
 from .attempts import Attempts
 from .context import LeaderContext
+from .job_memory import SCANNED, JobMemory
 from .pause import Pause
-
-SCANNED = (
-    *(keys.JOBS, keys.APPLICATIONS, keys.DIRTY, keys.CANCEL, keys.STOPS, keys.CLEANUP),
-    keys.RESTORES,
-)
-"""The records that show that a job has changed: every other change comes with one of these."""
 
 _READ = (*SCANNED[:1], keys.RESULTS, *SCANNED[1:], keys.ATTEMPTS, keys.TOMBSTONES)
 """What is read of a job. A result goes before its marker and its tombstone: see `_result`."""
@@ -45,81 +38,6 @@ _READ = (*SCANNED[:1], keys.RESULTS, *SCANNED[1:], keys.ATTEMPTS, keys.TOMBSTONE
 
 _AGAIN = 1.0
 """Seconds until unreadable storage is asked again."""
-
-
-@attrs.define(eq=False)
-class Failing:
-    """An action that raised, to be tried again."""
-
-    action: Action | None
-    """None: counting a death."""
-    times: int
-    until: float
-    """It is not tried before this moment of the monotonic clock."""
-
-
-@attrs.frozen(eq=False)
-class End:
-    """An attempt's end."""
-
-    spec: JobSpec
-    how: AttemptExit
-    at: float
-    """On the monotonic clock; from then on the next attempt waits for its delay."""
-
-
-@attrs.define(eq=False)
-class JobMemory:
-    """What this leader remembers of a job between two checks of it."""
-
-    seen: tuple[int | None, ...] = (None,) * len(SCANNED)
-    """The versions of the records in `SCANNED` at the last check."""
-    busy: bool = False
-    """An action about it is in a pool: it is not checked until that action has returned."""
-    pinning: bool = False
-    """A snapshot of it is being taken; it is still checked meanwhile."""
-    ended: End | None = None
-    """An attempt's end that is still to be evaluated."""
-    failing: Failing | None = None
-    restart_at: float = 0.0
-    """When the next attempt may start; like all times here on the monotonic clock."""
-    deaths: int | None = None
-    """None until the stored attempt was read."""
-    used: float = 0.0
-    """The seconds that it had run before its present attempt; see `used_time`."""
-    overtime: str = ""
-    """Which time limit has passed; empty again once that was counted."""
-    timed_out: bool = False
-    """A time limit has passed, and its policy is to fail."""
-    count_at: float = 0.0
-    """When its stored time is due to be brought up to date."""
-    suspicion: int = 0
-    dirty_since: float = 0.0
-    """When the job ended, in seconds since 1970, while its result is dirty; else 0."""
-    cleanup_at: float = 0.0
-    cleanup_tries: int = 0
-    last_reported: Decision | None = None
-    held_for: str = ""  # Why it is held, as the history has it.
-    reported_given_up: bool = False
-    obstacles: tuple[Obstacle, ...] = ()
-    """Why masters could not start it; empty if its newest attempt was started."""
-    hand_over_at: float = 0.0
-    """When to ask again whether another master should lead, because this one cannot start it."""
-    snapshot_at: float | None = None
-    """When the next snapshot that the job's spec requests is due."""
-    stop_since: tuple[float, float] | None = None
-    """The stop that this leader has seen, by the time of its request, and since when."""
-
-    def count_death(self, death: RestartPlan | None, at: float) -> None:
-        """Take in what was recorded of an attempt's end at that moment; None: it was no death."""
-        self.ended = None
-        self.overtime = ""
-        if death is not None:
-            self.deaths = death.deaths
-            self.restart_at = at + death.delay
-            self.used = death.used
-            self.timed_out = death.timed_out
-            self.obstacles = death.obstacles
 
 
 @attrs.frozen
@@ -244,7 +162,7 @@ class Gatherer:
             for job_id, job in jobs.items()
             for prefix in _READ
             if prefix not in known.get(job_id, ())
-            and (prefix != keys.ATTEMPTS or job.deaths is None)
+            and (prefix != keys.ATTEMPTS or job.restart.deaths is None)
         ]
         names = [prefix + job_id for job_id, prefix in wanted]
         *read, pause = self._backend.get_many([*names, keys.PAUSE])
@@ -270,9 +188,9 @@ class Gatherer:
         for problem in found.problems:
             self._emit_once(job_id, job, problem)
         if found.result is not Result.DIRTY:
-            job.dirty_since = 0.0
+            job.cleanup.dirty_since = 0.0
         elif found.finished_at:
-            job.dirty_since = found.finished_at
+            job.cleanup.dirty_since = found.finished_at
         if found.result is not Result.NONE:
             for part in self._parts.pop(job_id, ()):
                 self._wake(part)
@@ -282,7 +200,7 @@ class Gatherer:
         unended = found.spec if found.result is Result.NONE else None
         attempt = self._attempt(job_id, job, unended, stored)
         time_up = self._time_up(job_id, job, unended, attempt)
-        if job.overtime and stop is Stop.NONE:
+        if job.time.over and stop is Stop.NONE:
             attempt = Attempt.OVERTIME
         facts = Facts(
             spec=found.spec_fact,
@@ -293,7 +211,7 @@ class Gatherer:
             stop=stop,
             lost=unended is not None and self._is_lost(unended),
             startable=found.spec is None or not found.spec.only_in_driver or driven,
-            obstacles=described(job.obstacles),
+            obstacles=described(job.restart.obstacles),
             paused=self._pause.on,
         )
         return Look(facts, found.spec, stored[keys.CLEANUP], stop_due, time_up)
@@ -305,8 +223,8 @@ class Gatherer:
         if spec is None or not spec.timeout.any or attempt in (Attempt.TIMED_OUT, Attempt.UNHEARD):
             return None
         ran = self._attempts.ran(job_id)
-        job.overtime = job.overtime or used_time.passed(spec.timeout, job.used, ran)
-        left = used_time.left(spec.timeout, job.used)
+        job.time.over = job.time.over or used_time.passed(spec.timeout, job.time.used, ran)
+        left = used_time.left(spec.timeout, job.time.used)
         if left is None or attempt is not Attempt.RUNNING:
             return None
         return self._clock() + left - ran
@@ -338,31 +256,31 @@ class Gatherer:
         self._probations.has_ended(job_id)
         if spec is None:
             return Attempt.NONE
-        if job.deaths is None:
+        if job.restart.deaths is None:
             record = stored[keys.ATTEMPTS]
             try:
                 newest, delay = self._count_leader_death(
                     spec, record if isinstance(record, Record) else None
                 )
             except suspects.LeaderHangs:
-                job.restart_at = self._clock() + _AGAIN
+                job.restart.at = self._clock() + _AGAIN
                 return Attempt.UNHEARD
             except OSError as error:
                 self._emit("waiting", job_id, f"its leader's last words cannot be read: {error}")
-                job.restart_at = self._clock() + _AGAIN
+                job.restart.at = self._clock() + _AGAIN
                 return Attempt.BACKING_OFF
-            job.suspicion = newest.suspicion if newest else 0
-            job.restart_at = self._clock() + delay
-            job.deaths = newest.deaths if newest else 0
-            job.used = used_time.used(newest, spec.timeout, self._now())
-            job.timed_out = used_time.is_final(newest, spec)
-        if job.timed_out:
+            job.restart.suspicion = newest.suspicion if newest else 0
+            job.restart.at = self._clock() + delay
+            job.restart.deaths = newest.deaths if newest else 0
+            job.time.used = used_time.used(newest, spec.timeout, self._now())
+            job.time.is_up = used_time.is_final(newest, spec)
+        if job.time.is_up:
             return Attempt.TIMED_OUT
-        if job.deaths >= spec.restart.attempts:
+        if job.restart.deaths >= spec.restart.attempts:
             return Attempt.SPENT
-        if self._clock() >= job.restart_at:
+        if self._clock() >= job.restart.at:
             return Attempt.NONE
-        return Attempt.UNSTARTABLE if job.obstacles else Attempt.BACKING_OFF
+        return Attempt.UNSTARTABLE if job.restart.obstacles else Attempt.BACKING_OFF
 
     def _is_lost(self, spec: JobSpec) -> bool:
         """Return whether the job's application has ended without it."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 
-from .facts import SCANNED, Gatherer, JobMemory, Stored
+from .facts import Gatherer, Stored
+from .job_memory import SCANNED, JobMemory
 
 PAGE = 64
 """Jobs that are checked together."""

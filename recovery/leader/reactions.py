@@ -22,8 +22,9 @@ from .agenda import Agenda
 from .attempt_records import AttemptRecords, RestartPlan
 from .background_tasks import BackgroundTasks
 from .context import LeaderContext
-from .facts import End, JobMemory, Look
+from .facts import Look
 from .hand_over import ASK
+from .job_memory import End, JobMemory
 
 
 @attrs.frozen
@@ -116,36 +117,36 @@ class Reactions:
     def may_clean_up(self, case: Case) -> bool:
         job, journal = case.job, case.look.read_journal()
         # A new leader tries once: the other leader's host may have been the obstacle.
-        if journal is not None and journal.exhausted and job.cleanup_tries:
-            if not job.reported_given_up:
-                job.reported_given_up = True
+        if journal is not None and journal.exhausted and job.cleanup.tries:
+            if not job.cleanup.reported_given_up:
+                job.cleanup.reported_given_up = True
                 left = ", ".join(journal.problems)
                 said = f"given up after {journal.tries} tries; left: {left}"
                 self._emit("cleanup", case.job_id, said)
             return False
-        job.reported_given_up = False
-        asked_for = journal is not None and journal.tries < job.cleanup_tries
-        return asked_for or self._clock() >= job.cleanup_at
+        job.cleanup.reported_given_up = False
+        asked_for = journal is not None and journal.tries < job.cleanup.tries
+        return asked_for or self._clock() >= job.cleanup.at
 
     def cleaned_up(self, case: Case, left: PendingCleanup | None) -> None:
         if left is not None:
-            case.job.cleanup_tries = left.tries
-            case.job.cleanup_at = self._clock() + left.delay
-            case.job.reported_given_up = True  # If so, the pass has reported it.
+            case.job.cleanup.tries = left.tries
+            case.job.cleanup.at = self._clock() + left.delay
+            case.job.cleanup.reported_given_up = True  # If so, the pass has reported it.
 
     def started(self, case: Case, used: float | None) -> None:
         if used is not None:
-            case.job.used = used
+            case.job.time.used = used
             case.job.held_for = ""
 
     def time_is_due(self, case: Case) -> bool:
         every = used_time.interval(case.spec.timeout)
         if every is None:
             return False
-        now, due = self._clock(), case.job.count_at
+        now, due = self._clock(), case.job.time.count_at
         if now >= due:
-            case.job.count_at = now + every
-            self._agenda.at(case.job.count_at, case.job_id)
+            case.job.time.count_at = now + every
+            self._agenda.at(case.job.time.count_at, case.job_id)
         return now >= due
 
     def timed_out(self, case: Case, death: RestartPlan | None) -> None:
@@ -165,10 +166,10 @@ class Reactions:
         facts, now = case.facts, self._clock()
         if facts.attempt is not Attempt.UNSTARTABLE or facts.stop is not Stop.NONE:
             return False
-        if now < case.job.hand_over_at:
+        if now < case.job.restart.hand_over_at:
             return False
-        case.job.hand_over_at = now + ASK
-        self._agenda.at(case.job.hand_over_at, case.job_id)
+        case.job.restart.hand_over_at = now + ASK
+        self._agenda.at(case.job.restart.hand_over_at, case.job_id)
         return True
 
     def hold_is_news(self, case: Case) -> bool:
@@ -269,7 +270,7 @@ TABLE = (
     Reaction(
         Action.TIME_OUT,
         "ends",
-        lambda reactions, case: reactions.actions.time_out(case.spec, case.job.overtime),
+        lambda reactions, case: reactions.actions.time_out(case.spec, case.job.time.over),
         then=Reactions.timed_out,
         during_snapshot=True,
     ),
@@ -283,7 +284,7 @@ TABLE = (
         Action.HOLD,
         "records",
         lambda reactions, case: reactions.actions.consider_hand_over(
-            case.job_id, case.job.obstacles
+            case.job_id, case.job.restart.obstacles
         ),
         when=Reactions.hand_over_is_due,
     ),

@@ -17,7 +17,7 @@ from ..rules.queue import Turn
 from . import suspects
 from .admission import Admission
 from .attempts import Attempts
-from .facts import JobMemory
+from .job_memory import JobMemory
 
 
 class Starts:
@@ -42,13 +42,13 @@ class Starts:
 
     def has_its_turn(self, job: JobMemory, spec: JobSpec) -> bool:
         """Return whether the other suspects let the job start; if not, ask again."""
-        if suspects.runner_of(spec, job.suspicion) is not RunnerKind.THREAD:
+        if suspects.runner_of(spec, job.restart.suspicion) is not RunnerKind.THREAD:
             return True
-        return self._probations.may_start(spec.job_id, job.suspicion)
+        return self._probations.may_start(spec.job_id, job.restart.suspicion)
 
     def has_slot(self, job: JobMemory, spec: JobSpec, facts: Facts) -> bool:
         """Return whether the job has a slot, or needs none; if not, it waits for `admit`."""
-        if suspects.runner_of(spec, job.suspicion) is not RunnerKind.PROCESS:
+        if suspects.runner_of(spec, job.restart.suspicion) is not RunnerKind.PROCESS:
             return True
         if self._admission.has_slot(spec.job_id):
             return True
@@ -58,8 +58,8 @@ class Starts:
 
     def begin(self, job: JobMemory, spec: JobSpec) -> None:
         """Record that the job is being started."""
-        if suspects.runner_of(spec, job.suspicion) is RunnerKind.THREAD:
-            self._probations.enter(spec.job_id, job.suspicion)
+        if suspects.runner_of(spec, job.restart.suspicion) is RunnerKind.THREAD:
+            self._probations.enter(spec.job_id, job.restart.suspicion)
 
     def give_way(self, job_id: str) -> None:
         """Release the job's slot and its turn, unless an attempt of it runs."""

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from ..health.facts import Tally
 from ..rules.decision import Action
 from .attempts import Attempts
-from .facts import JobMemory
+from .job_memory import JobMemory
 from .starts import Starts
 
 
@@ -21,7 +21,7 @@ def tally(jobs: Collection[JobMemory], attempts: Attempts, starts: Starts, now: 
     # The leader's loop changes them meanwhile: each is read once.
     decisions = [job.last_reported for job in jobs]
     actions = Counter(one.action for one in decisions if one is not None)
-    oldest = min(filter(None, [job.dirty_since for job in jobs]), default=now)
+    oldest = min(filter(None, [job.cleanup.dirty_since for job in jobs]), default=now)
     return Tally(
         running=len(attempts.jobs()),
         queued=starts.queued,

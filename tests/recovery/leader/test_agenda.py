@@ -22,7 +22,7 @@ from jrs.records.codec import encode
 from jrs.records.model import StopMode, StopRecord, StopState
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.leader.agenda import Agenda
-from jrs.recovery.leader.facts import SCANNED
+from jrs.recovery.leader.job_memory import SCANNED
 from jrs.recovery.leader.listing import PAGE
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend

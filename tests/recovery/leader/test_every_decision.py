@@ -57,7 +57,7 @@ from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.job import Job
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader import dispatcher
-from jrs.recovery.leader.facts import SCANNED
+from jrs.recovery.leader.job_memory import SCANNED
 from jrs.recovery.processes.last_words import LastWords
 from jrs.recovery.rules.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop, decide
 from jrs.store.jobs import JobCatalog

@@ -13,7 +13,8 @@ from jrs import JobSpec, SnapshotPolicy
 from jrs.contract.runtime import Runtime
 from jrs.records.time_limits import TimeLimits
 from jrs.recovery.leader.agenda import Agenda
-from jrs.recovery.leader.facts import JobMemory, Look
+from jrs.recovery.leader.facts import Look
+from jrs.recovery.leader.job_memory import JobMemory
 from jrs.recovery.leader.reactions import TABLE, Case, Reactions
 from jrs.recovery.processes.pools import Pools
 from jrs.recovery.rules.decision import Action, Attempt, Facts, Result, Spec, Stop

@@ -1,0 +1,115 @@
+"""JobMemory: what a leader remembers of a job between two checks of it."""
+
+from __future__ import annotations
+
+import attrs
+
+from jrs.records import keys
+from jrs.records.model import JobSpec
+from jrs.records.obstacles import Obstacle
+
+from ..attempt.runners import AttemptExit
+from ..rules.decision import Action, Decision
+from .attempt_records import RestartPlan
+
+SCANNED = (
+    *(keys.JOBS, keys.APPLICATIONS, keys.DIRTY, keys.CANCEL, keys.STOPS, keys.CLEANUP),
+    keys.RESTORES,
+)
+"""The records that show that a job has changed: every other change comes with one of these."""
+
+
+@attrs.define(eq=False)
+class Failing:
+    """An action that raised, to be tried again."""
+
+    action: Action | None
+    """None: counting a death."""
+    times: int
+    until: float
+    """It is not tried before this moment of the monotonic clock."""
+
+
+@attrs.frozen(eq=False)
+class End:
+    """An attempt's end."""
+
+    spec: JobSpec
+    how: AttemptExit
+    at: float
+    """On the monotonic clock; from then on the next attempt waits for its delay."""
+
+
+@attrs.define(eq=False)
+class RestartMemory:
+    """When and whether the next attempt of a job may start."""
+
+    at: float = 0.0
+    """When it may start; like all times here on the monotonic clock."""
+    deaths: int | None = None
+    """None until the stored attempt was read."""
+    suspicion: int = 0
+    obstacles: tuple[Obstacle, ...] = ()
+    """Why masters could not start it; empty if its newest attempt was started."""
+    hand_over_at: float = 0.0
+    """When to ask again whether another master should lead, because this one cannot start it."""
+
+
+@attrs.define(eq=False)
+class TimeMemory:
+    """What a job has used of its time limits."""
+
+    used: float = 0.0
+    """The seconds that it had run before its present attempt; see `used_time`."""
+    over: str = ""
+    """Which time limit has passed; empty again once that was counted."""
+    is_up: bool = False
+    """A time limit has passed, and its policy is to fail."""
+    count_at: float = 0.0
+    """When its stored time is due to be brought up to date."""
+
+
+@attrs.define(eq=False)
+class CleanupMemory:
+    """What remains to be cleaned up of a job, and when that is tried."""
+
+    dirty_since: float = 0.0
+    """When the job ended, in seconds since 1970, while its result is dirty; else 0."""
+    at: float = 0.0
+    tries: int = 0
+    reported_given_up: bool = False
+
+
+@attrs.define(eq=False)
+class JobMemory:
+    """What this leader remembers of a job between two checks of it."""
+
+    seen: tuple[int | None, ...] = (None,) * len(SCANNED)
+    """The versions of the records in `SCANNED` at the last check."""
+    busy: bool = False
+    """An action about it is in a pool: it is not checked until that action has returned."""
+    pinning: bool = False
+    """A snapshot of it is being taken; it is still checked meanwhile."""
+    ended: End | None = None
+    """An attempt's end that is still to be evaluated."""
+    failing: Failing | None = None
+    restart: RestartMemory = attrs.field(factory=RestartMemory)
+    time: TimeMemory = attrs.field(factory=TimeMemory)
+    cleanup: CleanupMemory = attrs.field(factory=CleanupMemory)
+    last_reported: Decision | None = None
+    held_for: str = ""  # Why it is held, as the history has it.
+    snapshot_at: float | None = None
+    """When the next snapshot that the job's spec requests is due."""
+    stop_since: tuple[float, float] | None = None
+    """The stop that this leader has seen, by the time of its request, and since when."""
+
+    def count_death(self, death: RestartPlan | None, at: float) -> None:
+        """Take in what was recorded of an attempt's end at that moment; None: it was no death."""
+        self.ended = None
+        self.time.over = ""
+        if death is not None:
+            self.restart.deaths = death.deaths
+            self.restart.at = at + death.delay
+            self.restart.obstacles = death.obstacles
+            self.time.used = death.used
+            self.time.is_up = death.timed_out
