@@ -70,47 +70,54 @@ class StageDied(Exception):
     """A streaming stage died, and its restart policy allows no further start."""
 
 
+@attrs.frozen
+class DeclaredStream:
+    """What the job's function has declared of a streaming stage."""
+
+    name: str
+    bounded: bool
+    restart: RestartPolicy
+    order: int
+    after: tuple[str, ...]
+
+
 @attrs.define(eq=False)
 class StageQuery:
     """A stage's query. The supervisor checks it; the thread that stops the job suspends it."""
 
     run: StreamHost
-    name: str
+    declared: DeclaredStream
     writer: DataStreamWriter
     checkpoint: Path
-    bounded: bool
-    restart: RestartPolicy
-    order: int
-    after: tuple[str, ...]
     partitions: int | None = None
     """The number of partitions for its state; None leaves it to the session."""
     committer: BatchCommitter | None = None
     """What commits its batches; None if they go to another sink than that of jrs."""
     progress: ProgressWatch = attrs.field(factory=ProgressWatch)
-    step: Step = Step.WAITING
+    step: Step = attrs.field(default=Step.WAITING, init=False)
     holds_back: str | None = attrs.field(init=False)
     """Why it holds back rows that no watermark flushes; None if it does not."""
     _clock: Clock = attrs.field(init=False)
     _began: float = attrs.field(init=False)
     _trigger: Any = attrs.field(init=False)
     _keeps_one_partition: bool = attrs.field(init=False)
-    _query: StreamingQuery | None = None
-    _stopping: bool = False
+    _query: StreamingQuery | None = attrs.field(default=None, init=False)
+    _stopping: bool = attrs.field(default=False, init=False)
     """Whether it is being brought to a batch boundary, to be started again in another way."""
-    _suspending: bool = False
-    _committed: int = -1
+    _suspending: bool = attrs.field(default=False, init=False)
+    _committed: int = attrs.field(default=-1, init=False)
     """The newest committed batch when the query was started."""
-    _in_sink: int | None = None
+    _in_sink: int | None = attrs.field(default=None, init=False)
     """The planned batch, if its sink has it."""
-    _lost_at: int | None = None
+    _lost_at: int | None = attrs.field(default=None, init=False)
     """The batch before which the state could not be loaded."""
-    _deaths: int = 0
-    _start_at: float = 0.0
-    _summary: Json = None
-    _reported: int | None = None
+    _deaths: int = attrs.field(default=0, init=False)
+    _start_at: float = attrs.field(default=0.0, init=False)
+    _summary: Json = attrs.field(default=None, init=False)
+    _reported: int | None = attrs.field(default=None, init=False)
     """The newest batch that was reported as committed, or was there before the attempt."""
-    _report_at: float = 0.0
-    _lock: threading.Lock = attrs.field(factory=threading.Lock)
+    _report_at: float = attrs.field(default=0.0, init=False)
+    _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
     """Held during each check, so that nothing is started once the stage is to be suspended."""
 
     def __attrs_post_init__(self) -> None:
@@ -122,6 +129,10 @@ class StageQuery:
             self.writer
         )
         self._trigger = queries.trigger(self.writer)
+
+    @property
+    def name(self) -> str:
+        return self.declared.name
 
     @property
     def ends(self) -> bool:
@@ -185,8 +196,8 @@ class StageQuery:
             epoch=self.run.context.epoch,
             seconds=round(self._clock() - self._began, 3),
             finished_at=self.run.context.runtime.now(),
-            order=self.order,
-            after=self.after,
+            order=self.declared.order,
+            after=self.declared.after,
         )
 
     def output_ends(self) -> Check | None:
@@ -209,7 +220,7 @@ class StageQuery:
         queries.make_active(self.writer)
         cluster.require_shared(self.run.context)
         left = at.planned if at.planned > at.committed else None
-        to_end = self.bounded or (draining and self.holds_back is None)
+        to_end = self.declared.bounded or (draining and self.holds_back is None)
         to_rescale = not at.at_the_end and self._is_to_rescale()
         if to_rescale and left is None:
             self._rescale()
@@ -292,7 +303,7 @@ class StageQuery:
 
     def _is_refused(self, draining: bool) -> bool:
         """Return whether it catches up for a drain that was refused meanwhile."""
-        return self.step is Step.CATCHING_UP and not self.bounded and not draining
+        return self.step is Step.CATCHING_UP and not self.declared.bounded and not draining
 
     def _check_computed(self, batch: int) -> int:
         """Return a batch that its sink took without having it computed, if an earlier run computed
@@ -354,9 +365,9 @@ class StageQuery:
             self._lost_at, self._start_at = at, self._clock() + _AGAIN
         else:
             self._deaths += 1
-            if self._deaths >= self.restart.attempts:
+            if self._deaths >= self.declared.restart.attempts:
                 raise StageDied(f"stage {self.name!r} died: {error}") from error
-            self._start_at = self._clock() + self.restart.delay_after(self._deaths)
+            self._start_at = self._clock() + self.declared.restart.delay_after(self._deaths)
         self.step = Step.WAITING
 
     def _lost(self, error: BaseException) -> StateLost:

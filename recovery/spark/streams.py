@@ -42,7 +42,7 @@ from .data_format import register_format
 from .progress import ProgressWatch
 from .session import cancel_work
 from .sink_server import SinkServer
-from .stage_query import StageQuery, Step
+from .stage_query import DeclaredStream, StageQuery, Step
 
 _LOOK = 0.25
 """Seconds between two checks of the queries: a dead query is noticed within a second."""
@@ -121,11 +121,10 @@ class Streams:
             writer = writer.option("stage", name).option("address", self._sink_server().address)
         if queries.calls_function(writer):
             self._keep_plans(name, writer, checkpoint, progress)
-        once = RestartPolicy(attempts=1)
+        declared = DeclaredStream(name, bounded, restart or RestartPolicy(attempts=1), order, after)
         stage = StageQuery(
-            self._run, name, writer, checkpoint, bounded, restart or once, order, after,
-            context.spec.partitions, committer, progress,
-        )  # fmt: skip
+            self._run, declared, writer, checkpoint, context.spec.partitions, committer, progress
+        )
         stage.start(draining=self._draining)
         with self._lock:
             self._stages[name] = stage
@@ -223,7 +222,7 @@ class Streams:
             why = [
                 f"stage {name!r}: {stage.holds_back}"
                 for name, stage in self._stages.items()
-                if stage.holds_back and not stage.bounded and not stage.ends
+                if stage.holds_back and not stage.declared.bounded and not stage.ends
             ]
             self._draining = not why
         self._wake.set()

@@ -27,7 +27,7 @@ from jrs.recovery.attempt.job import Job
 from jrs.recovery.attempt.run import AttemptDied, run_attempt
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark import queries, rescaling
-from jrs.recovery.spark.stage_query import StageQuery, Step
+from jrs.recovery.spark.stage_query import DeclaredStream, StageQuery, Step
 from jrs.recovery.spark.streams import Streams
 from tests.recovery.snapshots import fabricate
 from tests.recovery.support import CLUSTER, FaultyMemory, put, spec
@@ -97,7 +97,9 @@ def stage_of(
     partitions: int | None = None,
 ) -> StageQuery:
     restart = RestartPolicy(attempts=attempts, delay=0.0)
-    return StageQuery(run, name, writer, checkpoint, False, restart, 1, (), partitions)
+    return StageQuery(
+        run, DeclaredStream(name, False, restart, 1, ()), writer, checkpoint, partitions
+    )
 
 
 @pytest.fixture
