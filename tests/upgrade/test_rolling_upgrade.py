@@ -19,8 +19,8 @@ from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from jrs.testing.masters import MasterProcess, Masters
+from tests.older_versions import OlderVersion
 from tests.support import BOUND, until
-from tests.upgrade.conftest import OlderVersion
 
 JOBS = Path(__file__).parents[1] / "chaos" / "jobs.py"
 
