@@ -19,10 +19,16 @@ def in_long_form(long: int, short: int) -> int:
     return long if os.environ.get("JRS_SOAK") else short
 
 
-def until(condition: Callable[[], Any], what: str, timeout: float = BOUND) -> Any:
-    """Return what `condition` returns once that is true."""
+def until(
+    condition: Callable[[], Any], what: str | Callable[[], str], timeout: float = BOUND
+) -> Any:
+    """Return what `condition` returns once that is true.
+
+    Args:
+        what: what holds then; or a function that also says how things are if that is in vain.
+    """
     deadline, poll = Deadline.after(timeout), Poll()
     while not (found := condition()):
-        assert not deadline.expired, f"waited in vain until {what}"
+        assert not deadline.expired, f"waited in vain until {what() if callable(what) else what}"
         poll.sleep()
     return found

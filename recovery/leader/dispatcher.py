@@ -305,8 +305,9 @@ class Dispatcher:
     def _plan(
         self, job_id: str, job: JobMemory, decision: Decision, look: Look, *, turn: bool
     ) -> None:
-        """Have the job checked at the moments when its decision may change by time alone."""
-        now = self._clock()
+        """Have the job checked at the moments when its decision may change by time alone: those
+        that were to come when this check began, although they may have passed by now."""
+        checked = job.checked_at
         moments = [
             job.restart.at,
             job.cleanup.at,
@@ -317,11 +318,11 @@ class Dispatcher:
         if job.failing is not None:
             moments.append(job.failing.until)
         if decision.action is Action.HOLD:
-            moments.append(now + _HELD)
+            moments.append(checked + _HELD)
         if not turn:
-            moments.append(now + _TURN)
+            moments.append(checked + _TURN)
         for moment in moments:
-            if moment > now:
+            if moment > checked:
                 self._agenda.at(moment, job_id)
 
     # -- acting ----------------------------------------------------------------------------

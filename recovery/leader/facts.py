@@ -183,6 +183,7 @@ class Gatherer:
     def _look(
         self, job_id: str, job: JobMemory, stored: dict[str, Stored], *, driven: bool
     ) -> Look:
+        job.checked_at = self._clock()
         job.seen = tuple(_version(stored[prefix]) for prefix in SCANNED)
         found = gathered(job_id, stored, self._result_in_order(job_id, job, stored))
         for problem in found.problems:
@@ -270,7 +271,7 @@ class Gatherer:
                 job.restart.at = self._clock() + _AGAIN
                 return Attempt.BACKING_OFF
             job.restart.suspicion = newest.suspicion if newest else 0
-            job.restart.at = self._clock() + delay
+            job.restart.at = job.checked_at + delay
             job.restart.deaths = newest.deaths if newest else 0
             job.time.used = used_time.used(newest, spec.timeout, self._now())
             job.time.is_up = used_time.is_final(newest, spec)
@@ -278,7 +279,7 @@ class Gatherer:
             return Attempt.TIMED_OUT
         if job.restart.deaths >= spec.restart.attempts:
             return Attempt.SPENT
-        if self._clock() >= job.restart.at:
+        if job.checked_at >= job.restart.at:
             return Attempt.NONE
         return Attempt.UNSTARTABLE if job.restart.obstacles else Attempt.BACKING_OFF
 
@@ -298,9 +299,9 @@ class Gatherer:
         if stop is None:
             return False, None
         if job.stop_since is None or job.stop_since[0] != stop.requested_at:
-            job.stop_since = stop.requested_at, self._clock()
+            job.stop_since = stop.requested_at, job.checked_at
         due = job.stop_since[1] + stop.grace
-        return self._clock() >= due, due
+        return job.checked_at >= due, due
 
     def _emit_once(self, job_id: str, job: JobMemory, message: str) -> None:
         if not (job.last_reported and job.last_reported.action is Action.HOLD):

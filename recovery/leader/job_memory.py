@@ -86,6 +86,8 @@ class JobMemory:
 
     seen: tuple[int | None, ...] = (None,) * len(SCANNED)
     """The versions of the records in `SCANNED` at the last check."""
+    checked_at: float = 0.0
+    """When the last check began, on the monotonic clock: what was not due in it is due later."""
     busy: bool = False
     """An action about it is in a pool: it is not checked until that action has returned."""
     pinning: bool = False

@@ -359,13 +359,17 @@ class Leader:
 
     def until_said(self, kind: str, job_id: str | None = None, text: str = "") -> Event:
         said: list[Event] = until(
-            lambda: self.said(kind, job_id, text), f"{kind} {job_id} {text!r} in {self.events}"
+            lambda: self.said(kind, job_id, text),
+            lambda: f"{kind} {job_id} {text!r} in {self.events}",
         )
         return said[0]
 
     def until_clean(self, *job_ids: str) -> None:
         for job_id in job_ids:
-            until(partial(self.store.has_clean, job_id), f"{job_id} is clean")
+            until(
+                partial(self.store.has_clean, job_id),
+                lambda job_id=job_id: f"{job_id} is clean: {self.events}",  # type: ignore[misc]
+            )
 
     def look(self) -> None:
         """Make the dispatcher ask for all changes, and look at what is due."""

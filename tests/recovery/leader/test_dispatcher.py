@@ -22,6 +22,7 @@ from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.recovery.leader.attempt_records import AttemptRecords
 from jrs.recovery.leader.attempts import Attempts
 from jrs.recovery.leader.recovery_point import RecoveryPoints
+from jrs.recovery.leader.starts import Starts
 from jrs.recovery.rules.events import Event
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
@@ -122,6 +123,32 @@ def test_the_delay_begins_with_the_death_not_with_its_count(
         JobCatalog(memory).submit(spec("job", restart=RestartPolicy(attempts=2, delay=10)))
         leader.runner.of("job").die()
         leader.runner.of("job", 2).finish()
+
+
+def test_what_becomes_due_during_a_check_is_noticed(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A moment that passes between the look at a job and the plan for its next one is not
+    forgotten: on a busy machine a job waited until all were looked at again, a minute later."""
+    clock, delay = FakeClock(), 5.0
+    has_died, give_way = threading.Event(), Starts.give_way
+
+    def slowly(starts: Starts, job_id: str) -> None:
+        give_way(starts, job_id)
+        if has_died.is_set():  # It waits for its delay: this is between the look and the plan.
+            has_died.clear()
+            clock.now += delay
+
+    def report(event: Event) -> None:
+        if event.kind == "died":
+            has_died.set()
+
+    monkeypatch.setattr(Starts, "give_way", slowly)
+    with Leader(memory, root, clock=clock, report=report) as leader:
+        JobCatalog(memory).submit(spec("job", restart=RestartPolicy(attempts=2, delay=delay)))
+        leader.runner.of("job").die()
+        leader.runner.of("job", 2).finish()
+        leader.until_clean("job")
 
 
 def test_a_job_that_died_too_often_has_failed_with_its_last_words(
