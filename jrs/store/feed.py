@@ -102,6 +102,11 @@ def places(backend: Backend, job_id: str = "") -> Iterator[FedPlace]:
             yield FedPlace(name, event, record.version)
 
 
+def cursors(backend: Backend, job_id: str) -> Mapping[str, str]:
+    """Return the cursor behind each event of a job, by its id, as far as its place is kept."""
+    return {_named(one.key)[1]: _cursor(one) for one in backend.scan(keys.fed(job_id, ""))}
+
+
 def newest(backend: Backend) -> str:
     """Return the cursor behind all events that are committed; empty if none is kept."""
     places = backend.created_since(keys.FEED, 0)

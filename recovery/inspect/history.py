@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -164,7 +165,8 @@ def row_of(entry: HistoryEntry) -> tuple[Any, ...]:
     """Return an entry as a row of the table of histories; see `jrs.recovery.inspect.tables`."""
     return (
         entry.job_id or None, entry.at, entry.kind.value, entry.text, entry.by or None,
-        entry.epoch or None, entry.attempt or None, entry.action or None,
+        entry.epoch or None, entry.attempt or None, entry.action or None, entry.id or None,
+        None if entry.facts is None else json.dumps(entry.facts), entry.cursor or None,
     )  # fmt: skip
 
 

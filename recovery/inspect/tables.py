@@ -20,7 +20,7 @@ from jrs.records.checks import NAME
 from jrs.records.codec import decode
 from jrs.records.model import JobResultEntry, Json, ResultState
 from jrs.records.snapshots import SnapshotRecord
-from jrs.store import streams
+from jrs.store import feed, streams
 from jrs.store.job_views import JobView
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
@@ -254,8 +254,11 @@ def _snapshots(backend: Backend, wanted: Wanted) -> Iterator[Row]:
 
 def _history(backend: Backend, wanted: Wanted) -> Iterator[Row]:
     for view in _views(backend, wanted, whole=True):
-        for entry in history(backend, view):
-            yield row_of(entry)
+        entries = history(backend, view)
+        # Read last: an event has its place from its commit on.
+        cursors = feed.cursors(backend, view.job_id)
+        for entry in entries:
+            yield row_of(attrs.evolve(entry, cursor=cursors.get(entry.id, "")))
 
 
 def _json(value: Json) -> str:
@@ -298,7 +301,7 @@ TABLES = {
     ),
     "history": Table(
         "job_id string, at timestamp, kind string, text string, by string, epoch bigint, "
-        "attempt bigint, action string",
+        "attempt bigint, action string, id string, facts string, cursor string",
         _history,
     ),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from jrs.records import keys
 from jrs.records.attempts import AttemptSummary
 from jrs.records.codec import encode
 from jrs.records.heads import BatchReport, StreamHead, StreamProgress
+from jrs.records.history import HistoryKind
 from jrs.records.model import (
     AttemptRecord,
     Failure,
@@ -31,6 +33,8 @@ from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
 from jrs.recovery.inspect import tables
 from jrs.recovery.inspect.tables import TABLES, ranges
 from jrs.recovery.inspect.wanted import Wanted
+from jrs.store import feed
+from jrs.store.historian import Historian, Why
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 
@@ -219,6 +223,28 @@ def test_snapshots_and_history(backend: Backend) -> None:
     assert (told["kind"], told["text"], told["epoch"]) == ("submitted", "submitted", None)
     assert "@" in told["by"]
     assert ids(backend, "snapshots", job="b") == []
+
+
+def test_the_history_has_ids_facts_and_cursors(backend: Backend) -> None:
+    """A cursor continues behind its event; an event whose place was swept has none."""
+    jobs, facts = JobCatalog(backend), {"tries": 2, "places": ["a", "b"]}
+    jobs.submit(JobSpec("a", "m:f", submitted_at=1.0))
+    why = Why("recover", 1, facts)
+    kind = HistoryKind.ATTEMPT
+    with Historian(backend, "m").recorded("a", kind, "attempt 1 was started", why=why) as told:
+        backend.commit(*told)
+    jobs.submit(JobSpec("b", "m:f", submitted_at=1.0))
+
+    first, second, third = rows(backend, "history")
+    assert len({first["id"], second["id"], third["id"]}) == 3
+    assert first["facts"] is None
+    assert json.loads(second["facts"]) == facts
+    assert [one.event.id for one in feed.read(backend, first["cursor"]).events] == [
+        second["id"], third["id"],
+    ]  # fmt: skip
+    for place in list(feed.places(backend, "a")):
+        backend.commit(Delete(keys.fed("a", place.event), place.version))
+    assert [row["cursor"] for row in rows(backend, "history")] == [None, None, third["cursor"]]
 
 
 def test_the_columns_are_documented() -> None:

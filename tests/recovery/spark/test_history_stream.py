@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 import jrs
+from jrs.records.history import HistoryKind
 from jrs.recovery.spark.history_stream import HistoryStream
 from jrs.recovery.spark.sink import JrsSink
+from jrs.store.historian import Historian, Why
 from tests.recovery.spark.test_table_source import schema_of
 
 
@@ -26,11 +29,15 @@ def stream(client: jrs.Client, **options: str) -> HistoryStream:
     return JrsSink(options).streamReader(schema_of("history"))
 
 
-def jobs(made: HistoryStream, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
-    """Return the jobs whose events executors get, which know the rows alone."""
+def rows(made: HistoryStream, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the events that executors get, which know the rows alone."""
     parts = pickle.loads(pickle.dumps(made.partitions(start, end)))
     batches = (batch for part in parts for batch in made.read(part))
-    return [row["job_id"] for batch in batches for row in batch.to_pylist()]
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def jobs(made: HistoryStream, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+    return [row["job_id"] for row in rows(made, start, end)]
 
 
 def test_offsets_are_cursors(client: jrs.Client) -> None:
@@ -54,6 +61,26 @@ def test_offsets_are_cursors(client: jrs.Client) -> None:
         assert jobs(one, begin, second) == ["a", "b", "c"]
     assert again.latestOffset() == second
     assert stream(client, after=first["cursor"]).initialOffset() == first
+
+
+def test_rows_have_ids_facts_and_cursors(client: jrs.Client) -> None:
+    facts = {"host": "h", "pid": 7}
+    why = Why("recover", 1, facts)
+    with Historian(client.backend).recorded("a", HistoryKind.ATTEMPT, why=why) as told:
+        client.backend.commit(*told)
+    client.submit("m:f", id="b")
+    made = stream(client)
+
+    first, second = rows(made, made.initialOffset(), made.latestOffset())
+    assert json.loads(first["facts"]) == facts
+    assert second["facts"] is None
+    assert (first["id"], first["cursor"]) == (entry_of(client, "").id, entry_of(client, "").cursor)
+    assert entry_of(client, first["cursor"]).id == second["id"]
+
+
+def entry_of(client: jrs.Client, after: str) -> jrs.HistoryEntry:
+    """Return the first event behind a cursor."""
+    return client.history_after(after).entries[0]
 
 
 def test_many_events_are_more_than_one_page(client: jrs.Client) -> None:
