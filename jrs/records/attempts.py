@@ -19,11 +19,11 @@ def _bounded(text: str) -> str:
 
 @attrs.frozen
 class SparkApplication(Stored):
-    """The application of an attempt on a Spark cluster."""
+    """The application of an attempt on Spark."""
 
     id: str
     master: str = ""
-    """The cluster's master, such as ``spark://host:7077``."""
+    """Spark's master, such as ``spark://host:7077`` or ``local[4]``."""
     ui: str = ""
     """The address of its user interface, while it runs; empty if that is off."""
     waiting: bool = False
@@ -52,7 +52,8 @@ class AttemptSummary(Stored):
     ended: str = attrs.field(default="", converter=_bounded)
     """How it ended, for people; empty while it runs."""
     spark: SparkApplication | None = None
-    """What it ran on a Spark cluster; None if it used none."""
+    """What it ran on Spark; None if it used none. In Spark's local mode it is known once the job
+    has ended, of the attempt that ended it."""
 
 
 def newest(attempts: tuple[AttemptSummary, ...]) -> tuple[tuple[AttemptSummary, ...], int]:

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
@@ -179,6 +179,8 @@ class Historian:
     epoch: int = 0
     attempt: int = 0
     now: Clock = time.time
+    also: Callable[[], Mapping[str, Json]] = dict
+    """What belongs to each of its events from now on, besides their own `HistoryEvent.about`."""
 
     @classmethod
     def of(cls, backend: Backend, fence: Fence | None, now: Clock = time.time) -> Historian:
@@ -249,6 +251,7 @@ class Historian:
         about: Mapping[str, Json] | None,
     ) -> HistoryEvent:
         why = why or Why()
+        about = {**self.also(), **(about or {})}
         facts = why.facts
         if facts is not None and size_of_json(dict(facts)) > _MOST_FACTS:
             facts = None
@@ -265,6 +268,6 @@ class Historian:
             why.rules,
             None if facts is None else dict(facts),
             "" if chain.last is None else chain.last.digest(),
-            None if about is None else dict(about),
+            about or None,
             requested(self.epoch),
         )

@@ -91,7 +91,9 @@ class AttemptContext:
     def historian(self) -> Historian:
         """Records what this attempt does to its job."""
         by = self.own.record.master if self.own.record is not None else ""
-        return Historian(self.backend, by, self.epoch, self.attempt, now=self.runtime.now)
+        return Historian(
+            self.backend, by, self.epoch, self.attempt, self.runtime.now, self.own.told
+        )
 
     @property
     def stops(self) -> JobStops:

@@ -16,7 +16,14 @@ from jrs.contract.operations import Fence, Update
 from jrs.records import keys
 from jrs.records.attempts import AttemptSummary, SparkApplication
 from jrs.records.codec import decode, encode
+from jrs.records.fields import Json
 from jrs.records.model import AttemptRecord
+
+
+def told_of(record: AttemptRecord | None) -> dict[str, Json]:
+    """Return what the history says of an attempt: its application on Spark, if it has one."""
+    spark = None if record is None else record.spark
+    return {} if spark is None else {"spark": spark.id}
 
 
 class OwnAttempt:
@@ -53,6 +60,17 @@ class OwnAttempt:
             return
         if self._add(backend, fence, spark=spark):
             self._stored = spark
+
+    def runs_here(self, spark: SparkApplication) -> None:
+        """Note what the attempt runs in Spark's local mode. It ends with its processes, so only the
+        history and the job's result name it, in the commits that they need anyway."""
+        with self._lock:
+            if self.record is not None:
+                self.record = attrs.evolve(self.record, spark=spark)
+
+    def told(self) -> dict[str, Json]:
+        """Return what the history says of the attempt with each of its events."""
+        return told_of(self.record)
 
     def starts_session(
         self, backend: Backend, fence: Fence, session: dict[str, str] | None

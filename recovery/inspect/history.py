@@ -62,7 +62,8 @@ class HistoryEntry:
     """The job; empty for an event of the cluster."""
     about: Mapping[str, Json] | None = None
     """What belongs to it, by its kind: of an attempt its host and how it is run, of a death the
-    exit status, of a cleanup its tries and what was removed, of a stage its name."""
+    exit status, of a cleanup its tries and what was removed, of a stage its name. ``spark`` is the
+    application of an attempt on Spark."""
     request: str = attrs.field(default="", converter=printable)
     """What asked for it: a command of `jrs`, or ``request ID`` for one of the API."""
     cursor: str = ""
@@ -166,7 +167,8 @@ def row_of(entry: HistoryEntry) -> tuple[Any, ...]:
     return (
         entry.job_id or None, entry.at, entry.kind.value, entry.text, entry.by or None,
         entry.epoch or None, entry.attempt or None, entry.action or None, entry.id or None,
-        None if entry.facts is None else json.dumps(entry.facts), entry.cursor or None,
+        None if entry.facts is None else json.dumps(entry.facts),
+        None if entry.about is None else json.dumps(entry.about), entry.cursor or None,
     )  # fmt: skip
 
 

@@ -301,7 +301,8 @@ TABLES = {
     ),
     "history": Table(
         "job_id string, at timestamp, kind string, text string, by string, epoch bigint, "
-        "attempt bigint, action string, id string, facts string, cursor string",
+        "attempt bigint, action string, id string, facts string, about string, "
+        "cursor string",
         _history,
     ),
 }

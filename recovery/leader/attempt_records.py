@@ -34,6 +34,7 @@ from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 
+from ..attempt.own_attempt import told_of
 from ..attempt.runners import AttemptExit
 from ..processes import last_words, left_running
 from ..processes.last_words import LeaderEnd
@@ -203,7 +204,7 @@ class AttemptRecords:
             counted_at=0.0,
         )
         said = attempt_died(record.attempt, ended.message)
-        about = {"host": record.host, "exit_status": ended.exit_status}
+        about = {"host": record.host, "exit_status": ended.exit_status, **told_of(record)}
         with self._historian.recorded(job_id, HistoryKind.DIED, said, about=about) as event:
             self._put(keys.ATTEMPTS + job_id, encode(record), version, *event)
         left = policy.attempts - deaths
@@ -260,7 +261,8 @@ class AttemptRecords:
                 said = f"the leader of epoch {record.epoch} died while it ran there: {why}"
                 if record.deaths > before.deaths:
                     said += f"; it ran alone, so this is its death ({record.deaths} so far)"
-                with self._historian.recorded(job_id, HistoryKind.DIED, said) as event:
+                about = told_of(record)
+                with self._historian.recorded(job_id, HistoryKind.DIED, said, about=about) as event:
                     self._put(stored.key, encode(record), stored.version, *event)
                 self._emit("suspect", job_id, said)
         return record, suspects.remaining_delay(record, policy, self._now())

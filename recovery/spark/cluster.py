@@ -79,10 +79,15 @@ def introduce(attempt: AttemptContext, session: SparkSession, *, first: bool) ->
     _record(attempt, context, waiting=False)
 
 
-def _record(attempt: AttemptContext, context: SparkContext, *, waiting: bool) -> None:
-    application = SparkApplication(
+def application_of(context: SparkContext, *, waiting: bool = False) -> SparkApplication:
+    """Return the application of a session."""
+    return SparkApplication(
         str(context.applicationId), str(context.master), context.uiWebUrl or "", waiting=waiting
     )
+
+
+def _record(attempt: AttemptContext, context: SparkContext, *, waiting: bool) -> None:
+    application = application_of(context, waiting=waiting)
     attempt.own.runs_on(attempt.backend, attempt.fence, application)
 
 

@@ -94,7 +94,9 @@ def session_of(
     title = f"job {attempt.job_id}, attempt {attempt.attempt}"
     context.setJobGroup(name, title, interruptOnCancel=True)
     context.addJobTag(name)
-    if not surroundings.is_local(str(context.master)):
+    if surroundings.is_local(str(context.master)):
+        attempt.own.runs_here(cluster.application_of(context))
+    else:
         cluster.introduce(attempt, found, first=started)
     return found
 

@@ -15,7 +15,7 @@ import pytest
 from jrs import Client, JobResult, JobStatus
 from jrs.client import overview as overviews
 from jrs.records import keys
-from jrs.records.attempts import AttemptSummary
+from jrs.records.attempts import AttemptSummary, SparkApplication
 from jrs.records.codec import encode
 from jrs.records.history import HistoryKind
 from jrs.records.model import (
@@ -34,6 +34,7 @@ from jrs.sidecar.timeline import timeline
 from jrs.store.job_views import JobView
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
+from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import lead
 from tests.sidecar.conftest import Served
 
@@ -232,6 +233,16 @@ def test_a_job_page_without_attempts(crowded: Client, served: Served) -> None:
         found = page(served, f"/jobs/{job_id}")
         assert said in found.texts
         assert "Attempts" not in found.texts
+
+
+def test_a_job_page_names_applications_on_spark(client: Client, served: Served) -> None:
+    """There is a column for them where an attempt has one."""
+    for job_id, spark in (("plain", None), ("big", SparkApplication("app-1<", "spark://s:7077"))):
+        attempts = (AttemptSummary(1, 1, started_at=1.0, spark=spark),)
+        result = JobResult(job_id, JobStatus.FINISHED, attempts=attempts)
+        JobResultStore(client.backend).create_dirty(result, None)
+    assert "as app-1< on spark://s:7077" in page(served, "/jobs/big").texts
+    assert "On Spark" not in page(served, "/jobs/plain").texts
 
 
 def test_a_failed_job_page(crowded: Client, served: Served) -> None:

@@ -13,11 +13,13 @@ import pytest
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CannotStartHere
+from jrs.records.history import HistoryKind
 from jrs.records.model import JobStatus
 from jrs.records.settings import JobSettings
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark import session
 from jrs.recovery.spark.configuration import require_java
+from jrs.store import history
 from jrs.store.jobs import JobCatalog
 from jrs.testing.masters import Masters
 from tests.recovery.lead import Lead
@@ -57,6 +59,13 @@ def test_functions_of_a_file_reach_the_workers(cluster: Cluster) -> None:
     result = cluster.results.wait("sends", BOUND)
 
     assert result.payload == [[2, 4], [2, 4]], result.failure
+    (spark,) = [one.spark for one in result.attempts]
+    assert spark is not None
+    assert spark.id.startswith("local-")
+    events = history.read(cluster.masters.backend, "sends")
+    (ended,) = [one for one in events if one.known_kind is HistoryKind.ENDED]
+    assert ended.about is not None
+    assert ended.about["spark"] == spark.id
 
 
 def test_workers_run_this_python_with_compiled_modules(cluster: Cluster) -> None:

@@ -17,6 +17,7 @@ from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.job import Job, context_of
 from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.recovery.processes import left_on_cluster
+from jrs.store import history
 from jrs.store.jobs import JobCatalog
 from tests.recovery.support import FaultyMemory, Leader, spec
 
@@ -51,6 +52,11 @@ def submit(memory: FaultyMemory) -> None:
     JobCatalog(memory).submit(spec("job", entry, runner=RunnerKind.THREAD, restart=again))
 
 
+def told(memory: FaultyMemory) -> list[tuple[str, object]]:
+    """Return the kinds of the job's events, and the application that each names."""
+    return [(one.kind, (one.about or {}).get("spark")) for one in history.read(memory, "job")]
+
+
 def test_c4_what_a_lost_leader_has_left(memory: FaultyMemory, root: Path, ended: list[str]) -> None:
     """C4: the application of an earlier epoch's attempt is ended before the next attempt."""
     submit(memory)
@@ -63,6 +69,7 @@ def test_c4_what_a_lost_leader_has_left(memory: FaultyMemory, root: Path, ended:
     assert ended == ["app-1"]
     assert said == ["ended"]
     assert [one.spark for one in result.attempts] == [APPLICATION, APPLICATION]
+    assert told(memory)[-3:] == [("died", "app-1"), ("attempt", None), ("ended", "app-1")]
 
 
 def test_c4_a_session_that_other_jobs_share(
@@ -74,3 +81,6 @@ def test_c4_a_session_that_other_jobs_share(
         result = leader.store.wait("job", 60)
 
     assert (result.payload, ended) == (2, [])
+    assert told(memory)[1:] == [
+        ("attempt", None), ("died", "app-1"), ("attempt", None), ("ended", "app-1"),
+    ]  # fmt: skip
