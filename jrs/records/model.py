@@ -202,7 +202,8 @@ class JobResult(Stored):
     `JobSpec.call`. Empty if unknown, as of results of older versions."""
     code: str = ""
     """The version of the code that made it: ``JRS_CODE_VERSION`` of the process, else a digest of
-    the file with the function. Empty if unknown."""
+    the file with the function. If a leader has ended the job, that of its newest attempt. Empty if
+    unknown."""
     application: str = ""
     """The application that the job was part of; empty if it was part of none."""
     main: ApplicationRecord | None = None
@@ -341,6 +342,9 @@ class AttemptRecord(Stored):
     session: dict[str, str] | None = None
     """The configuration that the job gives its Spark session, so that a session can be prepared for
     the next attempt; None if the job has started none, or the configuration may hold secrets."""
+    code: str = ""
+    """The version of the code that it runs, as `JobResult.code`; empty until the process that runs
+    the job's function has recorded it."""
 
     @property
     def could_not_start(self) -> bool:

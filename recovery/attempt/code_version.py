@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,41 @@ def code_version(function: Callable[..., Any]) -> str:
     if given := os.environ.get(VARIABLE):
         return printable(given)[:_LONGEST]
     module = sys.modules.get(getattr(inspect.unwrap(function), "__module__", None) or "")
-    path = getattr(module, "__file__", None)
+    return _digest(getattr(module, "__file__", None))
+
+
+def code_version_of(entry_point: str) -> str:
+    """Return the same for the function of an entry point, which is not imported for it: the digest
+    is that of the entry point's own module, also if the function is of another one."""
+    if given := os.environ.get(VARIABLE):
+        return printable(given)[:_LONGEST]
+    return _digest(_file_of(entry_point.rpartition(":")[0]))
+
+
+def _digest(path: str | None) -> str:
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12] if path else ""
-    except OSError:
+    except (OSError, ValueError):
         return ""
+
+
+def _file_of(place: str) -> str | None:
+    """Return the file of a module, or of a path; None if it is not found."""
+    if place.endswith(".py"):
+        return place
+    if (loaded := sys.modules.get(place)) is not None:
+        return getattr(loaded, "__file__", None)
+    inside: list[str] | None = None
+    found: ModuleSpec | None = None
+    for number, part in enumerate(place.split(".")):
+        if number and inside is None:
+            return None  # What is around it is no package.
+        try:
+            # Not importlib's own find_spec, which imports the packages that the module is in. The
+            # part alone finds the same there, and nothing looks for a package around it.
+            found = PathFinder.find_spec(part, inside)
+        except (ImportError, OSError, ValueError):
+            return None
+        places = None if found is None else found.submodule_search_locations
+        inside = None if places is None else list(places)
+    return None if found is None else found.origin

@@ -19,6 +19,8 @@ from jrs.records.codec import decode, encode
 from jrs.records.fields import Json
 from jrs.records.model import AttemptRecord
 
+from .code_version import code_version_of
+
 
 def told_of(record: AttemptRecord | None) -> dict[str, Json]:
     """Return what the history says of an attempt: its application on Spark, if it has one."""
@@ -41,14 +43,16 @@ class OwnAttempt:
         self._lock = threading.Lock()
         self._stored: SparkApplication | None = None
 
-    def announce(self, backend: Backend, fence: Fence) -> None:
-        """Record this process, to be found later.
+    def announce(self, backend: Backend, fence: Fence, entry_point: str) -> None:
+        """Record this process, to be found later, and the version of the code that it is to run:
+        this commit is the last one that an attempt which dies is sure to make.
 
         Raises:
             Fenced: a newer leader exists, or the attempt was shut out.
         """
         if self.record is not None and self.record.pid != os.getpid():
-            self._add(backend, fence, host=socket.gethostname(), pid=os.getpid())
+            code = code_version_of(entry_point)
+            self._add(backend, fence, host=socket.gethostname(), pid=os.getpid(), code=code)
 
     def runs_on(self, backend: Backend, fence: Fence, spark: SparkApplication) -> None:
         """Record what the attempt runs on a Spark cluster: a later leader ends it there.

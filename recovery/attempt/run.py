@@ -58,7 +58,7 @@ def run_attempt(
     """
     run = AttemptRun(context, engine)
     context.check()  # A master that slept since its decision may have been replaced.
-    context.own.announce(context.backend, context.fence)
+    context.own.announce(context.backend, context.fence, context.spec.entry_point)
     payload: Any = None
     failure: Failure | None = None
     code = ""
@@ -75,8 +75,9 @@ def run_attempt(
         run.close()
     result = _result(run, payload, failure, code)
     said = with_reason(result.status.value, failure.message if failure else "")
+    about = {"code": code} if code else None
     with context.historian.recorded(
-        context.job_id, HistoryKind.ENDED, said, repeatable=True
+        context.job_id, HistoryKind.ENDED, said, about=about, repeatable=True
     ) as event:
         record_result(context.backend, result, context.fence, context.lost, also=event)
     return result

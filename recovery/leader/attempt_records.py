@@ -34,6 +34,7 @@ from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 
+from ..attempt.code_version import code_version_of
 from ..attempt.own_attempt import told_of
 from ..attempt.runners import AttemptExit
 from ..processes import last_words, left_running
@@ -144,6 +145,8 @@ class AttemptRecords:
             earlier=earlier,
             earlier_left_out=left_out,
             session=before.session if before else None,
+            # In a process of its own, the attempt records what it finds there.
+            code=code_version_of(spec.entry_point) if kind is RunnerKind.THREAD else "",
         )
         name = attempt_fence.name_of(record.epoch, record.attempt, record.mark)
         let_in = attempt_fence.let_in_ops(self._backend, job_id, name)

@@ -23,6 +23,7 @@ from jrs.store import applications, restores
 from jrs.store.jobs import readable_stages
 from jrs.store.result_store import JobResultStore
 
+from ..attempt.own_attempt import told_of
 from .context import LeaderContext
 
 
@@ -72,12 +73,14 @@ class Results:
             spec=spec,
             attempts=attempts,
             attempts_left_out=left_out,
+            code=stored.code if stored else "",
         )
+        about = {**told_of(stored), **({"code": result.code} if result.code else {})}
         said = f"{status.value}: {failure.message}"
         also = applications.end_ops(self._backend, job_id)
         try:
             with self._decisions.recorded(
-                job_id, HistoryKind.ENDED, said, repeatable=True
+                job_id, HistoryKind.ENDED, said, about=about, repeatable=True
             ) as event:
                 self._store.create_dirty(result, self._fence, also=(*also, *event))
         except ResultExists:
