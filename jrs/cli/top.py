@@ -14,12 +14,12 @@ from jrs.cli.common import ClusterRef, echo_json, shortened, took, when, with_cl
 from jrs.cli.completing import optional_job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import Duration
+from jrs.cli.live import Pictures
 from jrs.cli.top_job import drawn_job
 from jrs.client.client import Client
 from jrs.client.job_overview import job_overview
 from jrs.client.overview import JobLine, Overview, overview
-from jrs.contract.errors import Unavailable
-from jrs.contract.texts import bounded, printable
+from jrs.contract.texts import printable
 
 # Imported inside functions: rich, since `jrs --help` loads every command.
 
@@ -39,11 +39,6 @@ _TOGETHER = 0.5
 """Seconds that are waited for more changes: one seldom comes alone."""
 _AGAIN = 1.0
 """Seconds until a backend that could not be read is asked again."""
-_LONGEST_WHY = 300
-"""Characters that say why it cannot."""
-
-Draw = Callable[[int], Any]
-"""Reads and draws what is shown now, with at most so many lines in each part."""
 
 
 @click.command("top")
@@ -58,7 +53,8 @@ def top_command(
     place: ClusterRef, job_id: str | None, every: float, once: bool, as_json: bool
 ) -> int:
     """Show who leads, and which jobs are held, failed, running or waiting, and why. Live; end it
-    with Ctrl-C. While the backend cannot be read, the last picture stays, with a line that says so.
+    with Ctrl-C. While the backend does not answer, or cannot be read, the last picture stays, with
+    a line that says since when.
 
     With JOB: its state and why, its newest attempt, its stages, how its streams progress, what
     happened last, and the commands that you would run next.
@@ -85,38 +81,31 @@ def top_command(
             width = None if sys.stdout.isatty() else 160
             Console(width=width).print(draw(sys.maxsize))
         else:
-            _live(client, every, draw)
+            _live(client, every, lambda: draw(_MOST))
     return 0
 
 
-def _live(client: Client, every: float, draw: Draw) -> None:
+def _live(client: Client, every: float, draw: Callable[[], Any]) -> None:
     from rich.live import Live
 
+    screen: Live | None = None
+
+    def show(drawn: Any) -> None:
+        assert screen is not None
+        screen.update(drawn, refresh=True)
+
     with client.backend.watch("") as watch:
+        pictures = Pictures(draw, show)
         # Before the screen is taken: a job may be unknown, or the backend away.
-        drawn, read_at = draw(_MOST), time.time()
-        with Live(drawn, screen=True, auto_refresh=False) as screen, suppress(KeyboardInterrupt):
+        first = pictures.first()
+        with Live(first, screen=True, auto_refresh=False) as screen, suppress(KeyboardInterrupt):
             is_new = True
             while True:
-                try:
-                    if is_new and watch.changes(every) != frozenset():
-                        time.sleep(_TOGETHER)
-                    drawn, read_at, is_new = draw(_MOST), time.time(), True
-                    screen.update(drawn, refresh=True)
-                except Unavailable as error:
-                    is_new = False
-                    screen.update(_old(drawn, read_at, error), refresh=True)
+                if is_new and watch.changes(every) != frozenset():
+                    time.sleep(_TOGETHER)
+                is_new = pictures.renew()
+                if not is_new:
                     time.sleep(_AGAIN)
-
-
-def _old(drawn: Any, read_at: float, error: Unavailable) -> Any:
-    """Return what was drawn last, below a line that says why it is no newer."""
-    from rich.console import Group
-    from rich.text import Text
-
-    why = shortened(printable(bounded(str(error))), _LONGEST_WHY)
-    said = f"cannot be read since {when(read_at)} UTC, and is tried again: {why}"
-    return Group(Text(said, "bold red"), drawn)
 
 
 def _drawn(found: Overview, most: int) -> Any:
