@@ -10,7 +10,7 @@ next carries it out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -297,18 +297,20 @@ class Client(ClusterSteering, ClusterUpkeep):
         listing = Listing(status, state, prefix, after, tag, since, until, order)
         return listing.views(self._connection)
 
-    def unfinished(self, *, begun: bool = False) -> Iterator[JobView]:
+    def unfinished(self, *, begun: bool = False, without: Container[str] = ()) -> Iterator[JobView]:
         """Yield everything the cluster knows of each job that has a spec, by id: of all that have
         not ended, and of those that are being cleaned up. They are read some at a time.
 
         Args:
             begun: without those that wait for their first attempt.
+            without: ids of jobs that are not read.
 
         Raises:
             Unavailable: the backend did not answer.
         """
         jobs = self._connection.jobs
-        return jobs.views(jobs.begun_ids() if begun else jobs.unfinished_ids())
+        ids = jobs.begun_ids() if begun else jobs.unfinished_ids()
+        return jobs.views(job_id for job_id in ids if job_id not in without)
 
     def explanations(self, views: Iterable[JobView]) -> Iterator[Explanation]:
         """Yield what a leader does with each of these jobs now, as `JobHandle.explain` does; what

@@ -84,7 +84,7 @@ def overview(client: Client, *, now: Clock = time.time) -> Overview:
     at = now()
     begun = _taken(client.unfinished(begun=True))
     known = {view.job_id for view in begun}
-    waiting = _taken(view for view in client.unfinished() if view.job_id not in known)
+    waiting = _taken(client.unfinished(without=known))
     unfinished = [view for view in (*begun, *waiting) if view.entry is None]
     failed = _taken(client.views(status=JobStatus.FAILED, since=at - DAY, order=JobOrder.ENDED))
     dirty = _taken(client.views(state=ResultState.DIRTY))

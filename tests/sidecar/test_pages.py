@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 
 from jrs import Client, JobResult, JobStatus
 from jrs.client import overview as overviews
+from jrs.contract.backend import Backend
 from jrs.records import keys
 from jrs.records.attempts import AttemptSummary, SparkApplication
 from jrs.records.codec import encode
@@ -153,6 +154,26 @@ def test_the_overview_of_many_jobs(client: Client, monkeypatch: pytest.MonkeyPat
     assert [one.job_id for one in lines] == ["x-runs", "job-0", "job-1", "job-2"]
     assert found.left_out
     assert len(viewed) == 2 + 3
+
+
+def test_the_overview_reads_a_job_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that has begun, which is among the unfinished ones twice."""
+    for number in range(40):
+        client.submit("m:f", id=f"job-{number:02}")
+        if number % 2:
+            put(client, keys.ATTEMPTS + f"job-{number:02}", AttemptRecord(f"job-{number:02}"))
+    read: list[str] = []
+    get_many = Backend.get_many
+
+    def counted(backend: Backend, keys: Sequence[str], **how: Any) -> Any:
+        read.extend(keys)
+        return get_many(backend, keys, **how)
+
+    monkeypatch.setattr(type(client.backend), "get_many", counted)
+    found = overviews.overview(client)
+    assert len(found.running) + len(found.waiting) == 40
+    views = [key for key in read if key.startswith(keys.LEFT)]  # Only a view reads it.
+    assert sorted(views) == [f"{keys.LEFT}job-{number:02}" for number in range(40)]
 
 
 def test_an_empty_cluster(served: Served) -> None:
