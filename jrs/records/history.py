@@ -9,12 +9,23 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
+from collections.abc import Mapping
 
 import attrs
 
-from jrs.records.checks import a_job_id, a_job_id_or_none
+from jrs.contract.masks import masked
+from jrs.records.checks import a_job_id, a_job_id_or_none, size_of_json
 from jrs.records.fields import Json
 from jrs.records.stored import Stored
+
+MOST_FACTS = 2048
+"""Bytes of the facts of one event."""
+CUT = "cut"
+"""The mark among facts that were cut: how many of them were shortened or left out. Versions that do
+not know it take it for a fact of a newer version, so that none judges a decision by such facts."""
+_LENGTHS = (1024, 512, 256, 128, 64, 32)
+"""Characters that are left of a longer text: the most with which all facts fit."""
+_ELLIPSIS = "…"
 
 
 class HistoryKind(enum.StrEnum):
@@ -174,3 +185,42 @@ class ClusterHistory(Stored):
     """In the order of their commits. Each one's `previous` is the digest of the one before it."""
     dropped: int = 0
     """How many older events are gone."""
+
+
+def kept_facts(facts: Mapping[str, Json], most: int = MOST_FACTS) -> dict[str, Json]:
+    """Return facts in at most `most` stored bytes.
+
+    Long texts are shortened first. If that is not enough, the largest facts are left out.
+    """
+    found = dict(facts)
+    if size_of_json(found) <= most:
+        return found
+    for length in _LENGTHS:
+        found = _marked({name: _shortened(value, length) for name, value in facts.items()}, facts)
+        if size_of_json(found) <= most:
+            return found
+    del found[CUT]
+    for name in sorted(found, key=lambda name: size_of_json({name: found[name]}), reverse=True):
+        del found[name]
+        marked = _marked(found, facts)
+        if size_of_json(marked) <= most:
+            return marked
+    return _marked({}, facts)
+
+
+def _marked(kept: Mapping[str, Json], facts: Mapping[str, Json]) -> dict[str, Json]:
+    """Return what is left of facts, with the mark."""
+    changed = sum(1 for name in facts if name not in kept or kept[name] != facts[name])
+    return {**kept, CUT: changed}
+
+
+def _shortened(value: Json, length: int) -> Json:
+    if isinstance(value, str):
+        # Masked first: nothing would recognize a part of a secret.
+        whole = masked(value) if len(value) > length else value
+        return whole if len(whole) <= length else whole[:length] + _ELLIPSIS
+    if isinstance(value, list):
+        return [_shortened(one, length) for one in value]
+    if isinstance(value, dict):
+        return {name: _shortened(one, length) for name, one in value.items()}
+    return value

@@ -27,14 +27,11 @@ from jrs.contract.errors import CorruptRecord, Refused, Unavailable
 from jrs.contract.operations import Create, Fence, Op
 from jrs.contract.texts import bounded, with_reason
 from jrs.records import keys
-from jrs.records.checks import size_of_json
 from jrs.records.codec import encode
 from jrs.records.fields import Json
-from jrs.records.history import HistoryEvent, HistoryKind
+from jrs.records.history import HistoryEvent, HistoryKind, kept_facts
 from jrs.store.history import closing_ops, place
 
-_MOST_FACTS = 2048
-"""Bytes of the facts of one event; larger ones are left out."""
 _REMEMBERED = 1024
 """Jobs whose chains a handle continues; of others it begins a new one."""
 
@@ -252,9 +249,6 @@ class Historian:
     ) -> HistoryEvent:
         why = why or Why()
         about = {**self.also(), **(about or {})}
-        facts = why.facts
-        if facts is not None and size_of_json(dict(facts)) > _MOST_FACTS:
-            facts = None
         return HistoryEvent(
             job_id,
             f"{chain.writer}.{chain.written:06}",
@@ -266,7 +260,7 @@ class Historian:
             self.attempt,
             why.action,
             why.rules,
-            None if facts is None else dict(facts),
+            None if why.facts is None else kept_facts(why.facts),
             "" if chain.last is None else chain.last.digest(),
             about or None,
             requested(self.epoch),

@@ -94,8 +94,8 @@ class PastDecision:
     entry: HistoryEntry
     """What it did then; `action` and `facts` are those of the decision."""
     reason: str
-    """What was to happen to the job, in one line; empty if the facts are not known any more, or a
-    newer version of jrs decided."""
+    """What was to happen to the job, in one line; empty if the facts are not known any more or were
+    cut, or a newer version of jrs decided."""
 
     def __str__(self) -> str:
         """Return what was to happen to the job, with the action's name in brackets."""
@@ -192,8 +192,8 @@ def decision_of_then(
 
 
 def _recomputed(facts: Mapping[str, Json] | None) -> Decision | None:
-    """Return the decision about recorded facts; None if they are not known, or of a newer version
-    that has facts of its own."""
+    """Return the decision about recorded facts; None if they are not known, were cut, or are of a
+    newer version that has facts of its own."""
     if facts is None:
         return None
     try:

@@ -22,6 +22,8 @@ from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryEvent, HistoryFold, HistoryKind
 from jrs.records.model import JobResult, JobSpec, JobStatus, StopMode
 from jrs.records.signing import SpecKey
+from jrs.recovery.inspect.history import wrong_decisions
+from jrs.recovery.rules.decision import RULES, Facts, Spec
 from jrs.store import history, history_checks
 from jrs.store.historian import Historian, Why, because
 from jrs.store.jobs import JobCatalog
@@ -423,14 +425,24 @@ def test_an_event_that_is_there_twice_is_named(backend: Backend) -> None:
     assert any("another one" in one for one in problems(backend))
 
 
-def test_facts_that_are_too_large_are_left_out(backend: Backend) -> None:
+def test_of_facts_that_are_too_large_much_is_kept(backend: Backend) -> None:
+    """They are marked, so that no version judges the decision by what is left of them; folding and
+    the checks take them as they are."""
+    facts = Facts(spec=Spec.READABLE, cancel=True).to_plain()
     mine = Historian(backend, "m1", 1)
-    for size in (100, 5000):
-        why = Why("skip", 1, {"outcome": "x" * size})
+    for more in ({}, {"outcome": "x" * 5000}):
+        why = Why("recover", RULES, {**facts, **more})
         with mine.recorded("job", OTHER, "", why=why) as event:
             backend.commit(*event)
+    with lead(backend) as leadership:
+        history.fold(backend, "job", leadership.fence)
+    whole, cut = history.read(backend, "job")
 
-    assert [one.facts is None for one in history.read(backend, "job")] == [False, True]
+    assert whole.facts == facts
+    assert cut.facts == {**facts, "outcome": "x" * 1024 + "…", "cut": 1}
+    (wrong,) = wrong_decisions("job", (whole, cut))
+    assert whole.id in wrong
+    assert problems(backend) == []
 
 
 def test_a_kind_of_a_newer_version_is_read(backend: Backend) -> None:
