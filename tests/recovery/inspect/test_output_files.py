@@ -333,9 +333,9 @@ def test_a_stage_that_never_was(output: Output) -> None:
 
 
 @pytest.mark.parametrize(
-    "since", ["x", "g0.b1", "g1.b", "g1.b-2", "g1.b1 ", "e1", "\x1b[2J", "g" * 999]
+    "since", ["x", "g0.b1", "g1.b", "g1.b-2", "g1.b1 ", "e1", "\x1b[2J", "g" * 999, None, 3]
 )
-def test_no_cursor(output: Output, since: str) -> None:
+def test_no_cursor(output: Output, since: Any) -> None:
     """What is no cursor is refused, in one line."""
     with pytest.raises(InvalidInput, match="is not a cursor") as caught:
         output.files(since=since)
