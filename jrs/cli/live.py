@@ -15,6 +15,8 @@ from jrs.contract.clock import Clock
 from jrs.contract.errors import Unavailable
 from jrs.contract.texts import bounded, printable
 
+# Imported inside functions: rich, since `jrs --help` loads every command.
+
 _LONGEST_WHY = 300
 """Characters that say why it cannot be read."""
 

@@ -86,7 +86,7 @@ class JobMemory:
 
     seen: tuple[int | None, ...] = (None,) * len(SCANNED)
     """The versions of the records in `SCANNED` at the last check."""
-    checked_at: float = 0.0
+    checked_at: float = attrs.field(default=0.0, init=False)
     """When the last check began, on the monotonic clock: what was not due in it is due later."""
     busy: bool = False
     """An action about it is in a pool: it is not checked until that action has returned."""

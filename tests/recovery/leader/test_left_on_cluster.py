@@ -64,12 +64,18 @@ def test_c4_what_a_lost_leader_has_left(memory: FaultyMemory, root: Path, ended:
     memory.commit(create_or_update(keys.ATTEMPTS + "job", encode(before), None))
     with Leader(memory, root, runner=ThreadRunner()) as leader:
         result = leader.store.wait("job", 60)
+        leader.until_clean("job")
         said = [one.message for one in leader.events if one.kind == "orphans"]
 
     assert ended == ["app-1"]
     assert said == ["ended"]
     assert [one.spark for one in result.attempts] == [APPLICATION, APPLICATION]
-    assert told(memory)[-3:] == [("died", "app-1"), ("attempt", None), ("ended", "app-1")]
+    assert told(memory)[-4:] == [
+        ("died", "app-1"),
+        ("attempt", None),
+        ("ended", "app-1"),
+        ("clean", None),
+    ]
 
 
 def test_c4_a_session_that_other_jobs_share(
@@ -81,6 +87,6 @@ def test_c4_a_session_that_other_jobs_share(
         result = leader.store.wait("job", 60)
 
     assert (result.payload, ended) == (2, [])
-    assert told(memory)[1:] == [
+    assert told(memory)[1:5] == [
         ("attempt", None), ("died", "app-1"), ("attempt", None), ("ended", "app-1"),
     ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -267,12 +268,16 @@ def test_an_attempt_that_was_shut_out(
     done = job.stage("first", first)
 
     others: list[Lead] = []
+    turn = threading.Lock()
 
     def shut_out(method: str, arguments: Any) -> None:
-        if method in ("copy", "get_range") and not others:
-            lead.leadership.resign()
-            assert isinstance(lead.backend, FaultyMemory)
-            others.append(lead_on(lead.backend, lead.storage.root, cloud))
+        if method not in ("copy", "get_range"):
+            return
+        with turn:  # Files are copied by several threads.
+            if not others:
+                lead.leadership.resign()
+                assert isinstance(lead.backend, FaultyMemory)
+                others.append(lead_on(lead.backend, lead.storage.root, cloud))
 
     cloud.refuse = shut_out
     with pytest.raises(Fenced):
