@@ -88,14 +88,8 @@ def top_command(
 def _live(client: Client, every: float, draw: Callable[[], Any]) -> None:
     from rich.live import Live
 
-    screen: Live | None = None
-
-    def show(drawn: Any) -> None:
-        assert screen is not None
-        screen.update(drawn, refresh=True)
-
     with client.backend.watch("") as watch:
-        pictures = Pictures(draw, show)
+        pictures = Pictures(draw, lambda drawn: screen.update(drawn, refresh=True))
         # Before the screen is taken: a job may be unknown, or the backend away.
         first = pictures.first()
         with Live(first, screen=True, auto_refresh=False) as screen, suppress(KeyboardInterrupt):

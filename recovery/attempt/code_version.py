@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jrs.contract.texts import printable
+from jrs.records.fields import Json
 
 VARIABLE = "JRS_CODE_VERSION"
 _LONGEST = 200
@@ -21,18 +22,23 @@ _LONGEST = 200
 def code_version(function: Callable[..., Any]) -> str:
     """Return the version of a function's code: ``JRS_CODE_VERSION`` of this process, else a digest
     of the function's file; empty if that cannot be read."""
-    if given := os.environ.get(VARIABLE):
-        return printable(given)[:_LONGEST]
     module = sys.modules.get(getattr(inspect.unwrap(function), "__module__", None) or "")
-    return _digest(getattr(module, "__file__", None))
+    return _given() or _digest(getattr(module, "__file__", None))
 
 
 def code_version_of(entry_point: str) -> str:
     """Return the same for the function of an entry point, which is not imported for it: the digest
     is that of the entry point's own module, also if the function is of another one."""
-    if given := os.environ.get(VARIABLE):
-        return printable(given)[:_LONGEST]
-    return _digest(_file_of(entry_point.rpartition(":")[0]))
+    return _given() or _digest(_file_of(entry_point.rpartition(":")[0]))
+
+
+def told_of_code(code: str) -> dict[str, Json]:
+    """Return what the history says of the version of a job's code, if that is known."""
+    return {"code": code} if code else {}
+
+
+def _given() -> str:
+    return printable(os.environ.get(VARIABLE, ""))[:_LONGEST]
 
 
 def _digest(path: str | None) -> str:

@@ -105,8 +105,9 @@ def output_files(
 ) -> OutputFiles:
     """Return the files of a stage that count; see `JobHandle.files`."""
     check_stage_name(stage)
-    is_text = isinstance(since, str)
-    if not is_text or (since and not (_STREAM.fullmatch(since) or _STAGE.fullmatch(since))):
+    if since != "" and not (
+        isinstance(since, str) and (_STREAM.fullmatch(since) or _STAGE.fullmatch(since))
+    ):
         raise InvalidInput(
             f"since={shown(since)} is not a cursor: give one that an earlier look has returned"
         )
