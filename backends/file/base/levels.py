@@ -15,6 +15,7 @@ from typing import Self
 from jrs.contract.operations import Record
 
 from .entries import visible
+from .filter import hashes_of
 from .index import Names
 from .lines import DELETED
 from .reader import Base
@@ -38,10 +39,16 @@ class Levels:
         self.names = names
         self.answers = any(run.answers for run in runs)
         """Whether a look-up can find anything: a record or a held key."""
+        self._has_filters = any(run.filter is not None for run in runs)
 
     @classmethod
-    def open(cls, names: Names, path: Callable[[int], Path]) -> Self:
+    def open(
+        cls, names: Names, path: Callable[[int], Path], filter_path: Callable[[int], Path]
+    ) -> Self:
         """Open the runs of a segment of format 3.
+
+        Args:
+            path, filter_path: return the files of a run and of its filter.
 
         Raises:
             OSError: a run cannot be opened; no other one stays open.
@@ -49,7 +56,7 @@ class Levels:
         runs = list[Base]()
         try:
             for start, trailer in names:
-                runs.append(Base(path(start), trailer=trailer))
+                runs.append(Base(path(start), trailer=trailer, filter_path=filter_path(start)))
         except OSError:
             for run in runs:
                 run.close()
@@ -76,8 +83,9 @@ class Levels:
         Raises:
             CorruptRecord: the key is held, because damage may have hit it.
         """
+        hashes = hashes_of(key.encode()) if self._has_filters else None
         for run in self.runs:
-            record = run.get(key)
+            record = run.get(key, hashes)
             if record is not None:
                 return None if record.version == DELETED else record
         return None

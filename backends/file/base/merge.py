@@ -16,6 +16,7 @@ from ..format.lines import escape
 from . import index as indexes
 from .blocks import Block
 from .entries import Change, Held, span, stacked
+from .filter import FilterWriter
 from .index import Names, Trailer, digest_of
 from .lines import DELETED, HELD, check_of, held_line, record_line
 from .reader import Base
@@ -44,17 +45,19 @@ def write_run(
     below: Names = (),
     *,
     levelled: bool = False,
-) -> Trailer:
+) -> tuple[Trailer, bytes | None]:
     """Write `runs` with `changes` (in key order) to `fd` in format 3, sync it, and return its
-    trailer.
+    trailer and the content of its filter, if it has one.
 
     Args:
         runs: the runs to merge, the newest first.
         below: the runs that the new one lies on.
         levelled: a reader knows the lines that hold a key or delete it.
     """
-    writer = _Writer(fd, flag=True)
-    _write(writer, runs, changes, _Lines(levelled=levelled, deletions=bool(below)))
+    made = list(changes)
+    filtered = FilterWriter(len(made) + sum(run.most_lines for run in runs))
+    writer = _Writer(fd, flag=True, filtered=filtered)
+    _write(writer, runs, made, _Lines(levelled=levelled, deletions=bool(below)))
     index = writer.finish()
     checks = bytes(writer.checks)
     trailer = Trailer(
@@ -63,7 +66,7 @@ def write_run(
     )  # fmt: skip
     write_all(fd, index + checks + trailer.line())
     os.fsync(fd)
-    return trailer
+    return trailer, filtered.content(trailer)
 
 
 def _write(writer: _Writer, runs: Sequence[Base], changes: Iterable[Change], lines: _Lines) -> None:
@@ -189,9 +192,10 @@ class _Writer:
     has neither.
     """
 
-    def __init__(self, fd: int, *, flag: bool) -> None:
+    def __init__(self, fd: int, *, flag: bool, filtered: FilterWriter | None = None) -> None:
         self._fd = fd
         self._flag = flag
+        self._filtered = filtered
         self.count = 0
         self.checks = bytearray()
         self._before = self._unsynced = 0
@@ -211,6 +215,11 @@ class _Writer:
         self.count += sound
         if self._flag:
             self.checks += check_of(line)
+        if self._filtered is not None:
+            if sound:
+                self._filtered.add(line.split(b"\t", 3)[2])
+            else:
+                self._filtered.give_up()
         self._crc = zlib.crc32(line, self._crc)
         self._add(line)
 
@@ -222,6 +231,9 @@ class _Writer:
         self.count += data.count(b"\n")
         if self._flag:
             self.checks += b"".join(bytes.fromhex(line[:8].decode()) for line in _LINES(data))
+        if self._filtered is not None:
+            for line in _LINES(data):
+                self._filtered.add(line.split(b"\t", 3)[2])
         self._add(data)
 
     @property

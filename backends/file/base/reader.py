@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 
 from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Record
 
-from . import index as indexes
 from .blocks import Block, State
 from .entries import TOP, Held
+from .filter import Filter, Hashes, hashes_of
+from .filter import load as load_filter
 from .index import Index, Trailer
 from .lines import ABOVE_ALL, HELD, held_line, key_in, record_in, salvaged
 from .mapped import MappedLines
 from .run import Run
 from .two_files import TwoFiles
+
+_SHORTEST = 32
+"""Bytes of a short line."""
 
 
 class Base:
@@ -26,17 +29,18 @@ class Base:
         path: the file.
         index: the index's file, in format 2.
         trailer: the expected end of the file, in format 3.
+        filter_path: the file of its filter, in format 3.
     """
 
     def __init__(
-        self, path: Path | None, index: Path | None = None, trailer: Trailer | None = None
+        self,
+        path: Path | None,
+        index: Path | None = None,
+        trailer: Trailer | None = None,
+        filter_path: Path | None = None,
     ) -> None:
         self.path = path
         self._file = MappedLines(path)
-        self._last_block = -1
-        self._gap = (b"", b"")
-        """Two keys with no key between them."""
-        self._few: dict[str, frozenset[str] | None] = {}
         try:
             self._blocks = (
                 TwoFiles(self._file, index) if trailer is None else Run(self._file, trailer)
@@ -44,9 +48,18 @@ class Base:
         except OSError:
             self._file.close()
             raise
+        self.most_lines = self.size // _SHORTEST if trailer is None else trailer.checks_size // 4
+        """The lines that it has, or a number above that."""
+        self.filter: Filter | None = None
+        self._filter_flaw = ""
+        if trailer is not None and filter_path is not None:
+            self.filter, self._filter_flaw = load_filter(filter_path, trailer)
 
     def close(self) -> None:
         self._file.close()
+        if self.filter is not None:
+            self.filter.close()
+            self.filter = None
         self._blocks.index = Index([])
 
     @property
@@ -67,28 +80,27 @@ class Base:
 
     # -- looking up ------------------------------------------------------------------------
 
-    def get(self, key: str) -> Record | None:
+    def get(self, key: str, hashes: Hashes | None = None) -> Record | None:
         """Return the record of `key`, which may be a deletion, or None.
+
+        Args:
+            hashes: of the key, for the filter; without them the run is read.
 
         Raises:
             CorruptRecord: the key is held, because damage may have hit it.
         """
-        record = self._find(key) if self.answers else None
+        record = self._find(key, hashes) if self.answers else None
         if record is not None and record.version == HELD:
             raise self._held(key, "its state was unknown when the file was written")
         return record
 
-    def _find(self, key: str) -> Record | None:
+    def _find(self, key: str, hashes: Hashes | None) -> Record | None:
         blocks = self._blocks
         if blocks.lost:
             raise self._held(key, "the file is not what was written")
-        few = self._few_of(key.partition("/")[0])
-        if few is not None and key not in few:
+        if self.filter is not None and hashes is not None and not self.filter.may_have(hashes):
             return None
         name = key.encode()
-        after, before = self._gap
-        if after < name < before:
-            return None
         if blocks.index.lines:
             number = blocks.index.find(name)
             block = self._file.read(*blocks.edges(number))
@@ -99,7 +111,6 @@ class Base:
                 # Values have no tabs, so this match is the key of a line.
                 field = block.find(b"\t%s\t" % name)
                 if field < 0:
-                    self._note_gap(number, block, name)
                     return None
                 begin = block.rfind(b"\n", 0, field) + 1
                 record = record_in(block[begin : block.find(b"\n", field)])
@@ -135,45 +146,6 @@ class Base:
             f"{key}: held, because damage in {self.path} may have hit it ({why}); restore the file "
             "from a copy"
         )
-
-    def _few_of(self, folder: str) -> frozenset[str] | None:
-        """Return the keys that begin with this part, if they are few and all are sound.
-
-        The result is cached, because most new keys belong to folders that are nearly empty in a
-        base, such as the folder of the dirty markers.
-        """
-        try:
-            return self._few[folder]
-        except KeyError:
-            pass
-        name = folder.encode()
-        found: frozenset[str] | None = None
-        blocks, index = self._blocks, self._blocks.index
-        numbers = range(index.find(name), index.find(name + ABOVE_ALL) + 1) if index.lines else ()
-        if (
-            not blocks.cut
-            and len(numbers) < 4
-            and all(blocks.state(number) is State.SOUND for number in numbers)
-        ):
-            low, suspect = self._lower_bound(name)
-            high, above = self._lower_bound(name + ABOVE_ALL)
-            if high - low <= indexes.BLOCK and suspect is None and above is None:
-                records = [record_in(line) for _, line in self._file.lines(low, high)]
-                if None not in records:
-                    found = frozenset(record.key for record in records if record)
-        self._few[folder] = found
-        return found
-
-    def _note_gap(self, number: int, block: bytes, key: bytes) -> None:
-        """Remember the keys around an absent key: new keys often come in order, and so all fall
-        into one gap."""
-        if number == self._last_block:
-            keys = [line.split(b"\t", 3)[2] for line in block.split(b"\n")[:-1]]
-            at = bisect_right(keys, key)
-            following = self._blocks.index.key(number + 1) or ABOVE_ALL
-            before = keys[at] if at < len(keys) else following
-            self._gap = (keys[at - 1] if at else b"", before)
-        self._last_block = number
 
     def _lower_bound(self, key: bytes) -> tuple[int, int | None]:
         """Return the offset of the first key >= `key`, and of a damaged line just before it."""
@@ -335,6 +307,8 @@ class Base:
         """Yield a line for each flaw of the base; reads all of it."""
         blocks = self._blocks
         yield from (f"{self.path}: {flaw}" for flaw in blocks.flaws)
+        if self._filter_flaw:
+            yield self._filter_flaw
         if blocks.lost:
             return
         for number in range(len(blocks.index.lines)):
@@ -358,3 +332,5 @@ class Base:
                 yield f"{self.path}: the record of {what} at byte {at} is damaged; it is held"
             else:
                 last = key
+                if self.filter is not None and not self.filter.may_have(hashes_of(key)):
+                    yield f"{self.path}: its filter does not have {key.decode()}; remove that file"

@@ -31,6 +31,10 @@ def run_path(folder: Path, start: int) -> Path:
     return folder / f"{start:020}.run"
 
 
+def filter_path(folder: Path, run: int) -> Path:
+    return folder / f"{run:020}.filter"
+
+
 def header_path(folder: Path, start: int) -> Path:
     return folder / f"{start:020}.segment"
 
@@ -97,7 +101,7 @@ def sweep(folder: Path, start: int, runs: Iterable[int]) -> None:
     Readers keep their open files. Later segments lie on some of these runs and on newer ones, so a
     process that slept removes none that is needed.
     """
-    kept = {run_path(folder, run).name for run in runs}
+    kept = {path(folder, run).name for run in runs for path in (run_path, filter_path)}
     for name in os.listdir(folder):
         number = name.removeprefix(".")[:20]
         if number.isdigit() and int(number) < start and name not in kept:

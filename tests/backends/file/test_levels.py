@@ -25,7 +25,7 @@ from jrs.backends.file.replica import NEVER
 from jrs.backends.file.segments import LEVELLED_FORM, NEW_FORM, VERSION_KEY, Header
 from jrs.backends.file.segments.begin import begin_bare
 from jrs.contract.errors import CorruptRecord, Unavailable
-from jrs.contract.operations import Create, Delete, Update
+from jrs.contract.operations import Create, Delete, Record, Update
 from jrs.records.codec import encode
 from jrs.records.model import FormatRecord
 from jrs.store.cluster_format import raise_format
@@ -54,8 +54,15 @@ class Stack:
     def path(self, run: int) -> Path:
         return self.folder / f"{run}.run"
 
+    def filter(self, run: int) -> Path:
+        return self.folder / f"{run}.filter"
+
+    def remove_filters(self) -> None:
+        for path in self.folder.glob("*.filter"):
+            path.unlink()
+
     def open(self) -> Levels:
-        return Levels.open(self.names, self.path)
+        return Levels.open(self.names, self.path, self.filter)
 
     def add(self, changes: list[Change], merged: int) -> None:
         """Add a run of changes, merged with the newest `merged` runs."""
@@ -63,11 +70,13 @@ class Stack:
         fd = os.open(self.path(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             below = levels.names[merged:]
-            trailer = write_run(fd, levels.runs[:merged], changes, below, levelled=True)
+            trailer, its_filter = write_run(fd, levels.runs[:merged], changes, below, levelled=True)
         finally:
             os.close(fd)
             levels.close()
         assert Trailer.at_the_end(self.path(number).read_bytes()) == trailer
+        if its_filter is not None:
+            self.filter(number).write_bytes(its_filter)
         self.names = ((number, trailer), *below)
 
 
@@ -150,8 +159,15 @@ def test_damage_in_any_run_is_no_wrong_answer(tmp_path: Path, damage: Damage) ->
         stack.path(hit).write_bytes(data)
 
         levels = stack.open()
-        held = check(levels, truth)
+        told = {key for key in (*KEYS, *OTHERS) if not is_held(levels, key)}
+        assert all(levels.get(key) == truth_of(levels, truth, key) for key in told)
         assert bytes(data) == whole or list(levels.damage())
+        levels.close()
+        # Without their filters, the runs hold more keys, and pages hide exactly these.
+        stack.remove_filters()
+        levels = stack.open()
+        held = check(levels, truth)
+        assert held >= {*KEYS, *OTHERS} - told
         levels.close()
         made, values = generation(rng, 9, 0.1)
         truth = apply(truth, values)
@@ -161,6 +177,12 @@ def test_damage_in_any_run_is_no_wrong_answer(tmp_path: Path, damage: Damage) ->
         still = {key for key in held - set(values) if is_held(levels, key)}
         levels.close()
         assert still == held - set(values)
+
+
+def truth_of(levels: Levels, truth: Truth, key: str) -> Record | None:
+    """Return the record that a key should have, with the version that it has."""
+    found = levels.get(key)
+    return Record(key, truth[key], found.version if found else 0) if key in truth else None
 
 
 def is_held(levels: Levels, key: str) -> bool:

@@ -1,0 +1,128 @@
+"""The filter of a run: a Bloom filter in a file of its own, which tells most absent keys at once.
+
+Nearly every commit creates keys that no run has. Without filters, evaluating it reads a block of
+each run, and a process that opens the log does so for each commit in the tail::
+
+    <crc> F 1 <digest of the run's trailer> <bytes of bits> <digest of the bits>
+    <the bits>
+
+The file follows from the run. If it is missing, damaged or of another run, look-ups read the run
+itself. A key that the filter does not have was never in the run, so a look-up finds it below, even
+if the block where it would be is damaged. Reading in order uses no filters: there, damage hides all
+keys that it may have hit, and merging holds them. A run that holds keys because of older damage
+gets no filter, because it does not name all of them.
+"""
+
+from __future__ import annotations
+
+import mmap
+from hashlib import blake2b
+from pathlib import Path
+from struct import Struct
+
+from ..format.lines import checked, sealed
+from .index import Trailer, digest_of
+
+_BITS = 16
+"""Bits for each key; with three of them set by a key, one of 200 absent keys is not told."""
+
+_LEAST = 64
+_HEAD_MOST = 256
+_split = Struct("<3I").unpack
+
+Hashes = tuple[int, int, int]
+"""What of a key chooses its bits."""
+
+
+def hashes_of(key: bytes) -> Hashes:
+    first, second, third = _split(blake2b(key, digest_size=12).digest())
+    return first, second, third
+
+
+class FilterWriter:
+    """Collects the keys of a run that is being written.
+
+    Args:
+        most: how many keys it has at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._bits = bytearray(max(_LEAST, most * _BITS // 8))
+        self._is_whole = True
+
+    def add(self, key: bytes) -> None:
+        bits, count = self._bits, len(self._bits) * 8
+        for each in hashes_of(key):
+            at = each % count
+            bits[at >> 3] |= 1 << (at & 7)
+
+    def give_up(self) -> None:
+        """The run holds keys that it does not name."""
+        self._is_whole = False
+
+    def content(self, trailer: Trailer) -> bytes | None:
+        """Return the content of the file for a run with this trailer; None if there is none."""
+        if not self._is_whole:
+            return None
+        bits = bytes(self._bits)
+        head = b"F\t1\t%s\t%d\t%s" % (digest_of(trailer.line()), len(bits), digest_of(bits))
+        return sealed(head) + bits
+
+
+class Filter:
+    """The filter of an open run, mapped.
+
+    Args:
+        data: the file.
+        begin: where its bits begin.
+    """
+
+    def __init__(self, data: mmap.mmap, begin: int) -> None:
+        self._data = data
+        self._begin = begin
+        self._count = (len(data) - begin) * 8
+
+    def close(self) -> None:
+        self._data.close()
+
+    def may_have(self, hashes: Hashes) -> bool:
+        """Return whether the run may have the key; False is certain."""
+        data, begin, count = self._data, self._begin, self._count
+        for each in hashes:
+            at = each % count
+            if not data[begin + (at >> 3)] >> (at & 7) & 1:
+                return False
+        return True
+
+
+def load(path: Path, trailer: Trailer) -> tuple[Filter | None, str]:
+    """Return the filter of the run with this trailer, and what is wrong with the file.
+
+    A file that is missing is no flaw: former versions write none.
+    """
+    try:
+        with path.open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    except FileNotFoundError:
+        return None, ""
+    except (OSError, ValueError) as error:  # An empty file cannot be mapped.
+        return None, f"{path}: cannot be read ({error}); look-ups are slower without it"
+    begin, found = _checked_begin(data, trailer)
+    if begin is None:
+        data.close()
+        return None, found and f"{path}: {found}; look-ups are slower without it"
+    return Filter(data, begin), ""
+
+
+def _checked_begin(data: mmap.mmap, trailer: Trailer) -> tuple[int | None, str]:
+    """Return where the bits begin; None if they cannot be used, and why, if that is damage."""
+    begin = data.find(b"\n", 0, _HEAD_MOST) + 1
+    fields = (checked(data[: max(0, begin - 1)]) or b"").split(b"\t")
+    if len(fields) != 5 or fields[0] != b"F":
+        return None, "it is damaged"
+    if fields[1] != b"1" or fields[2] != digest_of(trailer.line()):
+        return None, ""  # Of another run with this name, which lost; or of a newer version.
+    with memoryview(data) as view, view[begin:] as bits:
+        if len(bits) != int(fields[3]) or digest_of(bits) != fields[4]:
+            return None, "it is damaged"
+    return begin, ""
