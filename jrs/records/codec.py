@@ -99,9 +99,9 @@ def _make_converter() -> cattrs.Converter:
         converter.register_structure_hook(kind, _exactly(kind))
     converter.register_structure_hook(enum.StrEnum, lambda value, kind: kind(value))
     converter.register_structure_hook(float, _number)
-    converter.register_structure_hook_func(
+    converter.register_structure_hook_factory(
         lambda kind: getattr(kind, "__origin__", None) is tuple,
-        lambda value, kind: _tuple(converter, value, kind),
+        lambda kind: _tuple(kind, converter),
     )
     return converter
 
@@ -141,11 +141,16 @@ def _writer(kind: type[Stored], converter: cattrs.Converter) -> Any:
     return write
 
 
-def _tuple(converter: cattrs.Converter, value: Any, kind: Any) -> Any:
-    if type(value) is not list:
-        raise TypeError(f"{value!r} is not a list")
+def _tuple(kind: Any, converter: cattrs.Converter) -> Any:
     item = get_args(kind)[0]
-    return tuple(converter.structure(each, item) for each in value)
+    structure = converter.get_structure_hook(item)
+
+    def hook(value: Any, _: Any) -> Any:
+        if type(value) is not list:
+            raise TypeError(f"{value!r} is not a list")
+        return tuple([structure(each, item) for each in value])
+
+    return hook
 
 
 def _exactly(kind: type) -> Any:
@@ -166,6 +171,7 @@ def _number(value: Any, _: Any) -> float:
 
 
 _converter = _make_converter()
+_from_json = json.JSONDecoder().decode
 _to_json = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
 
@@ -245,7 +251,7 @@ def _opened(data: bytes, where: str) -> tuple[bytes, dict[str, Any]]:
     if match is None or b"%08x" % zlib.crc32(match[4]) != match[3]:
         raise CorruptRecord(f"{where}: not a record of jrs, or damaged")
     try:
-        fields = json.loads(match[4])
+        fields = _from_json(match[4].decode())
     except (ValueError, RecursionError) as error:
         raise CorruptRecord(f"{where}: not a record of jrs: {error}") from error
     if not isinstance(fields, dict):
@@ -263,7 +269,7 @@ def decode(kind: type[T], data: bytes, where: str) -> T:
     version, body = _body_of(kind, data, where)
     former = FORMER.get((kind, version))
     try:
-        plain = json.loads(body)
+        plain = _from_json(body.decode())
         if former is not None and isinstance(plain, dict):
             plain = former.to_present(plain)
         return _converter.structure(plain, kind)
@@ -291,7 +297,7 @@ def plain_of(kind: type[Stored], data: bytes, where: str) -> dict[str, Any]:
     version, body = _body_of(kind, data, where)
     former = FORMER.get((kind, version))
     try:
-        plain = json.loads(body)
+        plain = _from_json(body.decode())
     except (ValueError, RecursionError) as error:
         raise CorruptRecord(f"{where}: not a valid {_TYPES[kind][0]}: {error}") from error
     if type(plain) is not dict:

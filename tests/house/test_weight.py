@@ -51,7 +51,7 @@ PROCESSES = {
         "import jrs.backends.file.base_writer",
         {"jrs.backends.file", "jrs.backends.shared", "jrs.contract", "jrs.records"},
         set(),
-        51,
+        52,
     ),
     "the client of ZooKeeper's protocol": (
         "import jrs.backends.zookeeper.protocol.connection",
