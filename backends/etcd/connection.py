@@ -37,6 +37,8 @@ a member that hangs: an early read-back is worth more to a caller than waiting f
 
 _PAUSES = (0.05, 0.5)
 """Seconds between rounds of all members: at first, and at most."""
+_LAST_PAUSE = 0.02
+"""Seconds before the deadline, twice as many, in which no other round begins."""
 
 _LEADER = ("hasleader", "true")
 _OPTIONS = [
@@ -203,7 +205,10 @@ class Connection:
             failures += 1
             if failures % len(self._members) == 0:
                 # Members that refuse a connection do so at once: the pause prevents a busy loop.
-                self._over.wait(min(pause, deadline.remaining()))
+                pause = min(pause, deadline.remaining() / 2)
+                if pause < _LAST_PAUSE:
+                    break  # The answer to another try could come too late for the caller.
+                self._over.wait(pause)
                 pause = min(2 * pause, longest)
         raise Unavailable(f"{self.address.url} cannot be reached: {why}; nothing was changed")
 
