@@ -16,10 +16,12 @@ gets no filter, because it does not name all of them.
 from __future__ import annotations
 
 import mmap
+import os
 from hashlib import blake2b
 from pathlib import Path
 from struct import Struct
 
+from ..format.folder import write_all
 from ..format.lines import checked, sealed
 from .index import Trailer, digest_of
 
@@ -48,7 +50,8 @@ class FilterWriter:
 
     def __init__(self, most: int) -> None:
         self._bits = bytearray(max(_LEAST, most * _BITS // 8))
-        self._is_whole = True
+        self.is_whole = True
+        """Whether it has all keys of the run, so that the run may have it."""
 
     def add(self, key: bytes) -> None:
         bits, count = self._bits, len(self._bits) * 8
@@ -58,15 +61,15 @@ class FilterWriter:
 
     def give_up(self) -> None:
         """The run holds keys that it does not name."""
-        self._is_whole = False
+        self.is_whole = False
 
-    def content(self, trailer: Trailer) -> bytes | None:
-        """Return the content of the file for a run with this trailer; None if there is none."""
-        if not self._is_whole:
-            return None
-        bits = bytes(self._bits)
+    def write(self, fd: int, trailer: Trailer) -> None:
+        """Write the file for a run with this trailer, and sync it."""
+        bits = self._bits
         head = b"F\t1\t%s\t%d\t%s" % (digest_of(trailer.line()), len(bits), digest_of(bits))
-        return sealed(head) + bits
+        write_all(fd, sealed(head))
+        write_all(fd, bits)
+        os.fsync(fd)
 
 
 class Filter:

@@ -139,7 +139,7 @@ def named(fields: list[bytes]) -> Names:
     return runs
 
 
-def digest_of(part: bytes | memoryview) -> bytes:
+def digest_of(part: bytes | bytearray | memoryview) -> bytes:
     return hashlib.blake2b(part, digest_size=16).hexdigest().encode()
 
 

@@ -45,9 +45,9 @@ def write_run(
     below: Names = (),
     *,
     levelled: bool = False,
-) -> tuple[Trailer, bytes | None]:
+) -> tuple[Trailer, FilterWriter]:
     """Write `runs` with `changes` (in key order) to `fd` in format 3, sync it, and return its
-    trailer and the content of its filter, if it has one.
+    trailer and its filter.
 
     Args:
         runs: the runs to merge, the newest first.
@@ -66,7 +66,7 @@ def write_run(
     )  # fmt: skip
     write_all(fd, index + checks + trailer.line())
     os.fsync(fd)
-    return trailer, filtered.content(trailer)
+    return trailer, filtered
 
 
 def _write(writer: _Writer, runs: Sequence[Base], changes: Iterable[Change], lines: _Lines) -> None:

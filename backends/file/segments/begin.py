@@ -97,14 +97,13 @@ def _write_run(
         header = _begun(folder, header)
     count = base.merged_with(weight) if header.form == LEVELLED_FORM else len(base.runs)
     with published(run_path(folder, start)) as fd:
-        own, its_filter = merge.write_run(
+        own, filtered = merge.write_run(
             fd, base.runs[:count], changes, base.names[count:],
             levelled=header.form == LEVELLED_FORM,
         )  # fmt: skip
-        if its_filter is not None:
+        if filtered.is_whole:
             with published(filter_path(folder, start)) as filter_fd:
-                write_all(filter_fd, its_filter)
-                os.fsync(filter_fd)
+                filtered.write(filter_fd, own)
     # The run's name has to be durable before the header names it.
     sync_folder(folder)
     # The fence must exist before the first segment of this form is visible.

@@ -21,13 +21,12 @@ TRAILER = Trailer(1000, 10, 100, b"0" * 32, 40, b"1" * 32)
 OTHER = TRAILER._replace(digest=b"2" * 32)
 
 
-def written(keys: set[str], most: int, trailer: Trailer = TRAILER) -> bytes:
+def write(path: Path, keys: set[str], most: int, trailer: Trailer = TRAILER) -> None:
     writer = FilterWriter(most)
     for key in keys:
         writer.add(key.encode())
-    content = writer.content(trailer)
-    assert content is not None
-    return content
+    with path.open("wb") as file:
+        writer.write(file.fileno(), trailer)
 
 
 @settings(max_examples=50)
@@ -36,7 +35,7 @@ def test_each_key_is_found(
     tmp_path_factory: pytest.TempPathFactory, keys: set[str], more: int
 ) -> None:
     path = tmp_path_factory.mktemp("filter") / "1.filter"
-    path.write_bytes(written(keys, len(keys) + more))
+    write(path, keys, len(keys) + more)
     found, flaw = load(path, TRAILER)
     assert found is not None
     assert not flaw
@@ -46,7 +45,7 @@ def test_each_key_is_found(
 
 def test_few_absent_keys_are_not_told(tmp_path: Path) -> None:
     path = tmp_path / "1.filter"
-    path.write_bytes(written({f"results/job-{n}" for n in range(5000)}, 5000))
+    write(path, {f"results/job-{n}" for n in range(5000)}, 5000)
     found, _ = load(path, TRAILER)
     assert found is not None
     absent = [f"results/job-{n}".encode() for n in range(5000, 15000)]
@@ -72,7 +71,8 @@ def test_a_damaged_filter_is_not_used(
 ) -> None:
     """A wrong bit would make a key absent that is there, and so let a finished job run again."""
     path = tmp_path / "1.filter"
-    for data in damaged(written({"results/a"}, 4)):
+    write(path, {"results/a"}, 4)
+    for data in damaged(path.read_bytes()):
         path.write_bytes(data)
         found, flaw = load(path, TRAILER)
         assert found is None
@@ -82,7 +82,7 @@ def test_a_damaged_filter_is_not_used(
 def test_the_filter_of_another_run_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "1.filter"
     assert load(path, TRAILER) == (None, "")
-    path.write_bytes(written({"results/a"}, 4, OTHER))
+    write(path, {"results/a"}, 4, OTHER)
     assert load(path, TRAILER) == (None, "")
 
 
@@ -154,6 +154,6 @@ def test_a_wrong_filter_is_named(tmp_path: Path) -> None:
         start, trailer = backend.replica.segment.base.names[0]
     path = max(tmp_path.rglob("*.filter"))
     assert path.stem == f"{start:020}"
-    path.write_bytes(written({"jobs/other"}, 4, trailer))
+    write(path, {"jobs/other"}, 4, trailer)
     with FileBackend(tmp_path) as backend:
         assert any("its filter does not have jobs/" in line for line in backend.check())

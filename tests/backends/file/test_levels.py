@@ -70,13 +70,14 @@ class Stack:
         fd = os.open(self.path(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             below = levels.names[merged:]
-            trailer, its_filter = write_run(fd, levels.runs[:merged], changes, below, levelled=True)
+            trailer, filtered = write_run(fd, levels.runs[:merged], changes, below, levelled=True)
         finally:
             os.close(fd)
             levels.close()
         assert Trailer.at_the_end(self.path(number).read_bytes()) == trailer
-        if its_filter is not None:
-            self.filter(number).write_bytes(its_filter)
+        if filtered.is_whole:
+            with self.filter(number).open("wb") as file:
+                filtered.write(file.fileno(), trailer)
         self.names = ((number, trailer), *below)
 
 

@@ -32,10 +32,19 @@ def damaged(root: Path, key: str, *first: Create) -> None:
         path.write_bytes(bytes(data))
 
 
+def test_damage_that_hides_no_closing(tmp_path: Path) -> None:
+    """D2: the filter of a damaged run tells that the cluster was never closed."""
+    damaged(tmp_path, keys.SWITCHOVER, Create(keys.SWITCHOVER, b"x" * 100))
+    with open_backend(tmp_path.as_uri()) as backend:
+        backend.commit(Create("jobs/one", b""))
+
+
 def test_damage_that_may_hide_a_closing(tmp_path: Path) -> None:
     """D2: until it is repaired, what hides whether the cluster is closed refuses what has no fence;
     a cluster that was never to leave is open then."""
     damaged(tmp_path, keys.SWITCHOVER, Create(keys.SWITCHOVER, b"x" * 100))
+    for path in tmp_path.rglob("*.filter"):
+        path.unlink()
     with open_backend(tmp_path.as_uri()) as backend:
         with pytest.raises(CorruptRecord):
             backend.commit(Create("jobs/one", b""))
