@@ -26,6 +26,8 @@ not know it take it for a fact of a newer version, so that none judges a decisio
 _LENGTHS = (1024, 512, 256, 128, 64, 32)
 """Characters that are left of a longer text: the most with which all facts fit."""
 _ELLIPSIS = "…"
+_in_order = json.JSONEncoder(sort_keys=True).encode
+"""What digests are of: the same text for the same value."""
 
 
 class HistoryKind(enum.StrEnum):
@@ -126,7 +128,7 @@ class HistoryEvent(Stored):
         version knew."""
         said = [self.job_id, self.id, self.kind, self.at, self.by, self.text, self.epoch,
                 self.attempt, self.action, self.rules, self.facts, self.previous]  # fmt: skip
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(_in_order(said).encode()).hexdigest()[:16]
 
     def full_digest(self) -> str:
         """Return the digest of all that it says; every version that keeps it returns the same."""
@@ -134,7 +136,7 @@ class HistoryEvent(Stored):
         said = {name: value for name, value in later.items() if value}
         if not said:
             return self.digest()
-        text = f"{self.digest()}{json.dumps(said, sort_keys=True)}"
+        text = f"{self.digest()}{_in_order(said)}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property

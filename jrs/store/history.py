@@ -290,23 +290,27 @@ def _fold_ops(
     moved = newer[: max(most, least)]
     fold = state.fold or HistoryFold(job_id)
     is_last = closing is None and len(moved) == len(newer)
-    stored = 0 if state.stored is None else len(state.stored.value)
+    size = sum(len(record.value) for record, _ in moved if record.key != key)
+    size += 0 if state.stored is None else len(state.stored.value)
     events = [event for _, event in moved]
-    folded = _bounded(fold, stored, events, before, least=int(is_last))
+    folded = _bounded(fold, size, events, before, least=int(is_last))
     value = encode(attrs.evolve(folded, closing=closing))
     own = create_or_update(key, value, state.stored and state.stored.version)
     return own, [Delete(record.key, record.version) for record, _ in moved if record.key != key]
 
 
 def _bounded(
-    fold: HistoryFold, stored: int, more: Sequence[HistoryEvent], before: float, *, least: int
+    fold: HistoryFold, size: int, more: Sequence[HistoryEvent], before: float, *, least: int
 ) -> HistoryFold:
     """Return a fold with more events, without the oldest if there are too many, and without those
-    before a moment, but for the `least` newest ones. The fold's record has `stored` bytes."""
+    before a moment, but for the `least` newest ones.
+
+    Args:
+        size: bytes of the records of all of them, that of the fold included.
+    """
     events = [*fold.events, *more]
     kept = min(len(events), MOST_KEPT)
-    most = stored + len(fold.events) * _ENVELOPE + sum(len(encode(event)) for event in more)
-    if most > _MOST_BYTES:
+    if size + len(fold.events) * _ENVELOPE > _MOST_BYTES:
         kept = _that_fit(events[-kept:])
     while kept > least and events[-kept].at < before:
         kept -= 1
