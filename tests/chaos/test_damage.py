@@ -19,6 +19,15 @@ def test_damage_gives_no_wrong_answer() -> None:
     assert tally.of(NEVER) == dict.fromkeys(NEVER, 0), str(tally)
 
 
+def test_zeros_up_into_the_newest_commit() -> None:
+    """The kit itself: a block of zeros that ends within the newest commit looks like a crash, since
+    nothing behind it says which earlier commits had been synced."""
+    tally = fuzz(seed=51, cases=range(3176, 3177))
+
+    assert tally.counts["newest_tail"] == 1
+    assert tally.of(NEVER) == dict.fromkeys(NEVER, 0), str(tally)
+
+
 def test_a_run_is_resumed(tmp_path: Path) -> None:
     """The kit itself: what was evaluated before counts, and is not evaluated again."""
     resume = tmp_path / "damage.jsonl"

@@ -267,6 +267,9 @@ class _Case:
         same = _same(data, whole)
         if not data[same:].strip(b"\0"):
             return True  # Cut off, or only zeros from there on.
+        zeros_end = len(data) - len(data[same:].lstrip(b"\0"))
+        if len(data) == len(whole) and zeros_end > self._truth.synced and not zeros_end % SECTOR:
+            return True  # Whole sectors of zeros, and behind them only a part of the newest write.
         if same < self._truth.synced // SECTOR * SECTOR or len(data) > len(whole):
             return False
         # The newest write may have reached the disk in parts.
