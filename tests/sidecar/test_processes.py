@@ -98,6 +98,8 @@ def test_results_after_a_failover(
         stream.until(lambda name, data: name == "job" and data["stages"] == 1)
 
         masters.leader().kill()
+        # The killed master's attempt may live for another moment.
+        stream.until(lambda name, data: name == "job" and data["attempt"] == 2)
         hold.unlink()
         after = stream.until(lambda name, data: name == "job" and data["status"] == "FINISHED")
         stream.close()
