@@ -38,7 +38,7 @@ a member that hangs: an early read-back is worth more to a caller than waiting f
 _PAUSES = (0.05, 0.5)
 """Seconds between rounds of all members: at first, and at most."""
 _LAST_PAUSE = 0.02
-"""Seconds before the deadline, twice as many, in which no other round begins."""
+"""Seconds of the shortest pause. A shorter one would end too close to the deadline."""
 
 _LEADER = ("hasleader", "true")
 _OPTIONS = [
