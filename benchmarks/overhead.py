@@ -53,9 +53,14 @@ def work(job: Job, folder: str, rounds: int) -> Json:
         (path / "rows.txt").write_text("\n".join(f"row {number}.{n}" for n in range(100)))
     reported = _Reported(session)
     for turn in range(rounds):
-        for sink in SINKS:
-            alone = None if sink == SINKS[2] else Path(folder, f"alone-{turn}-{SINKS.index(sink)}")
-            _query(job, session, rows, sink, turn, alone, reported, found)
+        for number, sink in enumerate(SINKS):
+            # The later one finds a warmer JVM: they take turns in that, too.
+            for alone in (True, False) if turn % 2 else (False, True):
+                if not (alone and sink == SINKS[2]):  # Spark alone does not have it.
+                    own = Path(folder, f"alone-{turn}-{number}") if alone else None
+                    _query(job, session, rows, sink, f"stream-{turn}-{number}", own)
+                    name = f"{sink}, {ALONE if alone else WITH}"
+                    found.setdefault(name, []).extend(reported.batches())
     return dict(found)
 
 
@@ -70,7 +75,8 @@ def _stages(job: Job, session: Any, folder: Path, turn: int, found: dict[str, li
                 f"stage-{turn}-{number}", lambda stage: _write(session, stage.output / "rows")
             ).result()
 
-        for name, act in ((f"stage, {ALONE}", alone), (f"stage, {WITH}", staged)):
+        both = ((f"stage, {ALONE}", alone), (f"stage, {WITH}", staged))
+        for name, act in both if number % 2 else both[::-1]:
             began = time.perf_counter()
             act()
             if number >= COLD:
@@ -81,17 +87,8 @@ def _write(session: Any, folder: Path) -> None:
     session.range(0, 1000, 1, 2).write.parquet(str(folder))
 
 
-def _query(
-    job: Job,
-    session: Any,
-    rows: Path,
-    sink: str,
-    turn: int,
-    alone: Path | None,
-    reported: _Reported,
-    found: dict[str, list[float]],
-) -> None:
-    """Run a query to its end with a sink, by Spark alone if that has the sink, and by jrs."""
+def _query(job: Job, session: Any, rows: Path, sink: str, name: str, alone: Path | None) -> None:
+    """Run a query to its end with a sink: by Spark alone, in a folder; or by jrs, as a stage."""
 
     def lines(of: Any) -> Any:
         read = of.readStream.option("maxFilesPerTrigger", 1)
@@ -107,10 +104,9 @@ def _query(
     if alone is not None:
         writer = into(lines(session), alone / "out").option("checkpointLocation", str(alone / "ck"))
         writer.start().awaitTermination()
-        found.setdefault(f"{sink}, {ALONE}", []).extend(reported.batches())
-    name = f"stream-{turn}-{SINKS.index(sink)}"
-    job.stream(name, lambda stage: into(lines(stage.spark), stage.output)).result()
-    found.setdefault(f"{sink}, {WITH}", []).extend(reported.batches())
+    else:
+        build = lambda stage: into(lines(stage.spark), stage.output)  # noqa: E731
+        job.stream(name, build, bounded=True).result()
 
 
 def _keep(rows: Any, batch: int) -> None:
