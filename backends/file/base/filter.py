@@ -41,15 +41,20 @@ def hashes_of(key: bytes) -> Hashes:
     return first, second, third
 
 
+def path_of(run: Path) -> Path:
+    """Return the file of a run's filter: next to the run."""
+    return run.with_suffix(".filter")
+
+
 class FilterWriter:
     """Collects the keys of a run that is being written.
 
     Args:
-        most: how many keys it has at most.
+        keys: about how many keys it will have; with more of them it tells fewer absent ones.
     """
 
-    def __init__(self, most: int) -> None:
-        self._bits = bytearray(max(_LEAST, most * _BITS // 8))
+    def __init__(self, keys: int) -> None:
+        self._bits = bytearray(max(_LEAST, keys * _BITS // 8))
         self.is_whole = True
         """Whether it has all keys of the run, so that the run may have it."""
 

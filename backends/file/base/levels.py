@@ -42,13 +42,8 @@ class Levels:
         self._has_filters = any(run.filter is not None for run in runs)
 
     @classmethod
-    def open(
-        cls, names: Names, path: Callable[[int], Path], filter_path: Callable[[int], Path]
-    ) -> Self:
+    def open(cls, names: Names, path: Callable[[int], Path]) -> Self:
         """Open the runs of a segment of format 3.
-
-        Args:
-            path, filter_path: return the files of a run and of its filter.
 
         Raises:
             OSError: a run cannot be opened; no other one stays open.
@@ -56,7 +51,7 @@ class Levels:
         runs = list[Base]()
         try:
             for start, trailer in names:
-                runs.append(Base(path(start), trailer=trailer, filter_path=filter_path(start)))
+                runs.append(Base(path(start), trailer=trailer))
         except OSError:
             for run in runs:
                 run.close()

@@ -31,7 +31,7 @@ _LINES = re.compile(rb"[^\n]+").findall
 def write_base(fd: int, runs: Sequence[Base], changes: Iterable[Change]) -> bytes:
     """Write `runs` with `changes` (in key order) to `fd` in format 2, sync it, and return its
     index."""
-    writer = _Writer(fd, flag=False)
+    writer = _Writer(fd)
     _write(writer, runs, changes, _Lines())
     index = writer.finish()
     os.fsync(fd)
@@ -55,8 +55,8 @@ def write_run(
         levelled: a reader knows the lines that hold a key or delete it.
     """
     made = list(changes)
-    filtered = FilterWriter(len(made) + sum(run.most_lines for run in runs))
-    writer = _Writer(fd, flag=True, filtered=filtered)
+    filtered = FilterWriter(len(made) + sum(run.lines_about for run in runs))
+    writer = _Writer(fd, filtered)
     _write(writer, runs, made, _Lines(levelled=levelled, deletions=bool(below)))
     index = writer.finish()
     checks = bytes(writer.checks)
@@ -188,13 +188,12 @@ def _merged(base: Base, block: Block, ahead: _Ahead, lines: _Lines) -> Iterator[
 class _Writer:
     """Writes lines and blocks, and builds their index.
 
-    With `flag`, the index also has a checksum and a flag for a block with damaged lines. Format 2
-    has neither.
+    With a filter, as in format 3, the index also has a checksum and a flag for a block with damaged
+    lines. Format 2 has none of these.
     """
 
-    def __init__(self, fd: int, *, flag: bool, filtered: FilterWriter | None = None) -> None:
+    def __init__(self, fd: int, filtered: FilterWriter | None = None) -> None:
         self._fd = fd
-        self._flag = flag
         self._filtered = filtered
         self.count = 0
         self.checks = bytearray()
@@ -213,9 +212,8 @@ class _Writer:
             self._first = line.split(b"\t", 3)[2]
         self._sound = self._sound and sound
         self.count += sound
-        if self._flag:
-            self.checks += check_of(line)
         if self._filtered is not None:
+            self.checks += check_of(line)
             if sound:
                 self._filtered.add(line.split(b"\t", 3)[2])
             else:
@@ -229,10 +227,9 @@ class _Writer:
         self._first = first
         self._crc = zlib.crc32(data, self._crc)  # Damaged lines may precede the block.
         self.count += data.count(b"\n")
-        if self._flag:
-            self.checks += b"".join(bytes.fromhex(line[:8].decode()) for line in _LINES(data))
         if self._filtered is not None:
             for line in _LINES(data):
+                self.checks += bytes.fromhex(line[:8].decode())
                 self._filtered.add(line.split(b"\t", 3)[2])
         self._add(data)
 
@@ -253,8 +250,8 @@ class _Writer:
             return
         crc = b"%08x" % self._crc
         if not self._sound:
-            crc = b"!" + crc if self._flag else b"-"
-        ordinal = b"\t%d" % self._before if self._flag else b""
+            crc = b"!" + crc if self._filtered is not None else b"-"
+        ordinal = b"\t%d" % self._before if self._filtered is not None else b""
         self._index += b"%s\t%d\t%s%s\n" % (self._first, self._begin, crc, ordinal)
         self._before = len(self.checks) // 4
         self._begin, self._crc, self._first, self._sound = self._at, 0, None, True

@@ -8,17 +8,17 @@ from pathlib import Path
 from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Record
 
+from . import filter as filters
 from .blocks import Block, State
 from .entries import TOP, Held
 from .filter import Filter, Hashes, hashes_of
-from .filter import load as load_filter
 from .index import Index, Trailer
 from .lines import ABOVE_ALL, HELD, held_line, key_in, record_in, salvaged
 from .mapped import MappedLines
 from .run import Run
 from .two_files import TwoFiles
 
-_SHORTEST = 32
+_SHORT = 32
 """Bytes of a short line."""
 
 
@@ -29,15 +29,10 @@ class Base:
         path: the file.
         index: the index's file, in format 2.
         trailer: the expected end of the file, in format 3.
-        filter_path: the file of its filter, in format 3.
     """
 
     def __init__(
-        self,
-        path: Path | None,
-        index: Path | None = None,
-        trailer: Trailer | None = None,
-        filter_path: Path | None = None,
+        self, path: Path | None, index: Path | None = None, trailer: Trailer | None = None
     ) -> None:
         self.path = path
         self._file = MappedLines(path)
@@ -48,12 +43,12 @@ class Base:
         except OSError:
             self._file.close()
             raise
-        self.most_lines = self.size // _SHORTEST if trailer is None else trailer.checks_size // 4
-        """The lines that it has, or a number above that."""
+        self.lines_about = self.size // _SHORT if trailer is None else trailer.checks_size // 4
+        """How many lines it has; in format 2 an estimate."""
         self.filter: Filter | None = None
         self._filter_flaw = ""
-        if trailer is not None and filter_path is not None:
-            self.filter, self._filter_flaw = load_filter(filter_path, trailer)
+        if trailer is not None and path is not None:
+            self.filter, self._filter_flaw = filters.load(filters.path_of(path), trailer)
 
     def close(self) -> None:
         self._file.close()

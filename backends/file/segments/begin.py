@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..base import Levels, merge
+from ..base import filter as filters
 from ..base.entries import Change
 from ..base.index import digest_of
 from ..format.folder import publish, published, sync_folder, write_all
@@ -18,7 +19,6 @@ from .header import Header
 from .names import (
     FENCE,
     base_path,
-    filter_path,
     header_path,
     index_path,
     log_path,
@@ -102,7 +102,7 @@ def _write_run(
             levelled=header.form == LEVELLED_FORM,
         )  # fmt: skip
         if filtered.is_whole:
-            with published(filter_path(folder, start)) as filter_fd:
+            with published(filters.path_of(run_path(folder, start))) as filter_fd:
                 filtered.write(filter_fd, own)
     # The run's name has to be durable before the header names it.
     sync_folder(folder)

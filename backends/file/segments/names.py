@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ..base import filter as filters
 from ..base.index import TRAILER_MOST, Trailer
 from .forms import NEW_FORM, OLD_FORM
 from .header import Header
@@ -29,10 +30,6 @@ def index_path(folder: Path, start: int) -> Path:
 
 def run_path(folder: Path, start: int) -> Path:
     return folder / f"{start:020}.run"
-
-
-def filter_path(folder: Path, run: int) -> Path:
-    return folder / f"{run:020}.filter"
 
 
 def header_path(folder: Path, start: int) -> Path:
@@ -101,7 +98,8 @@ def sweep(folder: Path, start: int, runs: Iterable[int]) -> None:
     Readers keep their open files. Later segments lie on some of these runs and on newer ones, so a
     process that slept removes none that is needed.
     """
-    kept = {path(folder, run).name for run in runs for path in (run_path, filter_path)}
+    paths = [run_path(folder, run) for run in runs]
+    kept = {path.name for path in (*paths, *map(filters.path_of, paths))}
     for name in os.listdir(folder):
         number = name.removeprefix(".")[:20]
         if number.isdigit() and int(number) < start and name not in kept:

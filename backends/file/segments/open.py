@@ -21,7 +21,6 @@ from .names import (
     FENCE,
     base_path,
     begun,
-    filter_path,
     header_of,
     header_path,
     index_path,
@@ -121,9 +120,7 @@ def _open_new(folder: Path, start: int) -> Segment:
             header = header.with_run(trailer)
         if start and not header.runs:
             raise _strange(folder, start)
-        base = Levels.open(
-            header.runs, lambda run: run_path(folder, run), lambda run: filter_path(folder, run)
-        )
+        base = Levels.open(header.runs, lambda run: run_path(folder, run))
         return Segment(start, header.form, fd, base, header.bare().line(), flaws)
     except BaseException:
         os.close(fd)

@@ -16,6 +16,7 @@ from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.base import UNREADABLE, Levels
 from jrs.backends.file.base import index as index_module
 from jrs.backends.file.base.entries import Change
+from jrs.backends.file.base.filter import path_of
 from jrs.backends.file.base.index import Names, Trailer
 from jrs.backends.file.base.lines import HELD
 from jrs.backends.file.base.merge import write_run
@@ -54,15 +55,12 @@ class Stack:
     def path(self, run: int) -> Path:
         return self.folder / f"{run}.run"
 
-    def filter(self, run: int) -> Path:
-        return self.folder / f"{run}.filter"
-
     def remove_filters(self) -> None:
         for path in self.folder.glob("*.filter"):
             path.unlink()
 
     def open(self) -> Levels:
-        return Levels.open(self.names, self.path, self.filter)
+        return Levels.open(self.names, self.path)
 
     def add(self, changes: list[Change], merged: int) -> None:
         """Add a run of changes, merged with the newest `merged` runs."""
@@ -76,7 +74,7 @@ class Stack:
             levels.close()
         assert Trailer.at_the_end(self.path(number).read_bytes()) == trailer
         if filtered.is_whole:
-            with self.filter(number).open("wb") as file:
+            with path_of(self.path(number)).open("wb") as file:
                 filtered.write(file.fileno(), trailer)
         self.names = ((number, trailer), *below)
 
