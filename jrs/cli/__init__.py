@@ -9,68 +9,36 @@ from typing import NoReturn
 
 import click
 
+from jrs.cli.commands import COMMANDS, SECTIONS
 from jrs.cli.common import EXIT_REFUSED, ClusterRef, Suggesting, echo
 from jrs.cli.settings import from_file
 from jrs.contract.errors import JrsError
-
-_COMMANDS = {
-    "cancel": "jrs.cli.jobs",
-    "cleanup": "jrs.cli.upkeep",
-    "cluster-format": "jrs.cli.upkeep",
-    "config": "jrs.cli.config",
-    "chaos": "jrs.cli.chaos",
-    "demo": "jrs.cli.demo",
-    "doctor": "jrs.cli.doctor",
-    "drain": "jrs.cli.stopping",
-    "expire": "jrs.cli.upkeep",
-    "explain": "jrs.cli.reading",
-    "files": "jrs.cli.output",
-    "fork": "jrs.cli.changing",
-    "fsck": "jrs.cli.upkeep",
-    "gc": "jrs.cli.upkeep",
-    "history": "jrs.cli.history",
-    "init": "jrs.cli.config",
-    "list": "jrs.cli.reading",
-    "logs": "jrs.cli.logs",
-    "master": "jrs.cli.master",
-    "masters": "jrs.cli.reading",
-    "migrate": "jrs.cli.migrating",
-    "open": "jrs.cli.open",
-    "pause": "jrs.cli.steering",
-    "prepare": "jrs.cli.prepare",
-    "rescale": "jrs.cli.changing",
-    "resume": "jrs.cli.stopping",
-    "retry": "jrs.cli.retrying",
-    "serve": "jrs.cli.serve",
-    "show": "jrs.cli.showing",
-    "sign": "jrs.cli.jobs",
-    "stop": "jrs.cli.stopping",
-    "storage": "jrs.cli.upkeep",
-    "snapshot": "jrs.cli.snapshots",
-    "submit": "jrs.cli.jobs",
-    "suspend": "jrs.cli.stopping",
-    "switchover": "jrs.cli.steering",
-    "top": "jrs.cli.top",
-    "unpause": "jrs.cli.steering",
-    "upgrade": "jrs.cli.changing",
-    "wait": "jrs.cli.jobs",
-}
 
 
 class _Lazy(Suggesting):
     """A group that imports only the module of the called command, to keep `jrs master` small."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_COMMANDS)
+        return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in COMMANDS:
             return None
         command = getattr(
-            import_module(_COMMANDS[cmd_name]), f"{cmd_name.replace('-', '_')}_command"
+            import_module(f"jrs.cli.{COMMANDS[cmd_name].module}"),
+            f"{cmd_name.replace('-', '_')}_command",
         )
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by what they are for; import none of them."""
+        widest = max(map(len, COMMANDS))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name.ljust(widest), one.summary) for name, one in commands.items()]
+                )
 
 
 @click.group(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.file.backend import FileBackend
-from jrs.cli import _COMMANDS
+from jrs.cli.commands import COMMANDS
 from jrs.records import keys
 from jrs.records.model import JobResult, JobStatus
 from jrs.store.result_store import JobResultStore
@@ -328,7 +328,7 @@ def test_damaged_record_holds_one_job(jrs: Jrs, store: JobResultStore, tmp_path:
     assert jrs("fsck").returncode == 2
 
 
-@pytest.mark.parametrize("command", sorted(_COMMANDS))
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_help_has_an_example(jrs_here: Jrs, command: str) -> None:
     """Every command explains itself, with an example."""
     done = jrs_here(command, "--help")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jrs.cli import _COMMANDS, main, prepare
+from jrs.cli import commands, main, prepare
 from jrs.records.model import JobSpec
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.rules.events import Event
@@ -187,7 +187,7 @@ def cluster(original: Path, tmp_path: Path) -> str:
 def test_every_command_is_tried() -> None:
     """X1: a command that is added is added here too. The demo prints what it has made itself."""
     tried = {word for command in COMMANDS for word in command}
-    assert set(_COMMANDS) - tried == {"demo", "prepare"}
+    assert set(commands.COMMANDS) - tried == {"demo", "prepare"}
 
 
 @pytest.mark.parametrize("args", COMMANDS, ids=lambda args: ascii(" ".join(args))[1:60])
