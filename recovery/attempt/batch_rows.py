@@ -13,7 +13,7 @@ from typing import Protocol
 
 import attrs
 
-from jrs.contract.errors import JobHeld
+from jrs.contract.errors import JobHeld, Unavailable
 from jrs.records.heads import StreamHead
 from jrs.records.objects import BatchManifest, StoredFile, StoredObject
 
@@ -105,10 +105,18 @@ class RowsInFolders:
         """Put the files into a folder, once, and return its name."""
         if self._staged is None or self._staged[:2] != (batch, tuple(files)):
             name = f"batch={batch}.{self._context.runtime.token()}"
+            self._staged = batch, tuple(files), name
+        name = self._staged[2]
+        try:
             with self._context.fenced_if_gone():
                 batch_folders.stage(self._staging, files, name)
-            self._staged = batch, tuple(files), name
-        return self._staged[2]
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise Unavailable(
+                f"the rows of batch {batch} of stage {self._stage!r} cannot be staged: {error}"
+            ) from error
+        return name
 
     def publish_at_once(self, batch: int, files: Sequence[str]) -> None:
         """Publish a batch that no head will name, unless that has happened."""
@@ -126,6 +134,13 @@ class RowsInFolders:
                 f"stage {self._stage!r}: {error.filename} is not batch {batch} that was committed; "
                 "move it away"
             ) from None
+        except OSError as error:
+            self._context.check()
+            with suppress(OSError):  # If somebody has removed it, the next try finds it.
+                self._context.storage.make_folder(self._output)
+            raise Unavailable(
+                f"batch {batch} of stage {self._stage!r} cannot be published: {error}"
+            ) from error
         self._context.check()  # A newer leader has taken the folders.
         raise JobHeld(
             f"stage {self._stage!r}: the rows of batch {batch} are missing from {self._output}: "

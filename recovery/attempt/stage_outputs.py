@@ -174,8 +174,14 @@ class OutputsInObjects:
         with held_if_unreadable():
             context.until_stored(copy)
         sync_tree(building)
-        with context.fenced_if_gone():
-            os.rename(building, target)
+        try:
+            with context.fenced_if_gone():
+                os.rename(building, target)
+        except OSError:
+            if not target.is_dir():
+                raise
+            # Another thread was faster. Its copy is of the same manifest.
+            context.storage.discard(context.job_id, building)
 
 
 def outputs_of(context: AttemptContext) -> StageOutputs:

@@ -16,15 +16,20 @@ _PART = re.compile(r"part-[0-9a-f]{32}\.parquet")
 
 
 def stage(staging: Path, files: Sequence[str], folder: str) -> None:
-    """Move staged files into a new folder next to them. Durable.
+    """Move staged files into a new folder next to them. Durable and idempotent.
 
     Raises:
         FileNotFoundError: a file is missing, or the staging folder is gone.
+        OSError: they cannot be moved now; the call may be repeated.
     """
     whole = staging / folder
-    permissions.make(whole)
+    permissions.make(whole, exist_ok=True)
     for name in files:
-        os.rename(staging / name, whole / name)
+        try:
+            os.rename(staging / name, whole / name)
+        except FileNotFoundError:
+            if not (whole / name).exists():
+                raise
     sync(whole)
     sync(staging)
 

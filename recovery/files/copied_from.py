@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -21,14 +22,18 @@ _KEPT = 2
 
 
 def note(stage: Path, generation: int, manifest: str) -> None:
-    """Note that the checkpoint in a stage's folder also continues from a manifest."""
+    """Note that the checkpoint in a stage's folder also continues from a manifest.
+
+    Where the note cannot be written, the next attempt fetches the checkpoint again.
+    """
     before = _read(stage)
     earlier = before.manifests if before.generation == generation else []
     others = [name for name in earlier if name != manifest]
     now = _Note(generation, [*others[1 - _KEPT :], manifest], boot_id())
     whole = stage / f".{_NAME}"
-    whole.write_text(json.dumps(attrs.asdict(now)))
-    os.replace(whole, stage / _NAME)
+    with suppress(OSError):
+        whole.write_text(json.dumps(attrs.asdict(now)))
+        os.replace(whole, stage / _NAME)
 
 
 def continues(stage: Path, generation: int, manifest: str) -> bool:

@@ -211,6 +211,10 @@ class JobStorage:
 
         The stage's record is the commit, and this call only carries it out. The next leader
         completes what a crash interrupted.
+
+        Raises:
+            Fenced: a newer leader has renamed the epoch's folder.
+            Unavailable: the disk is full, or a similar error; the call may be repeated.
         """
         if record.published is None:
             return
@@ -221,16 +225,18 @@ class JobStorage:
             if target.exists():
                 return
             raise Fenced(f"{staged} is gone and {target} is missing: epoch {epoch} was replaced")
-        self.make_folder(target.parent)
-        if target.exists():
-            # No finished stage of this job wrote it, or its record would have been found.
-            self.discard(record.job_id, target)
         try:
+            self.make_folder(target.parent)
+            if target.exists():
+                # No finished stage of this job wrote it, or its record would have been found.
+                self.discard(record.job_id, target)
             os.rename(staged, target)
+            sync_folder(target.parent)
+            sync_folder(staged.parent)
         except GONE:
             raise Fenced(f"{staged} is gone: epoch {epoch} was replaced") from None
-        sync_folder(target.parent)
-        sync_folder(staged.parent)
+        except OSError as error:
+            raise Unavailable(f"{target} cannot be published: {error}") from error
 
     def left_in_staging(self, job_id: str) -> list[Path]:
         """Return the job's epoch and temporary folders, which cleanup removes."""

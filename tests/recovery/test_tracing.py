@@ -41,6 +41,12 @@ def spans(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def ended(path: Path, attempts: int) -> bool:
+    """Return whether the spans of that many attempts are exported, to the end of a line."""
+    text = path.read_text() if path.exists() else ""
+    return text.endswith("\n") and text.count('"name": "jrs.attempt"') >= attempts
+
+
 @pytest.mark.parametrize("late", ["", "1"], ids=["each span", "when the process ends"])
 def test_one_trace_over_a_failover(tmp_path: Path, late: str) -> None:
     """Whatever exports the spans, also where it does so only at the end of a process: all of them
@@ -59,6 +65,8 @@ def test_one_trace_over_a_failover(tmp_path: Path, late: str) -> None:
         masters.until(pids.exists, "the second attempt hangs")
         masters.leader().kill()
         result = JobResultStore(masters.backend).wait("traced", 90)
+        # Some spans come behind the result, when the process of the attempt ends.
+        masters.until(lambda: ended(path, 2), "all are exported", 90)
 
     found = spans(path)
     trace = f"{submitted.trace_id:032x}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -263,13 +264,43 @@ def test_a_late_write_of_its_own(lead: Lead, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_output_is_missing(lead: Lead) -> None:
-    """Rows that are staged are not called lost."""
+    """Rows that are staged are not called lost: its folder is made again, and the call repeated."""
     attempt = Attempt(lead)
     attempt.out.rmdir()
-    with pytest.raises(FileNotFoundError):
-        attempt.run(0)
-    take_over(lead.backend, lead.storage, "job", Fence(9, lead.leadership.fence.version))
+    files = attempt.write(0)
+    with pytest.raises(Unavailable, match="batch 0 of stage 'sums' cannot be published"):
+        attempt.committer.commit(0, files)
+    attempt.committer.commit(0, files)
+
     assert published(lead) == {"batch=0": "rows 0"}
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_disk_that_is_full_for_a_while(
+    lead: Lead, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    """Whichever rename fails, behind the commit or before it: the same call succeeds later, and the
+    batch is there once."""
+    attempt = Attempt(lead)
+    attempt.run(0)
+    files = [*attempt.write(1), *attempt.write(2)]
+    rename, calls = os.rename, 0
+
+    def failing(*paths: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        rename(*paths)
+
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(Unavailable, match="No space left"):
+        attempt.committer.commit(1, files)
+    attempt.committer.commit(1, files)
+
+    assert head(lead).batch == 1
+    assert published(lead).keys() == {"batch=0", "batch=1"}
+    assert len(list((attempt.out / "batch=1").iterdir())) == 2
 
 
 def test_a_stage_that_began_without_heads(lead: Lead, memory: FaultyMemory) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,14 @@ from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.heads import StreamHead
 from jrs.records.model import StageRecord
+from jrs.recovery.attempt import stage_outputs
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.plan_keeper import PlanKeeper
 from jrs.recovery.checkpoint_format import checkpoint
 from jrs.recovery.checkpoint_format.position import position
 from jrs.recovery.files import copied_from
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.storage import copies as copies_of_files
 from jrs.store import heads
 from tests.recovery.attempt.objects_attempt import (
     Stream,
@@ -390,6 +393,38 @@ def test_a_stage_is_kept(lead: Lead, store: Store) -> None:
     assert store.calls["get"] == store.calls["get_ranges"] == 0
     assert content(again.output) == WRITTEN
     assert again.output == again.output
+
+
+def test_two_threads_fetch_one_output(lead: Lead, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both get it, and nothing is left of the slower one's copy."""
+    run(lead).job.stage("ingest", write)
+    shutil.rmtree(lead.folder)
+    again = run(lead, 2).job.stage("ingest", not_again)
+    both = threading.Barrier(2, timeout=60)
+
+    def fetch(*arguments: Any) -> None:
+        copies_of_files.fetch(*arguments)
+        both.wait()
+
+    monkeypatch.setattr(stage_outputs, "fetch", fetch)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: content(again.output), range(2))
+
+    assert first == second == WRITTEN
+    assert [path.name for path in again.output.parent.iterdir()] == [again.output.name]
+
+
+def test_a_note_that_cannot_be_written(lead: Lead) -> None:
+    """No batch fails without it. The next attempt fetches the checkpoint, and repeats the newest
+    batch for its state (A9)."""
+    stream = begin(lead)
+    stream.batch()
+    (stream.query.ck.parent / ".copied-from").mkdir()
+    stream.batch()
+    again = stream.next(2)
+
+    assert [again.batch(), again.batch()] == [1, 2]
+    assert rows(lead).keys() == {0, 1, 2}
 
 
 def test_a_stage_without_output(lead: Lead, store: Store) -> None:

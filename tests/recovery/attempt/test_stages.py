@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -406,6 +407,28 @@ def test_taking_over_keeps_what_was_recorded_and_not_yet_published(lead: Lead) -
 
 
 # -- afterwards ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["rename", "fsync"])
+def test_a_disk_that_fails_behind_the_commit(
+    lead: Lead, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """A stage that has finished is no failure of the job: the next attempt publishes its output."""
+    real = getattr(os, method)
+
+    def failing(*arguments: Any) -> None:
+        if lead.backend.get(keys.stage("job", "s")):
+            raise OSError(errno.EIO, "Input/output error")
+        real(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, method, failing)
+        with pytest.raises(Unavailable, match=r"out/s cannot be published: .*Input/output error"):
+            lead.job().stage("s", writes("x", 7))
+    stage = lead.job(2).stage("s", never)
+
+    assert (stage.skipped, stage.result()) == (True, 7)
+    assert lead.published() == {"out/s/data": "x"}
 
 
 def test_temporary_output_and_staging_go_with_the_job_and_output_stays(lead: Lead) -> None:

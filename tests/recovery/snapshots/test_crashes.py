@@ -181,7 +181,7 @@ def can_start(backend: Backend, job_id: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize(("what", "how"), _cases())
+@pytest.mark.parametrize(("what", "how"), list(_cases()))
 def test_death_at_every_step(tmp_path: Path, what: str, how: str) -> None:
     """Whatever the step: all that was listed is whole, and the repeat does what was asked (N3)."""
     place = Site(tmp_path / "place", SnapshotFormat(how))
