@@ -136,7 +136,7 @@ class RowsInFolders:
             ) from None
         except OSError as error:
             self._context.check()
-            with suppress(OSError):  # If somebody has removed it, the next try finds it.
+            with suppress(OSError):  # If it was removed, the next try finds it.
                 self._context.storage.make_folder(self._output)
             raise Unavailable(
                 f"batch {batch} of stage {self._stage!r} cannot be published: {error}"
