@@ -1,4 +1,4 @@
-"""Publishing at a path of the user's own: one rename, once, and never over an existing path.
+"""Publishing at a path of the user's own: one rename, once, over nothing but an empty folder.
 
 The published output is that of finished stages, which does not change any more. It is assembled in
 staging, below the epoch's folder, from links to their files. On the jobs' own filesystem the rename
