@@ -111,7 +111,7 @@ class RowsInFolders:
             with self._context.fenced_if_gone():
                 batch_folders.stage(self._staging, files, name)
         except FileNotFoundError:
-            raise
+            raise  # Rows that are missing do not come back, however often the call is repeated.
         except OSError as error:
             raise Unavailable(
                 f"the rows of batch {batch} of stage {self._stage!r} cannot be staged: {error}"

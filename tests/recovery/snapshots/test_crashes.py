@@ -12,7 +12,7 @@ import shutil
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -53,11 +53,12 @@ DIFFERS = {
 """The changes that take steps of their own in a format."""
 
 
-def _cases() -> Iterator[Any]:
-    """Every change in every format; the short form leaves out what takes no steps of its own."""
-    for how, differ in DIFFERS.items():
-        for what in CHANGES:
-            yield pytest.param(what, how, marks=() if what in differ else pytest.mark.soak)
+CASES = [
+    pytest.param(what, how, marks=() if what in differ else pytest.mark.soak)
+    for how, differ in DIFFERS.items()
+    for what in CHANGES
+]
+"""Every change in every format; the short form leaves out what takes no steps of its own."""
 
 
 class Deadly:
@@ -181,7 +182,7 @@ def can_start(backend: Backend, job_id: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize(("what", "how"), list(_cases()))
+@pytest.mark.parametrize(("what", "how"), CASES)
 def test_death_at_every_step(tmp_path: Path, what: str, how: str) -> None:
     """Whatever the step: all that was listed is whole, and the repeat does what was asked (N3)."""
     place = Site(tmp_path / "place", SnapshotFormat(how))
