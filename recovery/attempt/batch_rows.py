@@ -127,20 +127,13 @@ class RowsInFolders:
         """Rename a staged folder into the output, if that has not happened yet."""
         try:
             staged = self._staging / folder
-            if batch_folders.publish(staged, self._output, batch) or is_noted:
+            if batch_folders.publish(staged, self._output, self._stage, batch) or is_noted:
                 return
-        except FileExistsError as error:
-            raise JobHeld(
-                f"stage {self._stage!r}: {error.filename} is not batch {batch} that was committed; "
-                "move it away"
-            ) from None
-        except OSError as error:
+        except Unavailable:
             self._context.check()
             with suppress(OSError):  # If it was removed, the next try finds it.
                 self._context.storage.make_folder(self._output)
-            raise Unavailable(
-                f"batch {batch} of stage {self._stage!r} cannot be published: {error}"
-            ) from error
+            raise
         self._context.check()  # A newer leader has taken the folders.
         raise JobHeld(
             f"stage {self._stage!r}: the rows of batch {batch} are missing from {self._output}: "

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from jrs.contract.errors import JobHeld, Unavailable
+
 from . import permissions
 from .sync import sync
 
@@ -34,15 +36,29 @@ def stage(staging: Path, files: Sequence[str], folder: str) -> None:
     sync(staging)
 
 
-def publish(staged: Path, out: Path, batch: int) -> bool:
+def publish(staged: Path, out: Path, stage: str, batch: int) -> bool:
     """Rename a batch's staged folder into the output; return whether the batch is there now.
 
     Durable and idempotent.
 
     Raises:
-        FileExistsError: another batch of this number is there.
-        OSError: it is staged, and cannot be published.
+        JobHeld: another batch of this number is there.
+        Unavailable: it is staged, and cannot be published now; the call may be repeated.
     """
+    try:
+        return _publish(staged, out, batch)
+    except FileExistsError as error:
+        raise JobHeld(
+            f"stage {stage!r}: {error.filename} is not batch {batch} that was committed; "
+            "move it away"
+        ) from None
+    except OSError as error:
+        raise Unavailable(
+            f"batch {batch} of stage {stage!r} cannot be published: {error}"
+        ) from error
+
+
+def _publish(staged: Path, out: Path, batch: int) -> bool:
     target = out / f"batch={batch}"
     try:
         os.rename(staged, target)

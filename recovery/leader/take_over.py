@@ -61,12 +61,9 @@ def _publish_committed(backend: Backend, storage: JobStorage, job_id: str) -> Jo
         output = storage.published(job_id, head.stage, temporary=False)
         try:
             storage.make_folder(output)
-            batch_folders.publish(staged, output, head.batch)
-        except FileExistsError as error:
-            problem = JobHeld(
-                f"stage {head.stage!r}: {error.filename} is not batch {head.batch} that was "
-                "committed; move it away"
-            )
+            batch_folders.publish(staged, output, head.stage, head.batch)
+        except JobHeld as error:
+            problem = error
         except OSError as error:
             raise Unavailable(f"a batch of job {job_id!r} cannot be published: {error}") from error
     return problem
