@@ -25,16 +25,16 @@ from jrs.records.model import (
     JobResultEntry,
     JobSpec,
     JobStatus,
-    ResultState,
     StageRecord,
     StopRecord,
     StopState,
 )
-from jrs.store.stored_result import entry_of, expired_entry_of
+from jrs.store.stored_result import ENTRY, Stored, entry_in
 
 _READ = (
     *(keys.JOBS, keys.APPLICATIONS, keys.ATTEMPTS, keys.STOPS, keys.CANCEL, keys.CLEANUP),
-    *(keys.LEFT, keys.RESULTS, keys.DIRTY, keys.TOMBSTONES),
+    keys.LEFT,
+    *ENTRY,
 )
 """What is read of a job, in this order. What its end removes goes before its result, so that a job
 without a result had not ended when the rest was read. A result is created with its marker, which is
@@ -46,8 +46,6 @@ _BYTES = 8 << 20
 """Bytes of records that are read together, as far as those before tell."""
 _FEW_STAGES, _MANY_STAGES = 16, 512
 """Records of stages in one request."""
-
-_Stored = Record | CorruptRecord | None
 
 
 @attrs.frozen
@@ -124,7 +122,7 @@ def _read(backend: Backend, job_ids: Sequence[str]) -> tuple[list[JobView], int]
     return [view for view in views if view is not None], weight
 
 
-def _may_have_stages(stored: Mapping[str, _Stored]) -> bool:
+def _may_have_stages(stored: Mapping[str, Stored]) -> bool:
     """Return whether records of stages may exist: they are removed before a job is clean, unless
     its cleanup has left something."""
     ended = isinstance(stored[keys.RESULTS], Record) or stored[keys.TOMBSTONES] is not None
@@ -160,9 +158,9 @@ def _stages(backend: Backend, job_ids: Sequence[str]) -> dict[str, list[Record]]
     return found
 
 
-def _view(job_id: str, stored: Mapping[str, _Stored], staged: Iterable[Record]) -> JobView | None:
+def _view(job_id: str, stored: Mapping[str, Stored], staged: Iterable[Record]) -> JobView | None:
     """Return what the records of a job tell; None if there are none."""
-    entry = _entry(job_id, stored)
+    entry = entry_in(job_id, *(stored[prefix] for prefix in ENTRY))
     problems = [entry.problem] if entry is not None and entry.problem else []
 
     def read(kind: type[T], prefix: str) -> T | None:
@@ -196,18 +194,6 @@ def _view(job_id: str, stored: Mapping[str, _Stored], staged: Iterable[Record]) 
         application=application,
         problems=tuple(problems),
     )
-
-
-def _entry(job_id: str, stored: Mapping[str, _Stored]) -> JobResultEntry | None:
-    record, grave = stored[keys.RESULTS], stored[keys.TOMBSTONES]
-    if isinstance(record, CorruptRecord):
-        return JobResultEntry(job_id, ResultState.DIRTY, None, str(record))
-    if record is not None:
-        dirty = stored[keys.DIRTY] is not None
-        return entry_of(record, ResultState.DIRTY if dirty else ResultState.CLEAN)
-    if isinstance(grave, CorruptRecord):
-        return JobResultEntry(job_id, ResultState.EXPIRED, None)
-    return None if grave is None else expired_entry_of(grave)
 
 
 def _in_order(staged: Iterable[Record], problems: list[str]) -> tuple[StageRecord, ...]:

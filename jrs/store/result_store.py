@@ -34,7 +34,7 @@ from jrs.records.model import JobResult, JobResultEntry, JobStatus, ResultState,
 from jrs.store import applications, cluster_format, expiry, history, result_index, result_order
 from jrs.store.cluster_history import recording_expired
 from jrs.store.historian import reason, submitter
-from jrs.store.stored_result import entry_of, expired_entry_of, result_in, stored_form
+from jrs.store.stored_result import result_in, stored_entry, stored_form
 
 
 class JobResultStore:
@@ -204,17 +204,7 @@ class JobResultStore:
         An unreadable entry is returned with `problem`, never raised.
         """
         check_job_id(job_id)
-        try:
-            record = self._backend.get(keys.RESULTS + job_id)
-        except CorruptRecord as error:
-            return JobResultEntry(job_id, ResultState.DIRTY, None, str(error))
-        if record is not None:
-            # Read the result before the marker: both are created together and the marker is only
-            # ever removed later, so a result without a marker is clean.
-            dirty = self._backend.get(keys.DIRTY + job_id) is not None
-            return entry_of(record, ResultState.DIRTY if dirty else ResultState.CLEAN)
-        grave = self._backend.get(keys.TOMBSTONES + job_id)
-        return None if grave is None else expired_entry_of(grave)
+        return stored_entry(self._backend, job_id)
 
     def has_dirty(self, job_id: str) -> bool:
         """Return whether the job has a result whose cleanup has not ended."""

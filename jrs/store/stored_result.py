@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import attrs
 
+from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Record
 from jrs.contract.texts import when
@@ -57,6 +58,35 @@ def _forms(result: JobResult) -> Iterator[JobResult]:
         result = attrs.evolve(result, failure=attrs.evolve(result.failure, detail=""))
         yield result
     yield attrs.evolve(result, spec=None)
+
+
+ENTRY = (keys.RESULTS, keys.DIRTY, keys.TOMBSTONES)
+"""The prefixes of the records that make an entry, in the order in which they are read: a result and
+its marker are created together, and the marker is only ever removed later, so a result without a
+marker is clean. A tombstone takes the place of a result."""
+
+Stored = Record | CorruptRecord | None
+
+
+def stored_entry(backend: Backend, job_id: str) -> JobResultEntry | None:
+    """Return the entry of a job, by one request; None if the job has no result.
+
+    Raises:
+        Unavailable: the backend did not answer.
+    """
+    return entry_in(job_id, *backend.get_many([prefix + job_id for prefix in ENTRY]))
+
+
+def entry_in(job_id: str, record: Stored, marker: Stored, grave: Stored) -> JobResultEntry | None:
+    """Return the entry that the records of `ENTRY` make; an unreadable result makes an entry with a
+    `problem`."""
+    if isinstance(record, CorruptRecord):
+        return JobResultEntry(job_id, ResultState.DIRTY, None, str(record))
+    if record is not None:
+        return entry_of(record, ResultState.CLEAN if marker is None else ResultState.DIRTY)
+    if isinstance(grave, CorruptRecord):
+        return JobResultEntry(job_id, ResultState.EXPIRED, None)
+    return None if grave is None else expired_entry_of(grave)
 
 
 def entry_of(record: Record, state: ResultState) -> JobResultEntry:

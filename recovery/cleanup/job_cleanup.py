@@ -166,7 +166,7 @@ class JobCleanup:
         done, problems = self._pass(journal, fence, Deadline.after(timeout), give_up)
         journal = attrs.evolve(
             journal,
-            done=tuple(r.name for r in self._resources if r.name in done),
+            done=self._ordered(done),
             tries=journal.tries + 1,
             problems=problems,
             exhausted=bool(problems) and last_try,
@@ -279,10 +279,18 @@ class JobCleanup:
                 break
         return done, problems
 
+    def _ordered(self, done: set[str]) -> tuple[str, ...]:
+        """Return names in the order of the resources; those that another version knows come
+        first, for they say what has been removed."""
+        ours = [resource.name for resource in self._resources]
+        return (*sorted(done.difference(ours)), *(name for name in ours if name in done))
+
     def _clean_all(
         self, resources: Sequence[Resource], job_id: str, fence: Fence | None, deadline: Deadline
     ) -> Iterator[tuple[Resource, _Problem | None]]:
         """Clean resources, those that may hang side by side; yield the problem of each."""
+        if resources:
+            self._backend.check_current(fence, f"cleanup of {job_id!r} stops here")
         for resource in (one for one in resources if one.records_only):
             yield resource, self._clean(resource, job_id, fence)
         others = [one for one in resources if not one.records_only]
@@ -295,7 +303,6 @@ class JobCleanup:
 
     def _clean(self, resource: Resource, job_id: str, fence: Fence | None) -> _Problem | None:
         """Clean one resource; return its problem, if there is one."""
-        self._backend.check_current(fence, f"cleanup of {job_id!r} stops here")
         step = job_id, resource.name
         with self._lock:
             if step in self._under_way:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Conflict
-from jrs.contract.operations import Delete, Fence, Record
+from jrs.contract.errors import Conflict, CorruptRecord
+from jrs.contract.operations import Delete, Fence
 from jrs.records import keys
 from jrs.store import heads
 
@@ -17,6 +19,16 @@ from .job_objects import JobObjects
 from .publications import Publications
 from .sink_logs import SinkLogs
 from .snapshots import KeptForRetry, Snapshots
+
+_ONE_FOR_EACH_STAGE = (keys.HEADS, keys.STAGES, keys.STREAMS, keys.PLANS, keys.INPUTS)
+_ONE_EACH = (
+    keys.ATTEMPTS,
+    keys.FENCES,
+    keys.REFERENCES,
+    keys.CANCEL,
+    keys.STOPS,
+    keys.RESTORES,
+)
 
 
 class Processes(Resource):
@@ -51,54 +63,72 @@ class Staging(Resource):
         return [str(path) for path in self._storage.left_in_staging(job_id)]
 
 
-class Records(Resource):
-    """The job's records under a prefix of the map."""
+class _Records(Resource):
+    """Records of the job; `describe` returns their keys. They are deleted in few commits."""
 
     records_only = True
 
-    def __init__(self, backend: Backend, prefix: str, *, last: bool = False) -> None:
-        self.last = last
-        self.name = f"{prefix.rstrip('/')} records"
+    def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._prefix = prefix
 
     def clean(self, job_id: str) -> None:
         self.clean_fenced(job_id, None)
 
     def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
-        for record in list(self._records(job_id)):
+        left, most = self.describe(job_id), self._backend.capabilities.max_ops
+        while left:
             try:
-                self._backend.commit(Delete(record.key), fence=fence)
-            except Conflict:
-                pass  # It is gone already.
+                self._backend.commit(*map(Delete, left[:most]), fence=fence)
+            except Conflict as conflict:
+                left.remove(conflict.op.key)  # It is gone already.
+            else:
+                del left[:most]
 
-    def describe(self, job_id: str) -> list[str]:
-        return [record.key for record in self._records(job_id)]
+    def _stored(self, wanted: Sequence[str]) -> list[str]:
+        """Return the keys that have a record.
 
-    def _records(self, job_id: str) -> list[Record]:
-        exact = self._backend.get(self._prefix + job_id)
-        below = self._backend.scan(f"{self._prefix}{job_id}/")
-        return [*([exact] if exact else ()), *below]
+        Raises:
+            CorruptRecord: the record of a key cannot be read.
+        """
+        found = self._backend.get_many(wanted)
+        for one in found:
+            if isinstance(one, CorruptRecord):
+                raise one
+        return [key for key, one in zip(wanted, found, strict=True) if one is not None]
 
 
-class Heads(Records):
-    """The heads of the job's streams. The job's generation stays with the result, for readers."""
+class Records(_Records):
+    """The records with which the job would be recovered: all but its spec."""
 
-    prioritised = True  # An interrupted restore, which is removed later, changes them.
-
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend, keys.HEADS)
+    name = "recovery records"
+    """In every version, names of records end like this: see `KeptForRetry`."""
 
     def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
+        # An interrupted restore, which ends here, may have taken batches back.
         heads.give_up_restore(self._backend, job_id, fence)
         super().clean_fenced(job_id, fence)
 
+    def describe(self, job_id: str) -> list[str]:
+        below = (
+            record.key
+            for prefix in _ONE_FOR_EACH_STAGE
+            for record in self._backend.scan(f"{prefix}{job_id}/")
+        )
+        return [*below, *self._stored([prefix + job_id for prefix in _ONE_EACH])]
+
+
+class Spec(_Records):
+    """The job's spec. It goes last: a dirty result alone keeps the job from being started."""
+
+    name = "jobs records"
+    last = True
+
+    def describe(self, job_id: str) -> list[str]:
+        return self._stored([keys.JOBS + job_id])
+
 
 def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
-    """Return the resources of every job.
-
-    The spec comes last by convention: a dirty result alone keeps the job from being started.
-    """
+    """Return the resources of every job."""
     in_objects: list[Resource] = []
     if storage.objects is not None:
         # In this order: what is published are copies of the objects.
@@ -111,16 +141,6 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
         Staging(storage),
         SinkLogs(storage),
         Snapshots(backend, storage),
-        Records(backend, keys.STAGES),
-        Records(backend, keys.ATTEMPTS),
-        Records(backend, keys.FENCES),
-        Records(backend, keys.STREAMS),
-        Heads(backend),
-        Records(backend, keys.PLANS),
-        Records(backend, keys.INPUTS),
-        Records(backend, keys.REFERENCES),
-        Records(backend, keys.CANCEL),
-        Records(backend, keys.STOPS),
-        Records(backend, keys.RESTORES),
-        Records(backend, keys.JOBS, last=True),
+        Records(backend),
+        Spec(backend),
     ]

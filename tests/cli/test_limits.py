@@ -147,7 +147,7 @@ def test_a_cleanup_of_a_replaced_leader(backend: Backend, other: Backend) -> Non
         held, backend.is_current = backend.is_current, lambda fence: True
         try:
             with pytest.raises(Fenced):
-                JobCleanup(backend, [Records(backend, keys.ATTEMPTS)]).run("j", old)
+                JobCleanup(backend, [Records(backend)]).run("j", old)
         finally:
             backend.is_current = held
         assert contents(backend) == before

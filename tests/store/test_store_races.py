@@ -1,7 +1,7 @@
 """What may happen between two steps of a call of the store, from another handle."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -104,7 +104,9 @@ def test_marking_clean_what_is_written_in_this_moment(
     """S4: a result that is written between the two looks of `mark_clean` is marked clean."""
     store, writer = JobResultStore(backend), JobResultStore(other)
 
-    once_before(monkeypatch, backend, "_get", 1, lambda: writer.create_dirty(result("j"), None))
+    once_before(
+        monkeypatch, backend, "_get_many", 1, lambda: writer.create_dirty(result("j"), None)
+    )
     store.mark_clean("j", None)
 
     assert writer.has_clean("j")
@@ -116,7 +118,9 @@ def test_two_who_mark_clean_what_is_written_in_this_moment(
     """S4: it is no conflict either if another client has marked it clean first."""
     store, writer = JobResultStore(backend), JobResultStore(other)
 
-    once_before(monkeypatch, backend, "_get", 1, lambda: writer.create_dirty(result("j"), None))
+    once_before(
+        monkeypatch, backend, "_get_many", 1, lambda: writer.create_dirty(result("j"), None)
+    )
     once_before(monkeypatch, backend, "_commit", 2, lambda: writer.mark_clean("j", None))
     store.mark_clean("j", None)
 
@@ -140,21 +144,26 @@ def test_an_entry_that_cannot_be_read_and_has_no_marker(
 ) -> None:
     """S4: what cannot be read and is not marked as dirty is said to be damaged, not in conflict."""
     store = JobResultStore(backend)
-    get = backend.get
+    get_many = backend.get_many
 
-    def damaged(key: str, **more: Any) -> Any:
-        if key.startswith(keys.RESULTS):
-            raise CorruptRecord(f"{key}: damaged")
-        return get(key, **more)
+    def damaged(wanted: Sequence[str], **more: Any) -> Any:
+        found = get_many(wanted, **more)
+        return [
+            CorruptRecord(f"{key}: damaged") if key.startswith(keys.RESULTS) else one
+            for key, one in zip(wanted, found, strict=True)
+        ]
 
-    monkeypatch.setattr(backend, "get", damaged)
+    monkeypatch.setattr(backend, "get_many", damaged)
     with pytest.raises(CorruptRecord, match="results/j"):
         store.mark_clean("j", None)
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(
+    ("primitive", "nth"),
+    [("_commit", 1), ("_get", 1), ("_get", 2), ("_get_many", 1), ("_get_many", 2)],
+)
 def test_a_cancel_that_races_the_whole_end_of_a_job(
-    backend: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch, step: int
+    backend: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch, primitive: str, nth: int
 ) -> None:
     """S5: a cancel leaves no record behind if its job ends, is cleaned and expires meanwhile."""
     catalog, there = JobCatalog(backend), JobResultStore(other)
@@ -166,8 +175,7 @@ def test_a_cancel_that_races_the_whole_end_of_a_job(
         there.mark_clean("j", None)
         there.delete("j")
 
-    primitive = "_commit" if step == 1 else "_get"
-    once_before(monkeypatch, backend, primitive, max(1, step - 1), end)
+    once_before(monkeypatch, backend, primitive, nth, end)
     try:
         catalog.cancel("j")
     except (WrongState, NoSuchJob):

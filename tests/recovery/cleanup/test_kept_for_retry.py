@@ -121,7 +121,7 @@ def test_given_up_before_anything_is_removed(
     shutil.rmtree(failed.query.ck)
     memory.fault(keys.STAGES, Unavailable)
     journal = cleanup(failed).run("job", None)
-    assert "stages records" in journal.problems
+    assert "recovery records" in journal.problems
     assert "what a retry needs" in journal.given_up
     put(failed.query.ck / "metadata", "{}")
     memory.faults.clear()

@@ -20,7 +20,7 @@ from jrs.records.model import CleanupJournal, JobResult, JobSpec, JobStatus
 from jrs.records.on_result import OnResult
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.on_result import Notification
-from jrs.recovery.cleanup.resources import Records
+from jrs.recovery.cleanup.resources import Spec
 from jrs.recovery.leader.trust import Trust
 from jrs.recovery.run_hook import PROGRAM
 from jrs.store.jobs import JobCatalog
@@ -55,7 +55,7 @@ class EndedJob:
 
     def clean_up(self) -> CleanupJournal:
         hook = Notification(self.backend, self.trust.check, self.clock, PROGRAM)
-        resources = [hook, self.thing, Records(self.backend, keys.JOBS, last=True)]
+        resources = [hook, self.thing, Spec(self.backend)]
         return JobCleanup(self.backend, resources).run("job", None)
 
     def is_clean(self) -> bool:
