@@ -327,6 +327,8 @@ class AttemptRecord(Stored):
     """The host of its master, on which it runs; empty if an older version started it."""
     pid: int = 0
     """The process that runs the job's function; 0 until that process has recorded it."""
+    in_thread: bool = False
+    """Whether it runs in a thread of its master: no process has its mark."""
     ended_at: float = 0.0
     """When its end was recorded; 0 before."""
     ended: str = attrs.field(default="", converter=_bounded)

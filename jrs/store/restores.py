@@ -38,17 +38,22 @@ def took_place_of(spec: Record) -> bool:
 def spec_of(spec: Record | None) -> bytes | None:
     """Return the readable spec that is stored under a job's key, also where a restore in the former
     form has taken its place; None if there is none."""
-    if spec is None:
+    found = readable_spec(spec)
+    return None if found is None else found[1]
+
+
+def readable_spec(spec: Record | CorruptRecord | None) -> tuple[JobSpec, bytes] | None:
+    """Return what `spec_of` returns, read and as it is stored."""
+    if spec is None or isinstance(spec, CorruptRecord):
         return None
     try:
         value = spec.value
         if took_place_of(spec):
             kept = decode(RestoreRecord, spec.value, spec.key).spec or ""
             value = as_stored(kept)
-        decode(JobSpec, value, spec.key)
+        return decode(JobSpec, value, spec.key), value
     except CorruptRecord:
         return None
-    return value
 
 
 def stored(backend: Backend, job_id: str) -> Record | None:
@@ -59,7 +64,11 @@ def stored(backend: Backend, job_id: str) -> Record | None:
         Unavailable: the backend did not answer.
     """
     # In this order: a restore may move from the spec's place to its own key, and never back.
-    spec, own = backend.get(keys.JOBS + job_id), backend.get(keys.RESTORES + job_id)
+    spec, own = backend.get_many([keys.JOBS + job_id, keys.RESTORES + job_id])
+    if isinstance(spec, CorruptRecord):
+        raise spec
+    if isinstance(own, CorruptRecord):
+        raise own
     if own is None and spec is not None and took_place_of(spec):
         return spec
     return own

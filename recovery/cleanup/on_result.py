@@ -16,14 +16,12 @@ from jrs.contract import credentials
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import JobHeld, JrsError
-from jrs.records import keys
-from jrs.records.codec import decode, to_json
+from jrs.records.codec import to_json
 from jrs.records.model import JobResult, JobSpec
 from jrs.records.on_result import OnResult
-from jrs.store import restores
-from jrs.store.result_store import JobResultStore
 
 from ..rules.resource import GivenUp, Resource
+from .ended import ended_job
 
 _SHOWN = 2000
 """Characters of the end of its output that a problem shows."""
@@ -48,10 +46,10 @@ class Notification(Resource):
         self._program = program
 
     def clean(self, job_id: str) -> None:
-        found = self._wanted(job_id)
-        if found is None:
+        wanted = self._wanted(job_id)
+        if wanted is None:
             return
-        hook, result = found
+        hook, result = wanted
         try:
             _run(self._program, hook, result)
         except (OSError, subprocess.SubprocessError) as error:
@@ -61,24 +59,20 @@ class Notification(Resource):
 
     def describe(self, job_id: str) -> list[str]:
         try:
-            found = self._wanted(job_id)
+            wanted = self._wanted(job_id)
         except (GivenUp, JrsError):
             return []
-        return [] if found is None else [f"run {found[0].run}"]
+        return [] if wanted is None else [f"run {wanted[0].run}"]
 
     def _wanted(self, job_id: str) -> tuple[OnResult, JobResult] | None:
-        stored = restores.spec_of(self._backend.get(keys.JOBS + job_id))
-        entry = JobResultStore(self._backend).get(job_id)
-        if stored is None or entry is None or entry.result is None:
-            return None
-        spec = decode(JobSpec, stored, keys.JOBS + job_id)
-        if spec.on_result is None:
+        job = ended_job(self._backend, job_id)
+        if job is None or job.spec.on_result is None:
             return None
         try:
-            self._allowed(spec, stored)
+            self._allowed(job.spec, job.stored_spec)
         except JobHeld as error:
             raise GivenUp(f"not run: {error}") from error
-        return spec.on_result, entry.result
+        return job.spec.on_result, job.result
 
 
 def _run(program: str, hook: OnResult, result: JobResult) -> None:

@@ -7,16 +7,16 @@ from jrs.contract.errors import CorruptRecord, InvalidInput, SnapshotInUse, Unav
 from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.model import CleanupJournal, JobSpec
+from jrs.records.model import CleanupJournal
 from jrs.records.policies import Keep
 from jrs.records.snapshots import SnapshotRecord, TakenBy
 from jrs.store import restores
-from jrs.store.result_store import JobResultStore
 
 from ..files.job_folders import JobStorage
 from ..rules.resource import GivenUp, Resource
 from ..snapshots import create, delete, folders
 from ..snapshots.catalog import SnapshotCatalog
+from .ended import ended_job
 
 
 class KeptForRetry(Resource):
@@ -120,8 +120,5 @@ class Snapshots(Resource):
 def keep_at_end(backend: Backend, job_id: str) -> Keep | None:
     """Return what a job's spec says for the way it ended; None if either is unknown: then nothing
     is deleted, and nothing is taken."""
-    entry = JobResultStore(backend).get(job_id)
-    spec = restores.spec_of(backend.get(keys.JOBS + job_id))
-    if entry is None or entry.result is None or spec is None:
-        return None
-    return decode(JobSpec, spec, keys.JOBS + job_id).keeps_after(entry.result.status)
+    job = ended_job(backend, job_id)
+    return None if job is None else job.spec.keeps_after(job.result.status)

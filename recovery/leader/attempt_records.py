@@ -142,6 +142,7 @@ class AttemptRecords:
             obstacles=self._obstacles_elsewhere(before),
             host=socket.gethostname(),
             pid=os.getpid() if kind is RunnerKind.THREAD else 0,
+            in_thread=kind is RunnerKind.THREAD,
             earlier=earlier,
             earlier_left_out=left_out,
             session=before.session if before else None,

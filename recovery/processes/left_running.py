@@ -18,10 +18,11 @@ KEPT = 16
 
 def marks_after(before: AttemptRecord | None) -> tuple[str, ...]:
     """Return the earlier marks of the attempt that follows `before`."""
-    if before is None:
-        return ()
-    marks = (*before.earlier_marks, before.mark) if before.mark else before.earlier_marks
-    return marks[-KEPT:]
+    return () if before is None else (*before.earlier_marks, *_mark_of(before))[-KEPT:]
+
+
+def _mark_of(attempt: AttemptRecord) -> tuple[str, ...]:
+    return (attempt.mark,) if attempt.mark and not attempt.in_thread else ()
 
 
 def find(backend: Backend, job_id: str) -> list[int]:
@@ -38,7 +39,7 @@ def end(
 ) -> list[int]:
     """Kill the job's attempts on this host with all processes that they started; return their pids.
 
-    Idempotent. Reads no process if no attempt was ever recorded.
+    Idempotent. Reads no process unless an attempt was recorded that has had processes.
 
     Args:
         up_to_epoch: the caller's own. A leader that was replaced while it slept must not kill the
@@ -62,4 +63,4 @@ def _marks(backend: Backend, job_id: str, up_to_epoch: int | None) -> Marks:
         return Marks()
     if record is None or not record.mark:
         return marks.mark_of_job(backend.url, backend.cluster, job_id, up_to_epoch=up_to_epoch)
-    return marks.marks_of(record.mark, *record.earlier_marks)
+    return marks.marks_of(*_mark_of(record), *record.earlier_marks)

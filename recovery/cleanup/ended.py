@@ -1,0 +1,34 @@
+"""What the cleanup of a job goes by: the job's spec, and how it ended."""
+
+from __future__ import annotations
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.records import keys
+from jrs.records.model import JobResult, JobSpec
+from jrs.store import restores
+from jrs.store.stored_result import ENTRY, entry_in
+
+
+@attrs.frozen
+class EndedJob:
+    """A job that has ended, as far as it can be read."""
+
+    spec: JobSpec
+    stored_spec: bytes
+    """The spec, as it is stored: signatures are of these bytes."""
+    result: JobResult
+
+
+def ended_job(backend: Backend, job_id: str) -> EndedJob | None:
+    """Return an ended job, by one request; None if its spec or its result is gone or unreadable.
+
+    Raises:
+        Unavailable: the backend did not answer.
+    """
+    spec, *stored = backend.get_many([prefix + job_id for prefix in (keys.JOBS, *ENTRY)])
+    entry, found = entry_in(job_id, *stored), restores.readable_spec(spec)
+    if entry is None or entry.result is None or found is None:
+        return None
+    return EndedJob(*found, entry.result)
