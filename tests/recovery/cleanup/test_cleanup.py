@@ -281,6 +281,41 @@ def test_what_is_left_of_an_unknown_resource_is_named(world: World) -> None:
     assert "bad" in world.cleanup().force("job")
 
 
+def test_what_a_cleanup_asks_of_the_backend(memory: FaultyMemory, root: Path) -> None:
+    """A job that has left nothing but its records takes few requests, and three commits: servers
+    are far away, and there are many jobs."""
+    put(memory, keys.JOBS + "job", spec("job"))
+    put(memory, keys.ATTEMPTS + "job", AttemptRecord("job", attempt=1))
+    JobResultStore(memory).create_dirty(result("job"), None)
+    asked: list[str] = []
+    for step in ("get", "get_many", "scan", "commit"):
+        original = getattr(memory, step)
+
+        def counted(*args: Any, step: str = step, original: Any = original, **more: Any) -> Any:
+            asked.append(step)
+            return original(*args, **more)
+
+        setattr(memory, step, counted)
+    storage = JobStorage(root, CLUSTER)
+    JobCleanup(memory, default_resources(memory, storage)).run("job", None)
+
+    assert JobResultStore(memory).has_clean("job")
+    assert asked.count("commit") == 3
+    assert len(asked) <= 26
+
+
+def test_what_an_older_version_has_removed_stays_known(world: World) -> None:
+    """A journal of a version that removed records one kind after the other says that the removal
+    has begun, until the job is clean: nothing is kept of a state that is not whole."""
+    put(world.backend, keys.CLEANUP + "job", CleanupJournal("job", done=("stages records",)))
+    busy = Thing("busy", prioritised=True)
+    busy.broken = OSError("busy")
+
+    journal = world.cleanup(busy).run("job", None)
+
+    assert "stages records" in journal.done
+
+
 @pytest.mark.parametrize("thing", [5, object(), Thing("")], ids=["number", "object", "nameless"])
 def test_what_is_no_resource_is_refused(memory: FaultyMemory, thing: Any) -> None:
     """Only a `Resource` with a name can be cleaned up after."""
