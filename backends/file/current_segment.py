@@ -171,8 +171,10 @@ class CurrentSegment:
         """Seal a segment after a failed sync, and read it as far as possible.
 
         None of it is trusted or shown before it is in the next base, which is written and synced as
-        a whole: the page cache may contain data that the disk does not have.
+        a whole: the page cache may contain data that the disk does not have. If the seal or the
+        base cannot be written, nothing is trusted, and the next call has to renew it again.
         """
+        self.log.trusted = False
         if self.pending:
             self.await_base()
             return

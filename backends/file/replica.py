@@ -85,10 +85,11 @@ class Replica:
         self.segment.move_on()
         log = self.segment.log
         end = log.end()
+        if (end > log.applied or not log.trusted) and log.is_suspect:
+            # Not only what is new: what was applied without trust may be missing on the disk, too.
+            self.segment.renew(end)
+            return False
         if end > log.synced and end > log.applied:
-            if log.is_suspect:
-                self.segment.renew(end)
-                return False
             # Another process wrote it: make it durable first, or a power cut could take back
             # commits that readers have already seen.
             try:
@@ -96,6 +97,8 @@ class Replica:
             except OutcomeUnknown as error:
                 # This call itself wrote nothing.
                 raise Unavailable(f"{self.folder}: a sync failed; retry") from error
+            if log.is_suspect:
+                return False  # Its writer could not sync it, and a later sync proves nothing.
         if end > log.applied:
             log.trusted = False
             log.replay(log.synced)
