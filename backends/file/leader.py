@@ -70,16 +70,20 @@ class FileLeadership(LeadershipLease):
         self._beats = 0
         self._released = False
         forget_in_children(self)
-        super().__init__(
-            epoch,
-            fence,
-            ttl=ttl,
-            sent=sent,
-            beat=lambda deadline: self._write_beat(),
-            end=self._unlock,
-            held=lock,
-            beats=_BEATS,
-        )
+        try:
+            super().__init__(
+                epoch,
+                fence,
+                ttl=ttl,
+                sent=sent,
+                beat=lambda deadline: self._write_beat(),
+                end=self._unlock,
+                held=lock,
+                beats=_BEATS,
+            )
+        except BaseException:
+            self._released = True  # The caller closes the lock: no child may close its number.
+            raise
 
     def forget(self) -> Iterable[int]:
         """Release the lock in a child, which must not hold it when its parent dies."""

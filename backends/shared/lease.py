@@ -54,7 +54,7 @@ class LeadershipLease(Leadership):
         beats: heartbeats in one ttl.
 
     Raises:
-        Unavailable: this host is short of descriptors or memory. The session is not ended.
+        Unavailable: this host is short of descriptors, memory or threads. The session is not ended.
     """
 
     def __init__(
@@ -89,8 +89,24 @@ class LeadershipLease(Leadership):
         self._watching = threading.Thread(
             target=self._watch_clock, name=f"jrs-lease-e{epoch}", daemon=True
         )
-        self._beating.start()
-        self._watching.start()
+        self._start()
+
+    def _start(self) -> None:
+        # The heartbeat last: if a start fails, no heartbeat is under way that could hang.
+        threads = (self._watching, self._beating)
+        try:
+            for thread in threads:
+                thread.start()
+        except BaseException as error:
+            # The caller closes what a heartbeat writes to, and its number may be given again.
+            self.lost.set()
+            for thread in threads:
+                if thread.is_alive():
+                    thread.join(self._ttl)
+            self._clock.close()
+            if isinstance(error, RuntimeError):
+                raise Unavailable(f"{error}; this process cannot lead") from error
+            raise
 
     @property
     def valid_until(self) -> float:

@@ -216,3 +216,26 @@ def test_it_is_over_when_its_host_has_slept(
 
     assert lease.lost.wait(BOUND)
     session.answers.set()
+
+
+@pytest.mark.parametrize("which", ["jrs-lease", "jrs-heartbeat"])
+def test_a_leader_without_threads_leaves_nothing_behind(
+    session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """A heartbeat that outlived its leadership would write into whatever has its descriptor."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith(which):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(Unavailable, match="can't start new thread; this process cannot lead"):
+        LeadershipLease(
+            7, Fence(7, 70), ttl=TTL, sent=clock(), beat=session.beat, end=session.end, held=0
+        )
+    assert not [t for t in threading.enumerate() if t.name.endswith("-e7")]
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert session.ended == 0
