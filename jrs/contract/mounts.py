@@ -43,6 +43,9 @@ _REACHED_BY_HOSTS = {
 }
 """Filesystems that several hosts mount, of those that jobs can keep their files on."""
 
+NETWORK_FILESYSTEMS = _CACHE_NAMES | _REACHED_BY_HOSTS | {"9p", "gfs", "panfs", "wekafs"}
+"""Filesystems that several kernels may mount: every one that this module knows, and more."""
+
 _ELSEWHERE = "name a folder on a local filesystem, on CephFS, JuiceFS, Lustre or NFS"
 
 _OLD_FORMAT = "this cluster has a format before 5"

@@ -18,15 +18,9 @@ from pathlib import Path
 
 from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.contract.formats import read_marker
-from jrs.contract.mounts import filesystem_of
+from jrs.contract.mounts import NETWORK_FILESYSTEMS, filesystem_of
 
 MARKER = "jrs.json"
-
-# There, appends of two hosts are not atomic, or locks and syncs are not reliable.
-_UNTRUSTED = {
-    "9p", "afs", "ceph", "cifs", "coda", "davfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre",
-    "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "smb3", "smbfs", "virtiofs", "vboxsf",
-}  # fmt: skip
 
 
 def mark_format(root: Path, version: int) -> int:
@@ -138,7 +132,8 @@ def check_filesystem(path: Path, mounts: str | None = None) -> None:
     `mounts` is as in `filesystem_of`.
     """
     kind = filesystem_of(path, mounts)
-    if kind in _UNTRUSTED or kind.startswith("fuse"):
+    # There, appends of two hosts are not atomic, or locks and syncs are not reliable.
+    if kind in NETWORK_FILESYSTEMS or kind.startswith("fuse"):
         raise InvalidInput(
             f"{path} is on {kind}, where appends of several hosts are not atomic: use a local "
             "filesystem, or zookeeper:// or etcd:// for several hosts"

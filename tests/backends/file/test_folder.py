@@ -153,3 +153,14 @@ def test_filesystems(path: str, refused: bool) -> None:
             check_filesystem(Path(path), MOUNTS)
     else:
         check_filesystem(Path(path), MOUNTS)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse.juicefs", "gfs", "gfs2",
+     "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "prl_fs",
+     "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs", "wekafs"],
+)  # fmt: skip
+def test_what_several_hosts_may_mount_is_refused(kind: str) -> None:
+    with pytest.raises(InvalidInput, match=f"is on {kind}, where appends of several hosts"):
+        check_filesystem(Path("/mnt/x"), f"1 0 0:5 / /mnt rw - {kind} src rw\n")
