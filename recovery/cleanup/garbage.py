@@ -172,21 +172,19 @@ class GarbageCollector:
                 self._discard(job_id, path, "the output of an expired job", aged=True)
 
     def _objects(self, job_id: str, job: _Known, objects: Objects) -> None:
-        """Remove what no record names; of a job that was expired, all."""
+        """Remove what no record names; of a job that was expired, all but its snapshots."""
         if not job.exists:
             return
         expired = job.expired_at is not None and job.expired_at <= self._until
         garbage = ObjectGarbage(self._backend, objects)
         why = "the output of an expired job" if expired else "no record names it"
         try:
-            if not expired:
+            if expired:
+                found = garbage.sweep_output(job_id, dry_run=self._dry_run)
+            else:
                 found = garbage.sweep_unnamed(
                     job_id, self._until, ended=job.has_ended, dry_run=self._dry_run
                 )
-            else:
-                found = list(objects.under(job_id))
-                if not self._dry_run:
-                    objects.delete(one.name for one in found)
         except Conflict:
             self._left.append(f"{objects.url}/{job_id}: a snapshot is taken of it now")
             return

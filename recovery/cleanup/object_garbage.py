@@ -77,6 +77,23 @@ class ObjectGarbage:
             self._remove(found, mine, None)
         return found
 
+    def sweep_output(self, job_id: str, *, dry_run: bool) -> list[Listed]:
+        """Remove the objects of a job whose output is kept no longer, except those that its
+        snapshots name, or find them only; return them. The job has ended, and is clean or expired:
+        no further snapshot of it can be listed.
+
+        Raises:
+            CorruptRecord: a snapshot cannot be read, so nothing is removed.
+            Unavailable: from the backend or the store; the call may be repeated.
+        """
+        listed = list(self._objects.under(job_id))
+        named = Named.by_snapshots(self._backend, self._objects, job_id)
+        kept = set(named.objects(self._objects, checkpoints=True))
+        found = [one for one in listed if one.name not in kept]
+        if not dry_run:
+            self._objects.delete(one.name for one in found)
+        return found
+
     # -- inside ----------------------------------------------------------------------------
 
     def _remove(self, found: list[Listed], mine: Create | Update, fence: Fence | None) -> None:

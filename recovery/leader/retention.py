@@ -133,8 +133,8 @@ class Retention:
                 used = self._used() if used is None else used
                 if job_id not in used:
                     self._check_fence()
-                    self._remove_output(job_id)
-                    self._count(Kind.OUTPUTS, removed)
+                    if self._remove_output(job_id):
+                        self._count(Kind.OUTPUTS, removed)
             if is_due(self._policy, Kind.SNAPSHOTS, job, now):
                 for record in self._of_the_system(job_id):
                     try:
@@ -151,11 +151,13 @@ class Retention:
             return next(iter(self._objects.under(job_id)), None) is not None
         return (self._storage.folder(job_id) / "out").is_dir()
 
-    def _remove_output(self, job_id: str) -> None:
+    def _remove_output(self, job_id: str) -> bool:
+        """Return whether anything was removed: objects that a snapshot names stay."""
         if self._objects is not None:
-            self._objects.delete(one.name for one in self._objects.under(job_id))
-        else:
-            self._storage.discard(job_id, self._storage.folder(job_id) / "out")
+            garbage = ObjectGarbage(self._backend, self._objects)
+            return bool(garbage.sweep_output(job_id, dry_run=False))
+        self._storage.discard(job_id, self._storage.folder(job_id) / "out")
+        return True
 
     def _sweep_objects(self, objects: Objects) -> None:
         """Remove what the streams of unfinished jobs have replaced in objects."""

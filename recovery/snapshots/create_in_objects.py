@@ -75,7 +75,8 @@ def create(
             continue
         record = _listed(objects, described, taken_by, at_end)
         create_record = Create(keys.snapshot(job_id, number), encode(record))
-        running = [] if at_end else [Absent(keys.RESULTS + job_id)]
+        ended = () if at_end else (keys.RESULTS, keys.TOMBSTONES)
+        running = [Absent(prefix + job_id) for prefix in ended]
         historian = catalog.historian(fence)
         try:
             said = snapshot_taken(number, name)

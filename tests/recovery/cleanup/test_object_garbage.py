@@ -1,0 +1,114 @@
+"""Which objects of an ended job `gc` and retention remove, and which they keep."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from jrs.contract.errors import WrongState
+from jrs.contract.operations import Create, Delete
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import Failure, JobResult, JobStatus, Tombstone
+from jrs.recovery.cleanup.garbage import GarbageReport, collect_garbage
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.resources import default_resources
+from jrs.recovery.leader.retention import Retention
+from jrs.recovery.rules.retention import Kind, RetentionPolicy
+from jrs.recovery.snapshots import SnapshotCatalog, create_in_objects
+from jrs.recovery.snapshots.index import SnapshotIndex
+from jrs.store.result_store import JobResultStore
+from tests.recovery.attempt.objects_attempt import begin
+from tests.recovery.lead import Lead
+from tests.recovery.storage.support import Store
+from tests.recovery.support import leader_context
+
+
+def run(lead: Lead, batches: int = 3) -> None:
+    stream = begin(lead)
+    for _ in range(batches):
+        stream.batch()
+
+
+def end(lead: Lead, status: JobStatus = JobStatus.FINISHED) -> JobResultStore:
+    """Give the job its result, and clean it up."""
+    results, fence = JobResultStore(lead.backend), lead.leadership.fence
+    failure = Failure("exit", "gone") if status is JobStatus.FAILED else None
+    results.create_dirty(JobResult("job", status, None, failure, finished_at=time.time()), fence)
+    JobCleanup(lead.backend, default_resources(lead.backend, lead.storage)).run("job", fence)
+    assert results.has_clean("job")
+    return results
+
+
+def gc(lead: Lead) -> GarbageReport:
+    index = SnapshotIndex(lead.backend, lead.storage, now=lambda: time.time() + 10)
+    return collect_garbage(index, 0.0, dry_run=False)
+
+
+def retain(lead: Lead, **ages: float) -> dict[Kind, int]:
+    context = leader_context(lead.leadership, lead.backend, lead.storage)
+    policy: dict[str, Any] = {"logs": None, "failed_logs": None, **ages}
+    return dict(Retention(context, RetentionPolicy(**policy)).run_once())
+
+
+@pytest.fixture
+def catalog(lead: Lead) -> SnapshotCatalog:
+    return SnapshotCatalog(lead.backend, lead.storage)
+
+
+# -- snapshots of jobs that have ended ------------------------------------------------------------
+
+
+def test_a7_a_snapshot_outlives_its_jobs_result(
+    lead: Lead, catalog: SnapshotCatalog, store: Store
+) -> None:
+    """A7: what a listed snapshot names stays when the result is expired; the rest goes, and all of
+    it with the snapshot."""
+    run(lead)
+    record = catalog.create("job", name="mine")
+    run(lead, 1)
+    end(lead).delete("job")
+    removed = {one.path.rpartition("/job/")[2] for one in gc(lead).removed}
+
+    assert "outputs" in removed
+    assert catalog.verify("job", "mine") == record
+    catalog.delete("job", "mine")
+    gc(lead)
+    assert store.names() == []
+
+
+def test_a_damaged_snapshot_keeps_all_objects_of_an_expired_job(
+    lead: Lead, catalog: SnapshotCatalog, store: Store
+) -> None:
+    """It is not known what it names."""
+    run(lead)
+    catalog.create("job")
+    end(lead).delete("job")
+    store.remove(next(name for name in store.names() if "/snapshot/" in name))
+    before = store.names()
+    report = gc(lead)
+
+    assert store.names() == before
+    assert any("is missing" in line for line in report.left)
+
+
+def test_no_snapshot_is_listed_of_an_expired_job(
+    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that took one while the job ended finds that out, also if its result has already
+    been expired: nothing keeps the objects any more."""
+    run(lead)
+    listed = create_in_objects._listed
+
+    def slow(*arguments: Any) -> Any:
+        for record in list(lead.backend.scan(keys.JOBS)):
+            lead.backend.commit(Delete(record.key))
+        lead.backend.commit(Create(keys.TOMBSTONES + "job", encode(Tombstone("job"))))
+        return listed(*arguments)
+
+    monkeypatch.setattr(create_in_objects, "_listed", slow)
+    with pytest.raises(WrongState, match="has ended"):
+        catalog.create("job")
+    assert catalog.list("job") == []
