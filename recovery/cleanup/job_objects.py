@@ -51,12 +51,16 @@ class JobObjects(Resource):
     # -- inside ----------------------------------------------------------------------------
 
     def _index(self, job_id: str) -> OutputIndex:
-        """Return the list of the job's output; write it at the first call. Each leader writes
-        the same: nothing of the job changes any more."""
+        """Return the list of the job's output; write it at the first call, unless the job has no
+        objects. Each leader writes the same: nothing of the job changes any more.
+
+        Without the list nobody can tell later what the output was, so that all objects are kept.
+        """
         found = index_in(self._objects, job_id)
         if found is None:
             found = self._of_records(job_id)
-            if found != OutputIndex(job_id):
+            is_empty = found == OutputIndex(job_id)
+            if not is_empty or next(iter(self._objects.under(job_id)), None) is not None:
                 self._objects.put(index_of(job_id), encode(found))
         return found
 

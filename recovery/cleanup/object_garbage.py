@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import attrs
 
 from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Create, Fence, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
@@ -70,6 +71,8 @@ class ObjectGarbage:
         else:
             kept = set(self._kept(job_id))
             found = [one for one in listed if one.name not in kept]
+            if found:
+                self._check_index(job_id, ended=ended)
         found = [one for one in found if one.modified <= until]
         if ended and not dry_run:
             self._objects.delete(one.name for one in found)
@@ -109,6 +112,17 @@ class ObjectGarbage:
         index = index_in(self._objects, job_id)
         if index is not None:
             yield from Named.by_index(index).objects(self._objects, checkpoints=False)
+
+    def _check_index(self, job_id: str, *, ended: bool) -> None:
+        """Raise `CorruptRecord` if nothing says what the output of a job with a result is.
+
+        Its records, which named it, may be gone: its cleanup lists the output first, unless a
+        record cannot be read. Called after the records were read: they go once there is a result.
+        """
+        has_result = ended or self._backend.get(keys.DIRTY + job_id) is not None
+        if has_result and index_in(self._objects, job_id) is None:
+            where = f"{self._objects.url}/{index_of(job_id)}"
+            raise CorruptRecord(f"no list of the job's output at {where}: all its objects are kept")
 
     def _replaced(self, job_id: str) -> Iterator[Listed]:
         listed = list(self._batches(job_id))  # First: what comes later is not in the listing.

@@ -112,3 +112,48 @@ def test_no_snapshot_is_listed_of_an_expired_job(
     with pytest.raises(WrongState, match="has ended"):
         catalog.create("job")
     assert catalog.list("job") == []
+
+
+# -- what a cleanup has kept ----------------------------------------------------------------------
+
+
+def test_what_a_cleanup_kept_stays(lead: Lead, store: Store) -> None:
+    """A record that cannot be read makes the cleanup keep all objects. Its records are gone
+    afterwards, and nothing names the output."""
+    run(lead)
+    lead.backend.commit(Create(keys.stage("job", "damaged"), b"?"))
+    before = store.names()
+    results = end(lead)
+    report = gc(lead)
+
+    assert store.names() == before
+    assert any("all its objects are kept" in line for line in report.left)
+    results.delete("job")
+    gc(lead)
+    assert store.names() == []
+
+
+def test_what_a_cleanup_keeps_stays_before_its_end(lead: Lead, store: Store) -> None:
+    """The same while the job is dirty, and its records go one after the other."""
+    run(lead)
+    before = store.names()
+    for prefix in (keys.JOBS, keys.HEADS, keys.STREAMS, keys.FENCES):
+        for record in list(lead.backend.scan(prefix)):
+            lead.backend.commit(Delete(record.key))
+    results = JobResultStore(lead.backend)
+    results.create_dirty(JobResult("job", JobStatus.CANCELED, finished_at=1.0), None)
+    gc(lead)
+
+    assert store.names() == before
+
+
+def test_late_objects_of_a_job_without_output(lead: Lead, store: Store) -> None:
+    """Its cleanup lists that it has none, so what a zombie uploads behind it goes."""
+    assert lead.storage.objects is not None
+    lead.storage.objects.put("job/data/e1.a1.ffff/gone/out/0-part", b"no record names it")
+    end(lead)
+    assert store.names() == ["job/outputs"]
+    lead.storage.objects.put("job/data/e1.a1.ffff/gone/out/1-part", b"a zombie's")
+    gc(lead)
+
+    assert store.names() == ["job/outputs"]
