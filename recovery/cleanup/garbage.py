@@ -125,6 +125,9 @@ class GarbageCollector:
                 taken = manifest.read(path).created_at
             except CorruptRecord:
                 taken = 0.0
+            except Unavailable as error:
+                self._left.append(str(error))
+                return
             if job.since is None or taken < job.since:
                 self._left.append(
                     f"{path}: a snapshot that is not listed, perhaps of an earlier life of the job"
@@ -203,7 +206,7 @@ class GarbageCollector:
                 return
             try:
                 named = delete.named_blobs(self._storage)
-            except CorruptRecord as error:
+            except (CorruptRecord, Unavailable) as error:
                 self._left.append(f"{blobs.folder}: {error}")
                 return
             paths = [blobs.path(digest) for digest in blobs.all() if digest not in named]

@@ -205,7 +205,7 @@ def collect(storage: JobStorage) -> None:
             if mine:
                 try:
                     blobs.collect(named_blobs(storage))
-                except CorruptRecord:
+                except (CorruptRecord, Unavailable):
                     return
 
 
@@ -213,7 +213,8 @@ def named_blobs(storage: JobStorage) -> set[str]:
     """Return every digest that a ``cas`` snapshot in the storage names, listed or not.
 
     Raises:
-        CorruptRecord: a manifest cannot be read, so it may name any digest.
+        CorruptRecord: a manifest is damaged, so it may name any digest.
+        Unavailable: the same, of one that cannot be read now.
     """
     named: set[str] = set()
     for job_id in storage.jobs():

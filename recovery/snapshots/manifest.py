@@ -22,6 +22,11 @@ from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat
 from ..files import transfer
 from .folders import FILES, MANIFEST
 
+_LOST = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EIO)
+"""Errors that say what has become of a file: it is missing, something else is in its place, or the
+disk has lost it. After any other one it may be whole: this process has too few descriptors, too
+little memory or no permission, or the server of the files does not answer."""
+
 Locate = Callable[[SnapshotFile], Path]
 """Returns the path of a file's bytes: in the snapshot's own folder, or among the blobs."""
 
@@ -41,6 +46,7 @@ def read(folder: Path, digest: str | None = None) -> Manifest:
     Raises:
         DamagedSnapshot: it is missing or changed, or names what no snapshot may contain.
         UnsupportedVersion: a newer jrs has written it.
+        Unavailable: it could not be read for another reason than damage.
     """
     path = folder / MANIFEST
     try:
@@ -49,7 +55,8 @@ def read(folder: Path, digest: str | None = None) -> Manifest:
     except FileNotFoundError:
         raise DamagedSnapshot(str(folder), (f"{path} is missing",)) from None
     except OSError as error:
-        raise DamagedSnapshot(str(folder), (f"{path} cannot be read: {error}",)) from error
+        problem = _lost(path, error)
+        raise DamagedSnapshot(str(folder), (problem,)) from error
     try:
         manifest = decode(Manifest, data, str(path))
         manifest.check()
@@ -79,7 +86,10 @@ def problems(
         Unavailable: a file could not be read for another reason than damage.
     """
     if manifest.format is not SnapshotFormat.CAS:
-        yield from _too_many(folder, {file.path for file in manifest.files})
+        try:
+            yield from _too_many(folder, {file.path for file in manifest.files})
+        except OSError as error:
+            yield _lost(folder, error)
     for done, file in enumerate(manifest.files):
         progress(done, len(manifest.files))
         path = locate(file)
@@ -96,11 +106,17 @@ def problems(
         except (FileNotFoundError, NotADirectoryError):
             yield f"{path} is missing"
         except OSError as error:
-            problem = f"{path} cannot be read: {error.strerror}"
-            if error.errno != errno.EIO:
-                raise Unavailable(problem) from error
-            yield problem  # The disk has lost it: no retry can help.
+            yield _lost(path, error)
     progress(len(manifest.files), len(manifest.files))
+
+
+def _lost(path: Path, error: OSError) -> str:
+    """Return what is wrong with a file that cannot be read; raise `Unavailable` if it may be
+    whole, so that a retry can help."""
+    problem = f"{path} cannot be read: {error.strerror}"
+    if error.errno not in _LOST:
+        raise Unavailable(problem) from error
+    return problem
 
 
 def _too_many(folder: Path, listed: set[str]) -> Iterator[str]:

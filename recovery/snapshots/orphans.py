@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord, Unavailable
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord
@@ -124,7 +124,7 @@ def _of_blobs(storage: JobStorage) -> Iterator[str]:
             return  # There are no blobs, or snapshots are being taken.
         try:
             named = delete.named_blobs(storage)
-        except CorruptRecord as error:
+        except (CorruptRecord, Unavailable) as error:
             yield f"{blobs.folder}: cannot be checked: {error}"
             return
         unnamed = [digest for digest in blobs.all() if digest not in named]

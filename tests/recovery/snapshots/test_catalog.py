@@ -33,6 +33,7 @@ from jrs.recovery.checkpoint_format import checkpoint
 from jrs.recovery.files import transfer
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, contents, create, find_orphans, folders
+from jrs.recovery.snapshots.delete import collect
 from tests.recovery.snapshots.fabricate import FakeJob, jrs_sink, put, tree
 from tests.recovery.support import CLUSTER, FaultyMemory, result
 
@@ -437,6 +438,53 @@ def test_disk_that_has_lost_a_file(
     assert usable.record is not None
     assert usable.record.number == 1
     assert f"{lost} cannot be read: Input/output error" in usable.skipped[0][1]
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ESTALE, errno.EACCES, errno.ENOMEM])
+def test_a_manifest_that_cannot_be_read_now(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """It may be whole: recovery passes over no such snapshot, and the one before it, which would
+    seem to be the newest one then, is not taken for dispensable."""
+    for _ in range(2):
+        catalog.create("job", format=SnapshotFormat.CAS)
+    before, opens = tree(catalog.storage.root), transfer.open_regular
+
+    def read(path: Path) -> int:
+        if path.name == folders.MANIFEST and path.parent.name.startswith("2"):
+            raise OSError(number, os.strerror(number), str(path))
+        return opens(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transfer, "open_regular", read)
+        for call in (catalog.newest_usable, lambda job_id: catalog.verify(job_id, 2)):
+            with pytest.raises(Unavailable, match="cannot be read"):
+                call("job")
+        with pytest.raises(Unavailable, match="cannot be read"):
+            catalog.delete("job", 2)
+        collect(catalog.storage)
+    assert tree(catalog.storage.root) == before
+    assert catalog.verify("job", 2).number == 2
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOTDIR, errno.ELOOP])
+def test_a_manifest_that_is_lost(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """No retry can help: recovery continues from the snapshot before it."""
+    catalog.create("job")
+    catalog.create("job")
+    opens = transfer.open_regular
+
+    def read(path: Path) -> int:
+        if path.name == folders.MANIFEST and path.parent.name.startswith("2"):
+            raise OSError(number, os.strerror(number), str(path))
+        return opens(path)
+
+    monkeypatch.setattr(transfer, "open_regular", read)
+    usable = catalog.newest_usable("job")
+    assert usable.record is not None
+    assert usable.record.number == 1
 
 
 def test_link_in_place_of_a_file(catalog: SnapshotCatalog, job: FakeJob) -> None:
