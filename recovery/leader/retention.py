@@ -1,9 +1,10 @@
 """Retention: the leader removes what ended jobs have left for longer than its policy says.
 
 It runs in a thread of its own, one job after the other, and pauses between removals: nothing waits
-for it. It keeps a page of results and a bounded number of names in memory. Before each removal it
-checks the fence. What it removes belongs to a job with a clean or expired result, which never runs
-again; so an interruption at any point leaves only work for the next pass.
+for it. It keeps a page of results and a bounded number of names in memory. What cannot be removed
+keeps nothing else from being removed. Before each removal it checks the fence. What it removes
+belongs to a job with a clean or expired result, which never runs again; so an interruption at any
+point leaves only work for the next pass.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import heapq
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jrs.contract.errors import Conflict, CorruptRecord, Fenced, SnapshotInUse, Unavailable
@@ -62,6 +63,10 @@ class Retention:
         self._snapshots = SnapshotIndex(context.backend, context.storage)
         self._objects = context.storage.objects
         self._over = threading.Event()
+        self._problems: list[str] = []
+        """Of this pass."""
+        self._said: list[str] = []
+        """Those of the pass before."""
         self._thread = context.runtime.thread(self._run, "jrs-retention")
 
     def __enter__(self) -> Retention:
@@ -75,21 +80,33 @@ class Retention:
     def run_once(self) -> Counter[Kind]:
         """Do one pass; return how many things of each kind were removed.
 
+        Each kind is retained by itself. A problem of one is reported, unless the pass before had
+        it, too; the next pass tries again.
+
         Raises:
             Fenced: a newer leader exists.
-            Unavailable, OutcomeUnknown: from the backend; the next pass continues.
         """
         removed: Counter[Kind] = Counter()
         now = self._context.runtime.now()
-        self._retain_files(now, removed)
+        self._problems = []
+        with self._noting():
+            self._retain_files(now, removed)
         if self._policy.results is not None:
-            self._retain_results(now - self._policy.results, removed)
+            with self._noting():
+                self._retain_results(now - self._policy.results, removed)
         if self._policy.history is not None:
-            self._retain_history(now - self._policy.history, removed)
-        self._retain_logs(now, removed)
+            with self._noting():
+                self._retain_history(now - self._policy.history, removed)
+        with self._noting():
+            self._retain_logs(now, removed)
         if self._objects is not None:
-            self._sweep_objects(self._objects)
-        return removed
+            with self._noting():
+                self._sweep_objects(self._objects)
+        for why in self._problems:
+            if why not in self._said:
+                self._emit("error", "", f"retention failed: {why}; trying again")
+        self._said = self._problems
+        return +removed
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -105,13 +122,21 @@ class Retention:
                 removed = self.run_once()
             except Fenced:
                 return  # The dispatcher notices it, too.
-            except Exception as error:
-                why = f"{type(error).__name__}: {error}"
-                self._emit("error", "", f"retention failed: {why}; trying again")
-                continue
             if removed:
                 what = ", ".join(f"{count} {kind.value}" for kind, count in removed.items())
                 self._emit("retention", "", f"removed {what}")
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Note an error for the end of the pass, and continue."""
+        try:
+            yield
+        except Fenced:
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            if why not in self._problems:
+                self._problems.append(why)
 
     def _is_over(self) -> bool:
         return self._over.is_set() or self._context.leadership.lost.is_set()
@@ -125,39 +150,58 @@ class Retention:
         if all(getattr(self._policy, kind.value) is None for kind in kinds):
             return
         used: set[str] | None = None
+        is_known = True
         for job_id in self._storage.jobs():
             job = None if self._is_over() else self._ended(job_id)
             if job is None:
                 continue
-            if is_due(self._policy, Kind.OUTPUTS, job, now) and self._has_output(job_id):
-                used = self._used() if used is None else used
-                if job_id not in used:
-                    self._check_fence()
-                    if self._remove_output(job_id):
-                        self._count(Kind.OUTPUTS, removed)
+            without_output = is_due(self._policy, Kind.OUTPUTS, job, now)
             if is_due(self._policy, Kind.SNAPSHOTS, job, now):
-                for record in self._of_the_system(job_id):
-                    try:
-                        delete.remove(self._backend, self._storage, record, self._context.fence)
-                    except (SnapshotInUse, Unavailable):
-                        continue  # It is being read, or its storage is not mounted: next time.
-                    self._count(Kind.SNAPSHOTS, removed)
-                    if self._objects is not None:
-                        garbage = ObjectGarbage(self._backend, self._objects)
-                        garbage.sweep_unnamed(job_id, now, ended=True, dry_run=False)
+                with self._noting():
+                    gone = self._remove_snapshots(job_id, removed)
+                    if gone and self._objects is not None and not without_output:
+                        self._sweep_ended(job_id, now, self._objects)
+            if is_known and without_output:
+                with self._noting():
+                    if self._has_output(job_id):
+                        if used is None:
+                            is_known = False  # If that cannot be told, all outputs stay.
+                            used = self._used()
+                            is_known = True
+                        if job_id not in used:
+                            self._remove_output(job_id, removed)
+
+    def _remove_snapshots(self, job_id: str, removed: Counter[Kind]) -> int:
+        """Remove the job's snapshots of the system; return how many."""
+        before = removed[Kind.SNAPSHOTS]
+        for record in self._of_the_system(job_id):
+            try:
+                delete.remove(self._backend, self._storage, record, self._context.fence)
+            except (SnapshotInUse, Unavailable):
+                continue  # It is being read, or its storage is not mounted: next time.
+            self._count(Kind.SNAPSHOTS, removed)
+        return removed[Kind.SNAPSHOTS] - before
+
+    def _sweep_ended(self, job_id: str, now: float, objects: Objects) -> None:
+        """Remove what only snapshots named that are gone."""
+        garbage = ObjectGarbage(self._backend, objects)
+        with suppress(CorruptRecord):  # It is not known what the output is: all of it stays.
+            garbage.sweep_unnamed(job_id, now, ended=True, dry_run=False)
 
     def _has_output(self, job_id: str) -> bool:
         if self._objects is not None:
             return next(iter(self._objects.under(job_id)), None) is not None
         return (self._storage.folder(job_id) / "out").is_dir()
 
-    def _remove_output(self, job_id: str) -> bool:
-        """Return whether anything was removed: objects that a snapshot names stay."""
+    def _remove_output(self, job_id: str, removed: Counter[Kind]) -> None:
+        self._check_fence()
         if self._objects is not None:
             garbage = ObjectGarbage(self._backend, self._objects)
-            return bool(garbage.sweep_output(job_id, dry_run=False))
-        self._storage.discard(job_id, self._storage.folder(job_id) / "out")
-        return True
+            if not garbage.sweep_output(job_id, dry_run=False):
+                return  # Snapshots name all that is left.
+        else:
+            self._storage.discard(job_id, self._storage.folder(job_id) / "out")
+        self._count(Kind.OUTPUTS, removed)
 
     def _sweep_objects(self, objects: Objects) -> None:
         """Remove what the streams of unfinished jobs have replaced in objects."""

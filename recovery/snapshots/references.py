@@ -36,6 +36,8 @@ def jobs_in_use(catalog: SnapshotIndex, live: Iterable[str]) -> set[str]:
         record = decode(SnapshotRecord, stored.value, stored.key)
         if not record.output:
             found.add(record.job_id)
+        if record.objects is not None:
+            continue  # It names objects of its own job only, and no path.
         with opened(storage, record) as snapshot:
             for target in snapshot.manifest.links.values():
                 found |= _owner(storage, target)

@@ -114,6 +114,38 @@ def test_no_snapshot_is_listed_of_an_expired_job(
     assert catalog.list("job") == []
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_retention_next_to_snapshots(
+    lead: Lead, catalog: SnapshotCatalog, store: Store, together: bool
+) -> None:
+    """The output of a failed job goes, except what the snapshot of its end names. That goes with
+    the snapshot."""
+    run(lead)
+    end(lead, JobStatus.FAILED)
+    assert [one.at_end for one in catalog.list("job")] == [True]
+    if not together:
+        assert retain(lead, outputs=0.0) == {Kind.OUTPUTS: 1}
+        assert catalog.verify("job", 1).at_end
+        assert retain(lead, outputs=0.0) == {}
+    removed = retain(lead, outputs=0.0, snapshots=0.0)
+
+    assert removed == {Kind.OUTPUTS: 1, Kind.SNAPSHOTS: 1}
+    assert store.names() == []
+
+
+def test_retention_of_snapshots_leaves_the_output(
+    lead: Lead, catalog: SnapshotCatalog, store: Store
+) -> None:
+    run(lead)
+    end(lead, JobStatus.FAILED)
+    assert retain(lead, snapshots=0.0) == {Kind.SNAPSHOTS: 1}
+    left = store.names()
+
+    assert "job/outputs" in left
+    assert any("/rows/" in name for name in left)
+    assert not any("/ck/" in name or "/snapshot/" in name for name in left)
+
+
 # -- what a cleanup has kept ----------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
-from jrs.contract.errors import Fenced, InvalidInput
+from jrs.contract.errors import Fenced, InvalidInput, Unavailable
 from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode
@@ -20,9 +20,12 @@ from jrs.records.model import Failure, JobResult, JobStatus
 from jrs.recovery.files import closed_inputs
 from jrs.recovery.leader.retention import Retention
 from jrs.recovery.rules.retention import DAY, EndedJob, Kind, LogLimits, RetentionPolicy, is_due
+from jrs.recovery.snapshots import SnapshotCatalog
+from jrs.recovery.snapshots import folders as snapshot_folders
 from jrs.store import history
 from jrs.store.historian import Historian
 from jrs.store.jobs import JobCatalog
+from tests.recovery.snapshots.fabricate import FakeJob
 from tests.recovery.support import FaultyMemory, Leader, leader_context, spec
 
 NOTHING = RetentionPolicy(logs=None, failed_logs=None)
@@ -149,6 +152,52 @@ def test_an_output_that_is_read_stays(world: World) -> None:
 
     assert world.retain(policy) == {}
     assert world.left("out") == {"source"}
+
+
+@pytest.mark.parametrize("how", ["unmounted", "damaged"])
+def test_a_snapshot_that_cannot_be_read_keeps_outputs_only(
+    world: World, memory: FaultyMemory, tmp_path: Path, how: str
+) -> None:
+    """It may need any output, so all stay, and that is said once; the rest goes by its policy."""
+    catalog = SnapshotCatalog(memory, world.storage)
+    FakeJob(memory, world.storage).run(2)
+    record = catalog.create("job")
+    elsewhere = tmp_path / "disk"
+    if how == "unmounted":
+        catalog.move("job", record.number, elsewhere)
+        elsewhere.rename(tmp_path / "away")
+    else:
+        (snapshot_folders.listed(world.storage, record) / "manifest.json").write_bytes(b"{")
+    world.ended("old", 10)
+    said: list[str] = []
+    leadership, report = world.leader.leadership, lambda event: said.append(event.message)
+    context = leader_context(leadership, memory, world.storage, report=report)
+    retention = Retention(context, RetentionPolicy(outputs=DAY, results=DAY))
+
+    assert dict(retention.run_once()) == {Kind.RESULTS: 1, Kind.LOGS: 1}
+    assert dict(retention.run_once()) == {}
+    assert world.left("out") >= {"old"}
+    assert len(said) == 1
+    assert ("cannot be read" if how == "unmounted" else "is damaged") in said[0]
+    if how == "unmounted":
+        (tmp_path / "away").rename(elsewhere)
+        assert dict(retention.run_once()) == {Kind.OUTPUTS: 1}
+
+
+def test_an_output_that_cannot_be_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps no other one."""
+    for name in ("one", "other"):
+        world.ended(name, 10)
+    discard = world.storage.discard
+
+    def fail(job_id: str, path: Path) -> None:
+        if job_id == "one":
+            raise Unavailable(f"{path}: the disk is gone")
+        discard(job_id, path)
+
+    monkeypatch.setattr(world.storage, "discard", fail)
+    assert world.retain(attrs.evolve(NOTHING, outputs=DAY)) == {Kind.OUTPUTS: 1}
+    assert world.left("out") == {"one"}
 
 
 def test_the_history_of_what_has_not_ended(world: World) -> None:
