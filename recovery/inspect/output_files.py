@@ -21,6 +21,7 @@ from jrs.contract.errors import (
     Unavailable,
     WrongState,
 )
+from jrs.contract.operations import Record
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.checks import check_stage_name
@@ -112,15 +113,19 @@ def output_files(
             f"since={shown(since)} is not a cursor: give one that an earlier look has returned"
         )
     for _ in range(_TRIES):
-        before = _state(backend, job_id, stage)
+        # The head first: an output that is read later has all batches before it. Batches that are
+        # committed meanwhile come with the next look.
+        spec, head = backend.get(keys.JOBS + job_id), _head(backend, job_id, stage)
+        before = _state(spec, head)
         try:
-            output = _output(backend, storage, job_id, stage)
-            look = _Look(backend, output, JobCatalog(backend).view(job_id), stage, since)
+            output = _output(backend, storage, job_id, stage, head)
+            look = _Look(backend, output, head, JobCatalog(backend).view(job_id), stage, since)
             found = look.files()
         except FileNotFoundError:
             continue  # A restore, or the output's owner, takes it away.
         restores.check_none(backend, job_id)
-        if _state(backend, job_id, stage) == before:
+        spec, head = backend.get(keys.JOBS + job_id), _head(backend, job_id, stage)
+        if _state(spec, head) == before:
             return found
     raise Unavailable(
         f"the output of stage {stage!r} of job {job_id!r} changed at each of {_TRIES} looks"
@@ -134,15 +139,16 @@ def _of(found: Files, cursor: str) -> OutputFiles:
     return OutputFiles(paths, cursor, objects)
 
 
-def _state(backend: Backend, job_id: str, stage: str) -> tuple[object, ...]:
+def _state(spec: Record | None, head: StreamHead | None) -> tuple[object, ...]:
     """Return what changes with each restore, and with the end of the job."""
-    spec, head = backend.get(keys.JOBS + job_id), _head(backend, job_id, stage)
     return spec and spec.version, head and head.generation
 
 
-def _output(backend: Backend, storage: JobStorage, job_id: str, stage: str) -> StageOutput:
+def _output(
+    backend: Backend, storage: JobStorage, job_id: str, stage: str, head: StreamHead | None
+) -> StageOutput:
     if storage.objects is not None:
-        return OutputInObjects(backend, storage.objects, job_id, stage)
+        return OutputInObjects(backend, storage.objects, job_id, stage, head)
     return OutputInFolder(storage.published(job_id, stage, temporary=False))
 
 
@@ -157,6 +163,8 @@ class _Look:
 
     _backend: Backend
     _output: StageOutput
+    _head: StreamHead | None
+    """As it was before the output was read."""
     _view: JobView
     _stage: str
     _since: str
@@ -187,7 +195,7 @@ class _Look:
 
     def _of_stream(self) -> OutputFiles | None:
         """Return the files of a stream; None if the stage is none, or has committed no rows."""
-        head, output = _head(self._backend, self._view.job_id, self._stage), self._output
+        head, output = self._head, self._output
         cursor = _STREAM.fullmatch(self._since)
         empty = head is None and not output.has_batches()
         if empty and (cursor is None or self._view.entry is None):
@@ -203,6 +211,8 @@ class _Look:
         if head is None and self._view.entry is None and kept:
             if JobResultStore(self._backend).has_entry(self._view.job_id):
                 raise FileNotFoundError("the head: the job has ended meanwhile")
+            if _head(self._backend, self._view.job_id, self._stage) is not None:
+                raise FileNotFoundError("the head: the stage has begun meanwhile")
             raise WrongState(
                 f"it is not recorded yet which batches of stage {self._stage!r} count: job "
                 f"{self._view.job_id!r} has not been started since it was made, or since the "

@@ -102,13 +102,15 @@ class OutputInFolder:
 class OutputInObjects:
     """Output in objects, as the records name it, or what the job has left when it ended."""
 
-    def __init__(self, backend: Backend, objects: Objects, job_id: str, stage: str) -> None:
+    def __init__(
+        self, backend: Backend, objects: Objects, job_id: str, stage: str, head: StreamHead | None
+    ) -> None:
         self._objects = objects
         self._stream: StoredObject | None = None
         self._stage: StoredObject | None = None
-        head, stored = backend.get(keys.head(job_id, stage)), backend.get(keys.stage(job_id, stage))
+        stored = backend.get(keys.stage(job_id, stage))
         if head is not None:
-            self._stream = decode(StreamHead, head.value, head.key).manifest
+            self._stream = head.manifest
         if stored is not None:
             self._stage = decode(StageRecord, stored.value, stored.key).manifest
         if head is None and stored is None:

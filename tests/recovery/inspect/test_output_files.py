@@ -146,6 +146,47 @@ def test_a_committed_batch_that_is_not_published_yet_comes_later(output: Output)
     assert output.names(since=early.cursor) == [f"batch=1/part-{1:032x}.parquet"]
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_batches_that_are_committed_during_a_look(
+    output: Output, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """The cursor never passes a batch whose files were not returned."""
+    if begun:
+        output.batch(0)
+    view, committed = JobCatalog.view, list[int]()
+
+    def during(catalog: JobCatalog, job_id: str) -> Any:
+        for batch in (1, 2) if not committed else ():
+            output.batch(batch)
+            committed.append(batch)
+        return view(catalog, job_id)
+
+    monkeypatch.setattr(JobCatalog, "view", during)
+    found = output.files()
+    more = output.files(since=found.cursor)
+
+    names = [path.parent.name for path in (*found.paths, *more.paths)]
+    assert names == [f"batch={batch}" for batch in range(0 if begun else 1, 3)]
+    assert more.cursor == "g1.b2"
+
+
+def test_a_stream_that_begins_during_a_look(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not taken for one that no head counts."""
+    published, begun = batch_folders.published, list[int]()
+
+    def during(out: Path) -> list[int]:
+        if not begun:
+            begun.append(1)
+            output.batch(0)
+        return list(published(out))
+
+    monkeypatch.setattr(batch_folders, "published", during)
+
+    assert output.names() == [f"batch=0/part-{0:032x}.parquet"]
+
+
 @pytest.mark.parametrize("ended", [False, True])
 def test_a4_a_restore_is_told(output: Output, ended: bool) -> None:
     """A4: a reader whose batches were taken back is told, also when the job has ended since."""
