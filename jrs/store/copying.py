@@ -18,7 +18,8 @@ from jrs.records.model import EpochRecord
 
 LEFT_BEHIND = (keys.MASTERS, keys.DOCTOR, keys.FEED)
 """The prefixes of what describes processes that use the source, and of the feed, whose order is
-that of the versions there."""
+that of the versions there. A target to which the cluster returns loses what it has of them: a
+cursor from before would be accepted there, and miss what happened elsewhere."""
 _OWN = (keys.CLOSED, keys.MIGRATION)
 
 _MOST_BYTES = 256 * 1024
@@ -76,7 +77,8 @@ def survey(source: Backend, target: Backend | None) -> Contents:
 
 
 def sync(source: Backend, target: Backend, copy: Check) -> int:
-    """Compare all records, and copy what differs; return the number of records that differed.
+    """Compare all records, copy what differs, and remove what the target has kept of what does not
+    move; return the number of records that differed.
 
     Args:
         copy: the condition of every commit to the target.
@@ -118,9 +120,10 @@ def _check_limits(record: Record, target: Backend) -> None:
 
 
 def _pairs(source: Backend, target: Backend) -> Iterator[tuple[str, Record | None, Record | None]]:
-    """Yield each key that moves, with the record on both sides, in O(page) memory."""
+    """Yield each key that moves, or that only the target has, with the record on both sides, in
+    O(page) memory."""
     ours = (record for record in source.scan("") if moves(record.key))
-    theirs = (record for record in target.scan("") if moves(record.key))
+    theirs = (record for record in target.scan("") if record.key not in _OWN)
     here, there = next(ours, None), next(theirs, None)
     while here is not None or there is not None:
         if there is None or (here is not None and here.key < there.key):

@@ -14,13 +14,20 @@ import pytest
 
 from jrs.backends.file.backend import FileBackend
 from jrs.contract.backend import Backend
-from jrs.contract.errors import ClusterMoved, Fenced, InvalidInput, TooLarge, WrongState
+from jrs.contract.errors import (
+    ClusterMoved,
+    Fenced,
+    InvalidInput,
+    NotFound,
+    TooLarge,
+    WrongState,
+)
 from jrs.contract.operations import Check, Create, Delete, Op
 from jrs.records import codec, keys
 from jrs.records.history import HistoryKind
 from jrs.records.model import EpochRecord, JobResult, JobSpec, JobStatus
-from jrs.store import history, history_checks, migration
-from jrs.store.copying import REWRITTEN, moves
+from jrs.store import feed, history, history_checks, migration
+from jrs.store.copying import LEFT_BEHIND, REWRITTEN, moves
 from jrs.store.historian import Historian
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import newest_epoch
@@ -155,6 +162,28 @@ def test_there_and_back(places: Places) -> None:
         places.open("etcd")
     places.migration("file", "etcd").carry_out()
     assert moved(places.open("etcd")) == expected
+
+
+@pytest.mark.parametrize("kind", ["file", "etcd", "zookeeper"])
+def test_a_cursor_from_before_is_refused_where_it_returns(places: Places, kind: str) -> None:
+    """It would miss what happened elsewhere. A run that crashed is repeated."""
+    here = places.open(kind)
+    fill(here)
+    here.commit(Create(keys.MASTERS + "gone", b""), Create(keys.DOCTOR + "gone", b""))
+    cursor = feed.newest(here)
+    assert feed.read(here, cursor).events == ()
+    places.migration(kind, "other").carry_out()
+    JobCatalog(places.open("other")).submit(JobSpec("elsewhere", "json:dumps"))
+    close_only(places, "other", kind)
+    places.migration("other", kind).carry_out()
+
+    there = places.open(kind)
+    with pytest.raises(NotFound):
+        feed.read(there, cursor)
+    assert [record.key for record in there.scan("") if record.key.startswith(LEFT_BEHIND)] == []
+    JobCatalog(there).submit(JobSpec("later", "json:dumps"))
+    with pytest.raises(NotFound):
+        feed.read(there, cursor)
 
 
 def test_it_is_done_once(places: Places) -> None:
