@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -65,7 +66,20 @@ ROUTES = (
 
 
 class BoundedStream(StreamingResponse):
-    """A stream that is dropped when its client does not read for `_PATIENCE` seconds."""
+    """A stream that is dropped when its client does not read for `_PATIENCE` seconds.
+
+    Args:
+        over: called when it has ended, also before its first piece.
+    """
+
+    def __init__(
+        self,
+        pieces: AsyncIterator[str] | AsyncIterator[bytes],
+        media_type: str,
+        over: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(pieces, media_type=media_type)
+        self._ended = over
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def bounded(message: Any) -> None:
@@ -77,6 +91,8 @@ class BoundedStream(StreamingResponse):
         except (TimeoutError, ExceptionGroup) as error:
             if isinstance(error, ExceptionGroup) and error.split(TimeoutError)[1] is not None:
                 raise
+        finally:
+            self._ended()
 
 
 class Streams:
@@ -100,7 +116,7 @@ class Streams:
         values = query_values(request.query_params.multi_items(), route.query)
         call = Call(self._client, "", {**request.path_params, **values})
         if route.name == "log":
-            return self._log(call)
+            return await self._log(call)
         if route.name == "history_events":
             after = call["after"] or request.headers.get("last-event-id", "")
             # A cursor that is of no use is refused before the stream begins.
@@ -183,21 +199,26 @@ class Streams:
 
     # -- logs ------------------------------------------------------------------------------
 
-    def _log(self, call: Call) -> Response:
+    async def _log(self, call: Call) -> Response:
         job, follow = call.client.job(call["id"]), call["follow"]
         if follow and self._followed >= MOST_FOLLOWED:
             raise Unavailable("too many logs are followed")
-        parts = job.logs(
-            attempt=call["attempt"], stream=call["stream"], tail=call["tail"], follow=follow,
-            heartbeats=follow,
-        )  # fmt: skip
-        one = call["stream"] is not None
-        return BoundedStream(self._text(parts, one, follow), media_type="text/plain; charset=utf-8")
-
-    async def _text(
-        self, parts: Iterator[LogPart], one: bool, follow: bool
-    ) -> AsyncIterator[bytes]:
         self._followed += follow
+        try:
+            parts = await asyncio.to_thread(
+                job.logs, attempt=call["attempt"], stream=call["stream"], tail=call["tail"],
+                follow=follow, heartbeats=follow,
+            )  # fmt: skip
+        except BaseException:
+            self._unfollow(follow)
+            raise
+        text = self._text(parts, call["stream"] is not None)
+        return BoundedStream(text, "text/plain; charset=utf-8", partial(self._unfollow, follow))
+
+    def _unfollow(self, follow: bool) -> None:
+        self._followed -= follow
+
+    async def _text(self, parts: Iterator[LogPart], one: bool) -> AsyncIterator[bytes]:
         shown: tuple[int, str] | None = None
         try:
             while (part := await asyncio.to_thread(next, parts, None)) is not None:
@@ -212,12 +233,10 @@ class Streams:
                 yield part.data
         except NotFound:
             return  # The log was removed meanwhile.
-        finally:
-            self._followed -= follow
 
 
 def _stream(events: AsyncIterator[str] | AsyncIterator[bytes]) -> Response:
-    return BoundedStream(events, media_type="text/event-stream")
+    return BoundedStream(events, "text/event-stream")
 
 
 def _pieces(page: SentPage) -> list[bytes]:

@@ -11,7 +11,9 @@ from typing import Any
 from jrs import Client, JobResult, JobStatus
 from jrs.client.job import JobHandle
 from jrs.contract.backend import Backend
+from jrs.contract.errors import NotFound
 from jrs.sidecar.changes import EVERYTHING, NOTHING, Note, note_of
+from jrs.sidecar.streams import MOST_FOLLOWED
 from tests.sidecar.conftest import READ, Served, serving
 from tests.support import BOUND, until
 
@@ -187,6 +189,36 @@ def test_logs(served: Served, tmp_path: Path, closing: ExitStack) -> None:
     finish(client, "nightly")
     follows.join(BOUND)
     assert found == [b"one\ntwo\nthree\n"]
+
+
+def test_logs_of_a_storage_that_hangs(served: Served, closing: ExitStack, monkeypatch: Any) -> None:
+    """Nobody waits for them but who has asked for them. They count among those that are followed,
+    until they have failed."""
+    served.post("/v1/jobs", JOB)
+    begun, answers = list[str](), threading.Event()
+    closing.callback(answers.set)
+
+    def hangs(job: JobHandle, **given: Any) -> Any:
+        begun.append(job.id)
+        answers.wait(BOUND)
+        raise NotFound("no logs")
+
+    monkeypatch.setattr(JobHandle, "logs", hangs)
+    path, found = "/v1/jobs/nightly/log?follow=true", list[int]()
+    threads = [
+        threading.Thread(target=lambda: found.append(served.get(path).status))
+        for _ in range(MOST_FOLLOWED)
+    ]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(begun) == MOST_FOLLOWED, "all are asked for")
+    assert served.get("/livez").status == 200
+    assert served.get(path).status == 503
+    answers.set()
+    for thread in threads:
+        thread.join(BOUND)
+    assert found == [404] * MOST_FOLLOWED
+    assert served.get(path).status == 404
 
 
 def test_notes() -> None:
