@@ -21,7 +21,7 @@ from jrs.records import keys
 
 _POLL = 0.25
 _PAUSE = 1.0
-"""Seconds before a watch that has failed is made again."""
+"""Seconds before a watch, or a read, that has failed is made again."""
 _MOST_NAMED = 1000
 """Jobs that a note names; beyond that it says that any may have changed."""
 
@@ -58,23 +58,30 @@ class Reader:
         self._note = EVERYTHING
         self._awake = asyncio.Event()
         self._awake.set()
+        self._has_failed = False
 
     def take_note(self, note: Note) -> None:
         """Note what may have changed."""
         self._note |= note
         self._awake.set()
 
+    def try_again(self) -> None:
+        """Have the next wait end soon, as if everything had changed: what the last note was about
+        could not be read, and perhaps nothing changes any more."""
+        self._has_failed = True
+
     async def wait(self, timeout: float) -> Note:
         """Wait up to `timeout` seconds for a change; return what may have changed. The first call
         returns at once."""
+        failed, self._has_failed = self._has_failed, False
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(min(timeout, _PAUSE) if failed else timeout):
                 await self._awake.wait()
         except TimeoutError:
-            return NOTHING
+            return EVERYTHING if failed else NOTHING
         self._awake.clear()
         note, self._note = self._note, NOTHING
-        return note
+        return EVERYTHING if failed else note
 
 
 class Changes:

@@ -23,7 +23,7 @@ from jrs.client.client import Client
 from jrs.client.logs import LogPart
 from jrs.client.overview import job_line
 from jrs.contract.errors import JrsError, NotFound, Unavailable
-from jrs.sidecar.changes import Changes
+from jrs.sidecar.changes import Changes, Note, Reader
 from jrs.sidecar.problems import problem_of
 from jrs.sidecar.shared_feed import Sent, SentPage, SharedFeed
 from jrs.sidecar.shared_reads import SharedReads
@@ -42,6 +42,8 @@ _SHORT_REST = 0.05
 """The same, of a stream of the history, whose events cost little."""
 _TOGETHER = 64
 """Old events that are sent together."""
+_ALIVE = ":\n\n"
+"""A comment, which says that the stream lives."""
 
 ROUTES = (
     Route("GET", "/v1/events", "events", None,
@@ -129,25 +131,36 @@ class Streams:
     # -- events ----------------------------------------------------------------------------
 
     async def _of_cluster(self) -> AsyncIterator[str]:
-        async for note in self._notes(None):
+        async for _, note in self._notes(None):
             if note is None:
-                yield ":\n\n"
+                yield _ALIVE
             else:
                 jobs = None if note.jobs is None else sorted(note.jobs)
                 yield _event("changed", {"jobs": jobs, "cluster": note.cluster})
 
     async def _of_job(self, job_id: str) -> AsyncIterator[str]:
         last = ""
-        async for note in self._notes(job_id):
-            event = ":\n\n" if note is None else await self._event_of(job_id)
-            if event != last or note is None:
+        async for reader, note in self._notes(job_id):
+            if note is None:
+                yield _ALIVE
+                continue
+            try:
+                event = _event("job", await self._states.get(job_id))
+            except JrsError as error:
+                event = _event("problem", problem_of(error).body())
+                if isinstance(error, Unavailable):
+                    reader.try_again()
+                    if event == last:
+                        yield _ALIVE
+            if event != last:
                 yield event
-                last = event if note is not None else last
+                last = event
 
     async def _of_history(self, cursor: str) -> AsyncIterator[bytes]:
-        async for note in self._notes(None, _SHORT_REST):
+        problem = b""
+        async for reader, note in self._notes(None, _SHORT_REST):
             if note is None:
-                yield b":\n\n"
+                yield _ALIVE.encode()
                 continue
             more = True
             while more and not self._changes.over:
@@ -158,10 +171,15 @@ class Streams:
                         page = await asyncio.to_thread(self._page, cursor)
                         pieces, cursor, more = _pieces(page), page.cursor, page.more
                 except JrsError as error:
-                    yield _event("problem", problem_of(error).body()).encode()
+                    said = _event("problem", problem_of(error).body()).encode()
+                    yield _ALIVE.encode() if said == problem else said
+                    problem = said
                     if isinstance(error, NotFound):
                         return  # What came next was swept: the client has read too slowly.
-                    break  # The next change is heard once the backend answers again.
+                    if isinstance(error, Unavailable):
+                        reader.try_again()
+                    break
+                problem = b""
                 for piece in filter(None, pieces):
                     yield piece
                 if not more:
@@ -183,18 +201,15 @@ class Streams:
         newest = {one.stage: one.batch for one in job.streams()}
         return {**job_line(view, explained).plain(), "batches": newest}
 
-    async def _event_of(self, job_id: str) -> str:
-        try:
-            return _event("job", await self._states.get(job_id))
-        except JrsError as error:
-            return _event("problem", problem_of(error).body())
-
-    async def _notes(self, job_id: str | None, rest: float = _REST) -> AsyncIterator[Any]:
-        """Yield what may have changed, and None where a while has passed without a change."""
+    async def _notes(
+        self, job_id: str | None, rest: float = _REST
+    ) -> AsyncIterator[tuple[Reader, Note | None]]:
+        """Yield what may have changed, and None where a while has passed without a change; with the
+        reader that has heard of it."""
         with self._changes.reading(job_id) as reader:
             while not self._changes.over:
                 note = await reader.wait(_PULSE)
-                yield note if note.cluster or note.jobs is None or note.jobs else None
+                yield reader, note if note.cluster or note.jobs is None or note.jobs else None
                 await asyncio.sleep(rest)
 
     # -- logs ------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 from jrs import Client, JobResult, JobStatus
 from jrs.client.job import JobHandle
 from jrs.contract.backend import Backend
-from jrs.contract.errors import NotFound
+from jrs.contract.errors import NotFound, Unavailable
 from jrs.sidecar.changes import EVERYTHING, NOTHING, Note, note_of
 from jrs.sidecar.streams import MOST_FOLLOWED
 from tests.sidecar.conftest import READ, Served, serving
@@ -131,8 +131,6 @@ def test_streams_of_the_history_share_what_is_read(
 
 def test_a_stream_survives_an_outage(client: Client, tmp_path: Path, monkeypatch: Any) -> None:
     """When the watch fails, streams go ahead with a new one, and miss no change."""
-    from jrs.contract.errors import Unavailable
-
     failed = threading.Event()
     watch = type(client.backend).watch
 
@@ -149,6 +147,42 @@ def test_a_stream_survives_an_outage(client: Client, tmp_path: Path, monkeypatch
         served.post("/v1/jobs", JOB)
         stream.until(lambda name, data: name == "job")
         stream.close()
+
+
+def test_streams_of_a_backend_that_did_not_answer_once(
+    served: Served, closing: ExitStack, monkeypatch: Any
+) -> None:
+    """A stream says so once, and has the newest state as soon as the backend answers, also if
+    nothing changes any more."""
+    away, answered = threading.Event(), list[str]()
+
+    def failing(real: Any) -> Any:
+        def read(*given: Any) -> Any:
+            if away.is_set():
+                answered.append("no")
+                raise Unavailable("away")
+            return real(*given)
+
+        return read
+
+    monkeypatch.setattr(JobHandle, "view", failing(JobHandle.view))
+    monkeypatch.setattr(Client, "history_after", failing(Client.history_after))
+    served.post("/v1/jobs", JOB)
+    streams = [served.events(f"/v1/{path}/events") for path in ("jobs/nightly", "history")]
+    for stream in streams:
+        closing.callback(stream.close)
+        stream.next()
+    away.set()
+    served.post("/v1/jobs/nightly/cancel")
+    for stream in streams:
+        assert stream.next()[0] == "problem"
+    before = len(answered)
+    until(lambda: len(answered) > before + 4, "they were asked again")
+    away.clear()
+
+    (name, state), (also, entry) = [stream.next() for stream in streams]
+    assert (name, state["decision"]) == ("job", "cancel")
+    assert (also, entry["kind"]) == ("history", "cancel")
 
 
 def test_the_server_ends_with_streams_open(closing: ExitStack, served: Served) -> None:
