@@ -25,7 +25,8 @@ def plan_flush(checkpoint: Path, *, now: float | None = None) -> None:
 
     Raises:
         JobHeld: the newest batch is not committed, or the checkpoint has no batch.
-        UnreadableCheckpoint: the checkpoint cannot be read.
+        UnreadableCheckpoint, OSError: as `position`.
+        OSError: the batch cannot be written now; the call may be repeated.
     """
     at = position(checkpoint)
     if at.at_the_end:

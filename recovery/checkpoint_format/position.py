@@ -11,7 +11,7 @@ import attrs
 from . import offset_log
 from .listing import newest
 from .offset_log import OffsetLog
-from .unreadable import UnreadableCheckpoint
+from .unreadable import UnreadableCheckpoint, is_lost
 
 END_OF_TIME = 253402300799583
 """The watermark of a flushed stream, in milliseconds. It lies in the last second of the year 9999,
@@ -39,7 +39,8 @@ def position(checkpoint: Path) -> Position:
     """Read how far a checkpoint is. A missing checkpoint is before its first batch.
 
     Raises:
-        UnreadableCheckpoint: the logs cannot be read, or contradict each other.
+        UnreadableCheckpoint: the logs are damaged, or contradict each other.
+        OSError: the logs cannot be read now; see `is_lost`.
     """
     while True:
         committed = newest(checkpoint / "commits")
@@ -59,13 +60,16 @@ def read_plan(checkpoint: Path, batch: int) -> OffsetLog:
     """Return the plan of a batch, which always names a watermark.
 
     Raises:
-        UnreadableCheckpoint: the plan is missing, cannot be read, or names no watermark.
+        UnreadableCheckpoint: the plan is missing, is damaged, or names no watermark.
+        OSError: the plan cannot be read now.
     """
     try:
         plan = offset_log.read(checkpoint / "offsets" / str(batch))
         if plan.watermark is None:
             raise UnreadableCheckpoint("it names no watermark")
     except (OSError, UnreadableCheckpoint) as error:
+        if isinstance(error, OSError) and not is_lost(error):
+            raise
         raise UnreadableCheckpoint(
             f"the offset log of {checkpoint} cannot be read: batch {batch}: {error}"
         ) from None
@@ -93,7 +97,7 @@ def state_plan(checkpoint: Path) -> OffsetLog | None:
     """Return the plan of the newest batch; None if the query has no state, or no batch.
 
     Raises:
-        UnreadableCheckpoint: the logs cannot be read, or contradict each other.
+        UnreadableCheckpoint, OSError: as `position`.
     """
     at = position(checkpoint)
     return read_plan(checkpoint, at.planned) if at.planned >= 0 and at.stateful else None

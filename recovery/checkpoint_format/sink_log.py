@@ -10,7 +10,7 @@ from jrs.contract.errors import CorruptRecord
 
 from . import file_logs
 from .file_logs import LoggedFile, compacted_name, list_entries, log_until
-from .unreadable import UnreadableCheckpoint, decode
+from .unreadable import UnreadableCheckpoint, decode, is_lost
 
 SINK_LOG = "_spark_metadata"
 
@@ -22,7 +22,8 @@ def counted(output: Path) -> Iterator[Path]:
     none of them: it holds for this place alone.
 
     Raises:
-        UnreadableCheckpoint: the log cannot be read.
+        UnreadableCheckpoint: the log is damaged.
+        OSError: the log cannot be read now.
     """
     log = output / SINK_LOG
     if log.is_dir():
@@ -35,7 +36,8 @@ def uncounted(log: Path) -> Iterator[Path]:
     """Yield the data files next to a log that it does not name.
 
     Raises:
-        UnreadableCheckpoint: the log cannot be read, so which rows count is not known.
+        UnreadableCheckpoint: the log is damaged, so which rows count is not known.
+        OSError: the log cannot be read now.
     """
     table = log.parent
     counted = set(_named(log))
@@ -94,6 +96,8 @@ def _named(log: Path) -> Iterator[str]:
             for file in files:
                 yield Path(file.path).as_posix().rpartition(f"/{log.parent.name}/")[2]
     except (OSError, CorruptRecord) as error:
+        if isinstance(error, OSError) and not is_lost(error):
+            raise
         raise UnreadableCheckpoint(f"{log}: not the log of a file sink: {error}") from error
 
 

@@ -1,4 +1,5 @@
-"""Reading checkpoints for an attempt, which holds its job if a checkpoint cannot be read."""
+"""Reading checkpoints for an attempt: what is damaged holds its job, and what cannot be read now is
+tried again."""
 
 from __future__ import annotations
 
@@ -6,28 +7,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jrs.contract.errors import JobHeld
+from jrs.contract.errors import JobHeld, Unavailable
 
 from ..checkpoint_format import final_batch
 from ..checkpoint_format import position as positions
 from ..checkpoint_format.position import Position
-from ..checkpoint_format.unreadable import UnreadableCheckpoint
+from ..checkpoint_format.unreadable import UnreadableCheckpoint, is_lost
+from ..files import transfer
 
 
 @contextmanager
 def or_held() -> Iterator[None]:
-    """Raise `JobHeld` where the block finds a checkpoint that cannot be read."""
+    """Raise `JobHeld` where the block finds a checkpoint that is damaged, and `Unavailable` where
+    it cannot be read now."""
     try:
         yield
     except UnreadableCheckpoint as error:
         raise JobHeld(str(error)) from None
+    except OSError as error:
+        if is_lost(error):
+            raise JobHeld(f"a checkpoint cannot be read: {error}") from None
+        raise Unavailable(f"a checkpoint cannot be read now: {error}") from error
 
 
 def position(checkpoint: Path) -> Position:
     """Read how far a checkpoint is; see `checkpoint_format.position`.
 
     Raises:
-        JobHeld: the logs cannot be read, or contradict each other.
+        JobHeld: the logs are damaged, or contradict each other.
+        Unavailable: the logs cannot be read now.
     """
     with or_held():
         return positions.position(checkpoint)
@@ -37,7 +45,8 @@ def plan_flush(checkpoint: Path) -> None:
     """Plan the batch that flushes; see `checkpoint_format.final_batch`.
 
     Raises:
-        JobHeld: the checkpoint cannot be read, or its newest batch is not committed.
+        JobHeld: the checkpoint is damaged, or its newest batch is not committed.
+        Unavailable: the batch cannot be written now; the call may be repeated.
     """
-    with or_held():
+    with or_held(), transfer.writing(f"planning the last batch of {checkpoint}"):
         final_batch.plan_flush(checkpoint)

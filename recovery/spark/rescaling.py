@@ -31,7 +31,8 @@ def partitions(checkpoint: Path) -> int | None:
     """Return the number of partitions of the checkpoint's state; None if it has no state.
 
     Raises:
-        JobHeld: the checkpoint cannot be read, or pins no number.
+        JobHeld: the checkpoint is damaged, or pins no number.
+        Unavailable: the checkpoint cannot be read now.
     """
     plan = _plan(checkpoint)
     if plan is not None and plan.partitions is None:
@@ -43,7 +44,8 @@ def check(checkpoint: Path) -> str | None:
     """Return why the checkpoint's state cannot be rescaled, or None if it can.
 
     Raises:
-        JobHeld: the checkpoint cannot be read.
+        JobHeld: the checkpoint is damaged.
+        Unavailable: the checkpoint cannot be read now.
     """
     plan = _plan(checkpoint)
     if plan is None:

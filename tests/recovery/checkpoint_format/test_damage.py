@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 import zipfile
@@ -25,7 +27,7 @@ from jrs.recovery.checkpoint_format import (
     state_files,
 )
 from jrs.recovery.checkpoint_format.checkpoint import is_computed, select
-from jrs.recovery.checkpoint_format.position import position, state_plan
+from jrs.recovery.checkpoint_format.position import position, read_plan, state_plan
 from jrs.recovery.checkpoint_format.unreadable import UnreadableCheckpoint
 
 from .fixtures import BATCHES, MADE
@@ -263,3 +265,32 @@ def test_a_damaged_checkpoint(copy: Path, draw: st.DataObject) -> None:
                 pass
     finally:
         path.write_bytes(before)
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (errno.EIO, UnreadableCheckpoint),
+        (errno.ENOENT, UnreadableCheckpoint),
+        (errno.EMFILE, OSError),
+        (errno.ESTALE, OSError),
+    ],
+)
+def test_what_cannot_be_read_now(
+    copy: Path, number: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the disk has lost is damage; what it does not give now is not."""
+
+    def fail(path: Path) -> bytes:
+        raise OSError(number, os.strerror(number), str(path))
+
+    table = copy / "out" / "hourly"
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    questions: list[Callable[[], object]] = [
+        lambda: read_plan(copy / "ck", BATCHES - 1),
+        lambda: list(sink_log.counted(table)),
+        lambda: list(sink_log.uncounted(table / sink_log.SINK_LOG)),
+    ]
+    for ask in questions:
+        with pytest.raises(error):
+            ask()

@@ -19,7 +19,8 @@ from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, StageRecord, StreamRecord
 from jrs.records.policies import SnapshotPolicy
 from jrs.records.snapshots import SnapshotFormat, TakenBy
-from jrs.recovery.checkpoint_format import checkpoint
+from jrs.recovery.checkpoint_format import checkpoint, offset_log
+from jrs.recovery.checkpoint_format import position as positions
 from jrs.recovery.checkpoint_format.position import END_OF_TIME
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader.recovery_point import RecoveryPoints
@@ -197,6 +198,32 @@ def test_a_disk_that_fails(
 
     with pytest.raises(error, match=f"ck cannot be read: {os.strerror(number)}"):
         state.ensure_recoverable("job")
+
+
+def test_a_plan_that_cannot_be_read_now(
+    state: RecoveryPoints,
+    catalog: SnapshotCatalog,
+    job: FakeJob,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R6: no job with an intact checkpoint goes back to a snapshot because its leader had no
+    descriptor left to read the plan with."""
+    state.take_scheduled_snapshot("job", SnapshotPolicy(keep=1))
+    job.run(2)
+    committed = positions.position(job.query.ck).committed
+
+    def fail(plan: Path) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(plan))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "select", lambda live: None)
+        patched.setattr(offset_log, "read", fail)
+        with pytest.raises(Unavailable, match=r"offsets/\d+ cannot be read: Too many open files"):
+            state.ensure_recoverable("job")
+    state.ensure_recoverable("job")
+
+    assert len(catalog.list("job")) == 1
+    assert positions.position(job.query.ck).committed == committed
 
 
 def test_a_table_with_partitions_that_are_called_batch(state: RecoveryPoints, job: FakeJob) -> None:

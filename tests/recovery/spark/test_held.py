@@ -1,0 +1,60 @@
+"""What an attempt makes of a checkpoint that it cannot read."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from jrs.contract.errors import JobHeld, Unavailable
+from jrs.recovery.checkpoint_format import final_batch
+from jrs.recovery.spark import held, rescaling
+from tests.recovery.snapshots.fabricate import FakeQuery
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    query = FakeQuery(tmp_path / "ck", "changelog-v2", partitions=1)
+    query.start().run(2)
+    return query.ck
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [(errno.EMFILE, Unavailable), (errno.ESTALE, Unavailable), (errno.EIO, JobHeld)],
+)
+def test_a_plan_that_cannot_be_read(
+    checkpoint: Path, number: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R6: damage holds the job; anything else is tried again."""
+
+    def fail(path: Path) -> bytes:
+        raise OSError(number, os.strerror(number), str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", fail)
+        for ask in (held.position, rescaling.partitions, rescaling.check):
+            with pytest.raises(error, match=os.strerror(number)):
+                ask(checkpoint)
+
+    assert held.position(checkpoint).committed == 1
+
+
+def test_a_last_batch_that_cannot_be_planned_now(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full for a moment neither fails the job nor holds it."""
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(final_batch.os, "fsync", full)
+        with pytest.raises(Unavailable, match="No space left"):
+            held.plan_flush(checkpoint)
+    assert held.position(checkpoint).planned == 1
+    held.plan_flush(checkpoint)
+
+    assert held.position(checkpoint).at_the_end
