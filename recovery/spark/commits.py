@@ -15,6 +15,10 @@ _SAY = 30.0
 """Seconds between two reports that a commit waits."""
 
 
+def _say_nothing(why: str) -> None:
+    """Tell nobody else that a commit waits."""
+
+
 class Commits:
     """Carries out the commits of one attempt's streams.
 
@@ -34,10 +38,15 @@ class Commits:
         self._clock = clock
         self._closed = threading.Event()
 
-    def carry_out(self, commit: Callable[[], None]) -> None:
+    def carry_out(
+        self, commit: Callable[[], None], waiting: Callable[[str], None] = _say_nothing
+    ) -> None:
         """Call `commit` until the backend, and the storage, have answered.
 
         A leader that cannot reach the backend ends its attempts; until then the batch waits.
+
+        Args:
+            waiting: also called now and then while this commit waits; raises nothing.
 
         Raises:
             Fenced: the attempt has ended meanwhile.
@@ -52,6 +61,7 @@ class Commits:
                 if said_at is None or self._clock() - said_at >= _SAY:
                     said_at = self._clock()
                     self._waiting(str(error))
+                    waiting(str(error))
                 if self._closed.wait(_AGAIN):
                     raise Fenced("the attempt has ended") from None
             except JrsError as error:

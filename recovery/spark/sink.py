@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 FORMAT = "jrs"
 _PATIENCE = 600.0
-"""Seconds for a commit, which waits for a backend that is away."""
+"""Seconds without a word from the attempt, which says now and then that a commit waits: it is gone,
+or hangs."""
 
 
 class _Staged(WriterCommitMessage):
@@ -119,10 +120,11 @@ class _Writer(DataSourceStreamArrowWriter):
             with attempt.makefile("rwb") as stream:
                 stream.write(json.dumps(request).encode() + b"\n")
                 stream.flush()
-                answer = stream.readline()
-        if not answer:
+                said = map(json.loads, stream)
+                answer = next((one for one in said if "wait" not in one), None)
+        if answer is None:
             raise RuntimeError(f"batch {batchId} was not committed: the attempt does not answer")
-        if (error := json.loads(answer)["error"]) is not None:
+        if (error := answer["error"]) is not None:
             raise RuntimeError(f"batch {batchId} was not committed: {error}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

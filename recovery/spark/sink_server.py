@@ -4,9 +4,11 @@ Such a process has no access to the backend, and must not get any: it is Spark's
 are shown in plans and logs. So it asks the attempt, over a socket without a file. The attempt
 answers only to processes of its own user that descend from it, or from the JVM that started it.
 
-A request and its answer are a line of JSON each::
+A request and its answer are a line of JSON each. While the commit waits for the backend or the
+storage, the attempt sends a line now and then that says so, ahead of the answer::
 
     {"stage": "sums", "run": "4f1c…", "batch": 7, "files": ["part-….parquet"]}
+    {"wait": "the backend does not answer"}
     {"error": null}
 """
 
@@ -17,7 +19,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
@@ -103,21 +105,32 @@ class SinkServer:
                 return
             line = _line(connection)
             if line:
-                connection.sendall(json.dumps({"error": self._commit(line)}).encode() + b"\n")
+                error = self._commit(line, lambda why: _say_wait(connection, why))
+                _send(connection, {"error": error})
 
-    def _commit(self, line: bytes) -> str | None:
+    def _commit(self, line: bytes, waiting: Callable[[str], None]) -> str | None:
         """Carry a request out; return the error, or None."""
         try:
             request = json.loads(line)
             committer = self._committers[request["stage"]]
             self._commits.carry_out(
-                lambda: committer.commit(request["batch"], request["files"], request["run"])
+                lambda: committer.commit(request["batch"], request["files"], request["run"]),
+                waiting,
             )
             return None
         except JrsError as error:
             return str(error)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
+
+
+def _say_wait(connection: socket.socket, why: str) -> None:
+    with suppress(OSError):  # The commit continues, whether or not its process waits for it.
+        _send(connection, {"wait": why})
+
+
+def _send(connection: socket.socket, answer: dict[str, str | None]) -> None:
+    connection.sendall(json.dumps(answer).encode() + b"\n")
 
 
 def _line(connection: socket.socket) -> bytes:

@@ -15,8 +15,9 @@ import pytest
 
 from jrs.contract.errors import CorruptRecord, Fenced, JobHeld, OutcomeUnknown, Unavailable
 from jrs.contract.runtime import RUNTIME
-from jrs.recovery.spark import sink_server
+from jrs.recovery.spark import commits, sink_server
 from jrs.recovery.spark.commits import Commits
+from jrs.recovery.spark.sink import _Writer
 from jrs.recovery.spark.sink_server import SinkServer
 from tests.support import until
 
@@ -61,10 +62,14 @@ class Sink:
     def ask(self, line: str) -> bytes:
         with self.connect() as asking:
             asking.sendall(line.encode() + b"\n")
-            return asking.makefile("rb").readline()
+            return asking.makefile("rb").readlines()[-1]
 
     def error(self, **request: object) -> object:
         return json.loads(self.ask(json.dumps({"run": "", **request})))["error"]
+
+    def writer(self) -> _Writer:
+        """Return what commits in a process of Spark's."""
+        return _Writer(Path("/nowhere"), "sums", "", self.server.address)
 
 
 @pytest.fixture
@@ -121,6 +126,47 @@ def test_a_backend_that_is_away(sink: Sink) -> None:
     sink.errors = [Unavailable("away"), OutcomeUnknown("lost"), Unavailable("away")]
     assert sink.error(stage="sums", batch=3, files=[]) is None
     assert sink.committed == [(3, [])]
+
+
+def test_the_sink_hears_that_its_commit_waits(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the backend or the storage is away, the query lives: its patience is for the
+    attempt alone."""
+    monkeypatch.setattr(commits, "_SAY", 0.0)
+    request = json.dumps({"stage": "sums", "run": "", "batch": 3, "files": []})
+    sink.errors = [Unavailable("away"), OutcomeUnknown("lost")]
+    with sink.connect() as asking:
+        asking.sendall(request.encode() + b"\n")
+        said = [json.loads(line) for line in asking.makefile("rb")]
+    assert said == [{"wait": "away"}, {"wait": "lost"}, {"error": None}]
+
+    sink.errors = [Unavailable("away")] * 3
+    sink.writer().commit([], 4)
+    assert sink.committed == [(3, []), (4, [])]
+
+
+def test_a_sink_whose_attempt_is_gone(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the attempt has said of a wait before, the batch fails with it."""
+
+    def goes(connection: socket.socket, answer: object) -> None:
+        connection.sendall(b'{"wait": "away"}\n')
+
+    monkeypatch.setattr(sink_server, "_send", goes)
+    with pytest.raises(RuntimeError, match="batch 3 was not committed: the attempt does not"):
+        sink.writer().commit([], 3)
+
+
+def test_a_sink_that_has_gone_while_its_commit_waits(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit is carried out nevertheless: it may have taken effect before."""
+    monkeypatch.setattr(commits, "_SAY", 0.0)
+    sink.errors = [Unavailable("away")] * 4
+    with sink.connect() as asking:
+        asking.sendall(b'{"stage": "sums", "run": "", "batch": 3, "files": []}\n')
+        asking.recv(1)
+    until(lambda: sink.committed, "it is committed")
+
+    assert sink.failures == []
 
 
 def test_closing_ends_a_wait(sink: Sink) -> None:
