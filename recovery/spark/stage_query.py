@@ -16,15 +16,13 @@ from __future__ import annotations
 
 import enum
 import threading
-import time
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from jrs.contract.clock import Clock, Deadline
+from jrs.contract.clock import Clock
 from jrs.contract.errors import JobHeld, JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Check
 from jrs.contract.texts import counted
@@ -34,7 +32,7 @@ from jrs.records.policies import RestartPolicy
 from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StateLost, StreamHost
 from ..checkpoint_format.checkpoint import is_computed
-from . import cluster, queries, rescaling
+from . import boundary, cluster, queries, rescaling
 from .held import plan_flush, position
 from .progress import ProgressWatch, summary
 from .session import jvm_died
@@ -48,8 +46,6 @@ _AGAIN = 1.0
 asked again."""
 _REPORT = 1.0
 """Seconds between two reports of committed batches."""
-_BOUNDARY = 10.0
-"""Seconds in which a query may reach a batch boundary by itself before it is stopped."""
 
 
 class Step(enum.Enum):
@@ -102,6 +98,7 @@ class StageQuery:
     _trigger: Any = attrs.field(init=False)
     _keeps_one_partition: bool = attrs.field(init=False)
     _query: StreamingQuery | None = attrs.field(default=None, init=False)
+    _stopper: boundary.Stopper = attrs.field(init=False)
     _stopping: bool = attrs.field(default=False, init=False)
     """Whether it is being brought to a batch boundary, to be started again in another way."""
     _suspending: bool = attrs.field(default=False, init=False)
@@ -123,6 +120,7 @@ class StageQuery:
     def __attrs_post_init__(self) -> None:
         self._clock = self.run.context.runtime.clock
         self._began = self._clock()
+        self._stopper = boundary.Stopper(self.run.context.runtime, self.name)
         # Not while it runs: only its own thread may be the first to plan it.
         self.holds_back = queries.holds_back(self.writer)
         self._keeps_one_partition = self.partitions is not None and queries.keeps_one_partition(
@@ -165,10 +163,8 @@ class StageQuery:
                     self._relaunch(draining)
             elif self._query.isActive:
                 self._report_batches(self._query)
-                if draining and self.step is Step.RUNNING and not self._stopping:
-                    self._stopping = True
-                    stop = partial(_stop_at_boundary, self._query, self.checkpoint)
-                    self.run.context.runtime.thread(stop, f"jrs-stop-{self.name}").start()
+                if draining and self.step is Step.RUNNING:
+                    self._stopping |= self._stopper.begin(self._query, self.checkpoint)
             elif queries.is_over(self._query):
                 self._ended(self._query, draining)
 
@@ -177,14 +173,14 @@ class StageQuery:
         with self._lock:
             self._suspending = True
         if self._query is not None:
-            _stop_at_boundary(self._query, self.checkpoint)
+            boundary.stop_at_boundary(self._query, self.checkpoint)
         if self.step is not Step.FINISHED:
             self.step = Step.QUIESCED
 
     def close(self) -> None:
         """End it in any step. Idempotent."""
         if self._query is not None and self.step is not Step.FINISHED:
-            _stop(self._query)
+            boundary.stop(self._query)
 
     def record(self) -> StageRecord:
         """Return the mark of a stage that is drained."""
@@ -374,26 +370,3 @@ class StageQuery:
         """Record durably that the state cannot be loaded; return the error to die of."""
         self.run.report_damage(self.name, str(error))
         return StateLost(f"stage {self.name!r}: its state cannot be loaded")
-
-
-def _stop_at_boundary(query: StreamingQuery, checkpoint: Path) -> None:
-    """Stop a query between two batches: while it waits for its trigger, or when it has just
-    committed one of the batches that it runs without a pause."""
-    deadline = Deadline.after(_BOUNDARY)
-    before = position(checkpoint).committed
-    try:
-        # Spark reports no boundary, so ask it.
-        while query.isActive and query.status["isTriggerActive"] and not deadline.expired:
-            if position(checkpoint).committed > before:
-                break
-            time.sleep(0.01)
-    except Exception:
-        pass  # Its JVM is gone, and the query with it; or its checkpoint cannot be read now.
-    _stop(query)
-
-
-def _stop(query: StreamingQuery) -> None:
-    try:
-        query.stop()
-    except Exception:
-        pass  # It did not end in time, or its JVM is gone: its process group is ended in any case.

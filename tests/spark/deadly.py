@@ -17,7 +17,7 @@ from jrs.records.model import Json
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.stop_watcher import StopWatcher
 from jrs.recovery.checkpoint_format.position import position
-from jrs.recovery.spark import stage_query
+from jrs.recovery.spark import boundary, stage_query
 from jrs.recovery.spark.stage_query import StageQuery
 from jrs.store.result_store import JobResultStore
 
@@ -25,7 +25,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SCHEMA = "at timestamp, key string, value long"
 STEPS: dict[str, tuple[Any, str, str]] = {
     "drain requested": (StopWatcher, "_begin", "before"),
-    "stopped at a boundary": (stage_query, "_stop", "after"),
+    "stopped at a boundary": (boundary, "stop", "after"),
     "caught up": (stage_query, "plan_flush", "before"),
     "flush planned": (stage_query, "plan_flush", "after"),
     "flushed, not recorded": (AttemptRun, "commit_stages", "before"),

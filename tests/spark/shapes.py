@@ -286,16 +286,16 @@ def timers_of_processing_time(job: Job, folder: str) -> Json:
 def slow_batches(job: Job, folder: str) -> Json:
     """Batches whose Python runs until ``go`` exists; ``late`` says that Spark was told to stop
     such a batch and has given it up."""
-    from jrs.recovery.spark import stage_query
+    from jrs.recovery.spark import boundary
 
     begun, go, late = (Path(folder).with_name(name) for name in ("begun", "go", "late"))
-    stop = stage_query._stop
+    stop = boundary.stop
 
     def stop_in_vain(query: Any) -> None:
         stop(query)
         late.touch()
 
-    stage_query._stop, stage_query._BOUNDARY = stop_in_vain, 0.1
+    boundary.stop, boundary._BOUNDARY = stop_in_vain, 0.1
     session(job, spark_sql_streaming_stopTimeout="500ms")
 
     def slowly(rows: DataFrame, batch: int) -> None:

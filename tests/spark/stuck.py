@@ -16,7 +16,7 @@ import jrs
 from jrs import Job, JobSpec
 from jrs.records.model import Json, StopMode
 from jrs.recovery.processes import marks
-from jrs.recovery.spark import stage_query
+from jrs.recovery.spark import boundary
 from jrs.recovery.spark.streams import Streams
 from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
@@ -38,7 +38,7 @@ def sleeps(job: Job, folder: str, where: str) -> Json:
     from pyspark.sql import functions as F
 
     begun, asked = Path(folder, "begun"), Path(folder, "asked")
-    stop, suspend, seconds = stage_query._stop, Streams.suspend, 0.0 if where == IN_JVM else FOR
+    stop, suspend, seconds = boundary.stop, Streams.suspend, 0.0 if where == IN_JVM else FOR
 
     def stop_in_vain(query: Any) -> None:
         asked.touch()
@@ -49,10 +49,10 @@ def sleeps(job: Job, folder: str, where: str) -> Json:
             asked.touch()
         suspend(self)
 
-    stage_query._stop, Streams.suspend = stop_in_vain, suspend_in_vain
+    boundary.stop, Streams.suspend = stop_in_vain, suspend_in_vain
     # Spark can break off what an executor does, so there it is the time before that; and nothing
     # else can end the driver's own Python.
-    stage_query._BOUNDARY = FOR if where == IN_EXECUTOR else 0.1
+    boundary._BOUNDARY = FOR if where == IN_EXECUTOR else 0.1
     session = jrs.spark(
         job,
         spark_driver_extraJavaOptions=QUICK,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import attrs
 import pytest
@@ -26,7 +28,7 @@ from jrs.recovery.attempt.engine import StateLost
 from jrs.recovery.attempt.job import Job
 from jrs.recovery.attempt.run import AttemptDied, run_attempt
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.spark import queries, rescaling
+from jrs.recovery.spark import boundary, held, queries, rescaling
 from jrs.recovery.spark.stage_query import DeclaredStream, StageQuery, Step
 from jrs.recovery.spark.streams import Streams
 from tests.recovery.snapshots import fabricate
@@ -174,6 +176,57 @@ def test_a_death_is_noticed_while_another_stage_starts(scene: Scene) -> None:
     slow.go.set()
 
     assert "stage 'other' died" in str(scene.streams.failure)
+
+
+class Stubborn(Query):
+    """A query that Spark fails to stop the first few times."""
+
+    status: ClassVar = {"isTriggerActive": True}
+    in_vain = 3
+
+    def stop(self) -> None:
+        self.in_vain -= 1
+        if self.in_vain < 0:
+            super().stop()
+
+
+def planned(scene: Scene, batches: int) -> Path:
+    """Return the checkpoint of stage "one", with these batches committed."""
+    checkpoint = scene.storage.stream("job", scene.run.context.epoch, "one") / "ck"
+    fabricate.FakeQuery(checkpoint, "changelog-v2", partitions=1).start().run(batches)
+    return checkpoint
+
+
+@pytest.mark.parametrize("fault", ["no thread", "no descriptor", "not stopped"])
+def test_a_drain_asks_a_query_to_stop_until_it_has(
+    scene: Scene, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D2: a drain does not hang because its first try to stop a query came to nothing."""
+    planned(scene, 2)
+    monkeypatch.setattr(queries, "is_caught_up", lambda query, has_run: False)
+    writer, tries = scene.add("one"), list[object]()
+    query = writer.query = scene.streams._stages["one"]._query = Stubborn()  # type: ignore[assignment]
+    real = threading.Thread.start if fault == "no thread" else held.position
+
+    def fails_at_first(*args: Any) -> Any:
+        tries.append(args)
+        if fault == "no thread":
+            if args[0].name == "jrs-stop-one" and len(tries) < 3:
+                raise RuntimeError("can't start new thread")
+        elif len(tries) < 3:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(*args)
+
+    if fault == "no thread":
+        monkeypatch.setattr(threading.Thread, "start", fails_at_first)
+    elif fault == "no descriptor":
+        monkeypatch.setattr(boundary, "position", fails_at_first)
+    monkeypatch.setattr(boundary, "_BOUNDARY", 0.0)
+    assert scene.streams.drain() is None
+    until(lambda: not query.isActive, "it is stopped")
+    until(lambda: writer.starts == 2, "it catches up")
+
+    assert scene.streams.failure is None
 
 
 NOT_COMPUTED = "assertion failed: CheckpointInfo length: 0, numPartitions: 2"
