@@ -63,6 +63,13 @@ class Stubs:
         self.watch = rpc.WatchStub(channel)
         self.auth = rpc.AuthStub(channel)
         self.maintenance = rpc.MaintenanceStub(channel)
+        # One heartbeat and its answer. The stub's stream would start threads, and a process at its
+        # limit of threads would lose its leadership.
+        self.keep_alive = channel.unary_unary(
+            "/etcdserverpb.Lease/LeaseKeepAlive",
+            request_serializer=rpc.LeaseKeepAliveRequest.SerializeToString,
+            response_deserializer=rpc.LeaseKeepAliveResponse.FromString,
+        )
         self.answers = False
         """Whether the last call to this member was answered."""
 

@@ -11,7 +11,7 @@ import math
 import threading
 import uuid
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from jrs.contract.clock import Deadline, lease_time
 from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
@@ -116,7 +116,9 @@ def _take(
         # Half of the time, so that after a member that hangs another one can answer.
         attempt = deadline.remaining() / 2
         # For a lease that is gone, the answer has a ttl of zero.
-        answer = backend.connection.read(_keep_alive, keep, deadline, attempt=attempt)
+        answer = backend.connection.read(
+            lambda stubs: stubs.keep_alive, keep, deadline, attempt=attempt
+        )
         if answer.TTL <= 0:
             raise Fenced("the lease has ended")
         # Not `backend.get`, which may first wait for writes of other threads.
@@ -143,19 +145,6 @@ def _take(
     except BaseException:
         _give_up(backend, lease)
         raise
-
-
-def _keep_alive(stubs: Any) -> Any:
-    """Return the keep-alive of a lease as a call with one request and one answer."""
-
-    def call(request: Any, *, timeout: float, metadata: Any) -> Any:
-        stream = stubs.lease.LeaseKeepAlive(iter([request]), timeout=timeout, metadata=metadata)
-        try:
-            return next(stream)
-        finally:
-            stream.cancel()
-
-    return call
 
 
 def _give_up(backend: Handle, lease: int) -> None:

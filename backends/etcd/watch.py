@@ -89,8 +89,8 @@ class EtcdWatch(Watch):
         while not (self._over.is_set() or self._connection.closed):
             try:
                 heard = self._follow()
-            except (grpc.RpcError, JrsError, ValueError):
-                heard = False
+            except (grpc.RpcError, JrsError, ValueError, RuntimeError):
+                heard = False  # RuntimeError: no thread can be started for the stream.
                 self._connection.next_member()
             # Changes may have been missed while no stream was open.
             self._hear(None)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from jrs.contract.clock import NAP, Deadline, lease_time
-from jrs.contract.errors import JrsError, Refused, Unavailable
+from jrs.contract.errors import Refused, Unavailable
 from jrs.contract.leadership import Leadership, Lifeline
 from jrs.contract.operations import Fence
 
@@ -33,7 +33,7 @@ class SessionGuard(Protocol):
     """A process that ends the session of a dead leader: the guardian process of a server."""
 
     def beat(self) -> None:
-        """Report that the session is alive. May raise `JrsError`."""
+        """Report that the session is alive. May raise, which ends no session."""
 
     def dismiss(self, *, ended: bool = True) -> None:
         """Dismiss the guardian. Unless the session has `ended`, the guardian ends it first."""
@@ -47,7 +47,7 @@ class LeadershipLease(Leadership):
         ttl: the ttl of the session, in seconds.
         sent: the time, by `lease_time`, at which the last acknowledged heartbeat was sent.
         beat: keeps the session alive once, within the deadline. Raises `Refused` if the session is
-            over, any other `JrsError` if its state is unknown.
+            over, anything else if its state is unknown.
         end: ends the session at once, so that the next candidate leads. May raise `JrsError`.
         held: the descriptor for the lifeline; see `Lifeline`.
         guardian: guards this session, if it needs one; dismissed together with the leadership.
@@ -127,8 +127,9 @@ class LeadershipLease(Leadership):
             self._ended = True
             try:
                 self._end()
-            except JrsError:
-                # The handle is closed, or no server answers: the guardian has its own connection.
+            except Exception:
+                # The handle is closed, no server answers, or this host is short of threads or
+                # memory: the guardian has its own connection.
                 # If the guardian fails, too, the session ends after its ttl.
                 if self._guardian is not None:
                     self._guardian.dismiss(ended=False)
@@ -144,8 +145,10 @@ class LeadershipLease(Leadership):
                 self._beat(Deadline.after(self._interval))
             except Refused:
                 self.lost.set()
-            except JrsError:
-                continue  # The state is unknown: the clock decides.
+            except Exception:
+                # The state is unknown, also if this host is short of threads or memory: the clock
+                # decides, and the next heartbeat may succeed.
+                continue
             else:
                 with self._ending:
                     if lease_time() >= self.valid_until:
@@ -155,7 +158,7 @@ class LeadershipLease(Leadership):
                     self._clock.write(sent + self._ttl * SAFE)
                 if self._guardian is not None:
                     # A guardian that cannot be restarted must not end the heartbeat.
-                    with suppress(JrsError):
+                    with suppress(Exception):
                         self._guardian.beat()
 
     def _watch_clock(self) -> None:

@@ -29,6 +29,7 @@ from tests.backends.etcd.support import (
     lead,
     no_thread_is_left,
     opened,
+    stream_of,
 )
 from tests.recovery.support import gone
 from tests.support import BOUND, until
@@ -184,6 +185,42 @@ def test_the_end_of_a_lease_ends_the_leadership(
     with lead(backend) as leadership:
         revoke(backend.connection, int(latch(backend).value), Deadline.after(BOUND))
         assert leadership.lost.wait(BOUND)
+
+
+def test_a_leader_that_can_start_no_thread_leads_on(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A heartbeat needs none: at its limit of threads, a process keeps its leadership."""
+    beat_often(monkeypatch)
+    start = threading.Thread.start
+
+    def starts(thread: threading.Thread) -> None:
+        if threading.current_thread().name.startswith("jrs-heartbeat"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    with lead(backend) as leadership:
+        began = leadership.valid_until
+        until(lambda: leadership.valid_until > began, "a heartbeat is acknowledged")
+        assert not leadership.lost.is_set()
+
+
+def test_a_watch_for_whose_stream_no_thread_starts_opens_another(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, refused = backend.connection.stream, threading.Event()
+
+    def streams(*args: Any) -> Any:
+        if not refused.is_set():
+            refused.set()
+            raise RuntimeError("can't start new thread")
+        return stream(*args)
+
+    monkeypatch.setattr(backend.connection, "stream", streams)
+    with backend.watch("") as watch:
+        assert refused.wait(BOUND)
+        until(lambda: stream_of(watch) is not None, "it opens another stream")
 
 
 def test_a_handle_closed_under_a_leadership(etcd_server: EtcdServer, backend: EtcdBackend) -> None:

@@ -66,7 +66,7 @@ ANSWERS = {
 CALLS = {
     "AuthStub": {"Authenticate"},
     "KVStub": {"Put", "Range", "Txn"},
-    "LeaseStub": {"LeaseGrant", "LeaseKeepAlive", "LeaseRevoke"},
+    "LeaseStub": {"LeaseGrant", "LeaseRevoke"},
     "MaintenanceStub": {"Status"},
     "WatchStub": {"Watch"},
 }

@@ -15,7 +15,7 @@ from jrs.backends.remote.guardian import Guardian
 from jrs.backends.shared import lease as lease_module
 from jrs.backends.shared.lease import SAFE, LeadershipLease
 from jrs.contract.clock import Deadline, lease_time
-from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
 from jrs.contract.leadership import Lifeline
 from jrs.contract.operations import Fence
 from tests.recovery.support import gone
@@ -41,7 +41,7 @@ class Session:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.fails: JrsError | None = None
+        self.fails: Exception | None = None
         self.answers = threading.Event()
         self.answers.set()
         self.asked = 0
@@ -112,9 +112,18 @@ def test_it_lasts_as_long_as_heartbeats_are_acknowledged(
     assert lease.valid_until > clock()
 
 
-@pytest.mark.parametrize("fails", [Unavailable("down"), OutcomeUnknown("cut off")])
+@pytest.mark.parametrize(
+    "fails",
+    [
+        Unavailable("down"),
+        OutcomeUnknown("cut off"),
+        RuntimeError("can't start new thread"),
+        MemoryError(),
+    ],
+    ids=repr,
+)
 def test_it_is_over_by_its_own_clock_when_nobody_answers(
-    serve: Callable[..., LeadershipLease], session: Session, clock: Clock, fails: JrsError
+    serve: Callable[..., LeadershipLease], session: Session, clock: Clock, fails: Exception
 ) -> None:
     """Some ttl after the last heartbeat was *sent*, less what ending the attempts takes."""
     lease = serve()
@@ -129,6 +138,18 @@ def test_it_is_over_by_its_own_clock_when_nobody_answers(
 
     clock.now = lease.valid_until
     assert lease.lost.wait(BOUND)
+
+
+def test_it_continues_after_a_heartbeat_for_which_no_thread_could_be_started(
+    serve: Callable[..., LeadershipLease], session: Session
+) -> None:
+    lease = serve()
+    session.fails = RuntimeError("can't start new thread")
+    _next_beat(session)
+    session.fails = None
+    before = session.beats
+    until(lambda: session.beats > before, "it beats again")
+    assert not lease.lost.is_set()
 
 
 def _next_beat(session: Session) -> None:
