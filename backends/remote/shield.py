@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -34,12 +35,14 @@ class Shield:
         self._idle = 0
         self._closed = False
         self._threads: set[threading.Thread] = set()
-        self._start()
+        with self._mutex:
+            self._start()
 
     def run(self, call: Callable[[], R]) -> R:
         """Return the result of `call`; only calls of the main thread move to another thread.
 
-        If the caller is interrupted, the call still runs to its end.
+        If the caller is interrupted, the call still runs to its end. At the limit of threads, a
+        call that finds every thread in a call runs in the main thread, after a second.
         """
         if threading.current_thread() is not threading.main_thread() or self._closed:
             return call()
@@ -60,8 +63,10 @@ class Shield:
 
         self._calls.put(shielded)
         while not done.acquire(timeout=_LOOK):
-            if self._is_over():
-                shielded()  # The shield was closed before a thread took the call.
+            if self._is_over() or not self._idle:
+                # The shield was closed before a thread took the call, or all threads are in calls
+                # and no further one can be started.
+                shielded()
         if errors:
             raise errors[0]
         return results[0]
@@ -81,17 +86,20 @@ class Shield:
         return self._closed and not self._threads
 
     def _start(self) -> None:
+        """Start a thread; the caller has the mutex. Raises RuntimeError at the limit of threads."""
         thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+        thread.start()
         self._threads.add(thread)
         self._idle += 1
-        thread.start()
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:
             with self._mutex:
                 self._idle -= 1
                 if not self._idle and not self._closed:
-                    self._start()
+                    # Without another thread the next call may wait; the next one tries again.
+                    with suppress(RuntimeError, MemoryError):
+                        self._start()
             call()
             with self._mutex:
                 if self._idle >= _IDLE:

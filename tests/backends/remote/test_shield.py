@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -58,3 +59,46 @@ def test_a_call_that_no_thread_came_to_is_made_by_its_caller(
     monkeypatch.setattr(shield, "_is_over", look)
 
     assert shield.run(threading.current_thread) is threading.main_thread()
+
+
+@pytest.fixture
+def no_thread_starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Have the process reach its limit of threads, when called."""
+
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    return lambda: monkeypatch.setattr(threading.Thread, "start", fail)
+
+
+def test_calls_are_made_at_the_limit_of_threads(no_thread_starts: Callable[[], None]) -> None:
+    """The thread that waits for work makes them, although none can take its place."""
+    shield = Shield("jrs-test-shield")
+    no_thread_starts()
+
+    for _ in range(3):
+        assert shield.run(threading.current_thread) is not threading.main_thread()
+    shield.close(60.0)
+    assert shield._threads == set()
+
+
+def test_a_call_is_made_by_its_caller_where_all_threads_are_in_calls(
+    monkeypatch: pytest.MonkeyPatch, no_thread_starts: Callable[[], None]
+) -> None:
+    """The caller of the call that hangs was interrupted, and no further thread can be started."""
+    monkeypatch.setattr(module, "_LOOK", 0.01)
+    shield = Shield("jrs-test-shield")
+    begun, go = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        go.wait()
+
+    no_thread_starts()
+    shield._calls.put(hang)
+    assert begun.wait(60.0)
+
+    assert shield.run(threading.current_thread) is threading.main_thread()
+    go.set()
+    shield.close(60.0)
+    assert shield._threads == set()
