@@ -120,7 +120,7 @@ class Compaction:
                 self._hear_child(0.0)
             elif now >= self._next_try:
                 return self.begin(start)
-        except (Unavailable, OSError):
+        except Exception:  # Whatever it is, the call that came by has nothing to do with it.
             self._next_try = now + _AGAIN
         return False
 
@@ -158,8 +158,10 @@ class Compaction:
             status = child.wait(timeout)
             why = child.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
             self.close()
-            if status > 0:  # A negative status: it was killed, and any process may go next.
+            if status > 0:
                 raise Unavailable(why or f"{self._folder}: compacting it failed ({status})")
+            if status < 0:  # It was killed: any process may go next, and this one not at once.
+                self._next_try = time.monotonic() + _AGAIN
 
     @contextlib.contextmanager
     def _turn(self, start: int) -> Iterator[int | None]:
@@ -193,6 +195,8 @@ class Compaction:
 
 def _started(folder: Path, turn: int, *, awaited: bool) -> subprocess.Popen[bytes]:
     niceness = str(0 if awaited else _POLITE)
+    # What else a program has put into it, such as a `Path`, an import ignores, too.
+    searched = [part for part in sys.path if isinstance(part, str) and part]
     # The child inherits the lock and keeps it until it ends.
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-m", _WRITER, str(folder), niceness],
@@ -201,5 +205,5 @@ def _started(folder: Path, turn: int, *, awaited: bool) -> subprocess.Popen[byte
         stderr=subprocess.PIPE,
         pass_fds=[turn],
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(searched)},
     )

@@ -9,6 +9,7 @@ leader's actions outside the map; inside the map the fence decides, and no clock
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import struct
@@ -18,9 +19,11 @@ from contextlib import suppress
 from typing import Protocol
 
 from jrs.contract.clock import NAP, Deadline, lease_time
-from jrs.contract.errors import Refused, Unavailable
+from jrs.contract.errors import JrsError, Refused, Unavailable
 from jrs.contract.leadership import Leadership, Lifeline
 from jrs.contract.operations import Fence
+
+_log = logging.getLogger("jrs.backends.lease")
 
 SAFE = 0.75
 """The part of the ttl for which a heartbeat is valid; the rest is for ending running attempts."""
@@ -145,10 +148,11 @@ class LeadershipLease(Leadership):
                 self._beat(Deadline.after(self._interval))
             except Refused:
                 self.lost.set()
-            except Exception:
+            except Exception as error:
                 # The state is unknown, also if this host is short of threads or memory: the clock
                 # decides, and the next heartbeat may succeed.
-                continue
+                if not isinstance(error, JrsError):
+                    _log.warning("the heartbeat of epoch %d failed: %r", self.epoch, error)
             else:
                 with self._ending:
                     if lease_time() >= self.valid_until:

@@ -159,5 +159,7 @@ def environment() -> dict[str, str]:
 
 def _python_path() -> str:
     """Let the attempt import what its master can: the script's folder, and PYTHONPATH."""
-    parts = [sys.path[0] or os.getcwd(), os.environ.get("PYTHONPATH", "")]
+    # An import ignores what else a program has put into it, such as a `Path`.
+    first = next((part for part in sys.path if isinstance(part, str)), "")
+    parts = [first or os.getcwd(), os.environ.get("PYTHONPATH", "")]
     return os.pathsep.join(part for part in parts if part)

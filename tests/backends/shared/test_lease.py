@@ -260,3 +260,22 @@ def test_a_leader_without_threads_leaves_nothing_behind(
     assert not [t for t in threading.enumerate() if t.name.endswith("-e7")]
     assert len(os.listdir("/proc/self/fd")) == before
     assert session.ended == 0
+
+
+def test_an_unforeseen_error_of_a_heartbeat_is_no_end(
+    serve: Callable[..., LeadershipLease],
+    session: Session,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The thread sends the next heartbeat all the same, and the clock alone decides."""
+    monkeypatch.setattr(session, "fails", TypeError("unforeseen"))
+    lease = serve()
+    _next_beat(session)
+    assert "the heartbeat of epoch 7 failed: TypeError('unforeseen')" in caplog.messages
+    assert not lease.lost.is_set()
+    session.fails = None
+    before = session.beats
+    until(lambda: session.beats > before + 1, "it beats again")
+    lease.resign()

@@ -22,7 +22,7 @@ from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, Failure, JobResult, JobStatus
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.attempt.context import AttemptContext
-from jrs.recovery.attempt.runners import RunningAttempt
+from jrs.recovery.attempt.runners import RunningAttempt, watchdog_process
 from jrs.recovery.attempt.runners.process import ProcessRunner
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.process_attempt import PROGRAM
@@ -513,3 +513,11 @@ def test_a_wait_in_vain_says_what_is_known(masters: Masters) -> None:
         masters.until(lambda: False, "it is done", 0.0)
     assert "m1 e1 died: job: attempt 1 died: its process exited with status 9" in str(raised.value)
     assert "attempt-1.err ends with: out of luck" in str(raised.value)
+
+
+@pytest.mark.parametrize("first", ["/scripts", ""])
+def test_paths_that_no_import_looks_at(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+    """Programs put a `Path` into `sys.path`, where it has no effect: attempts start, too."""
+    monkeypatch.setenv("PYTHONPATH", "/more")
+    monkeypatch.setattr(sys, "path", [Path("/nowhere"), first, "/usr/lib"])
+    assert watchdog_process.environment()["PYTHONPATH"] == f"{first or os.getcwd()}:/more"

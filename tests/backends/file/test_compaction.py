@@ -1,0 +1,93 @@
+"""The next base, which a child writes while nobody waits for it: what it costs if it cannot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jrs.backends.file import compaction
+from jrs.backends.file.backend import FileBackend
+from jrs.backends.file.compaction import Compaction
+from jrs.backends.file.replica import NEVER
+from jrs.contract.operations import Create
+from tests.support import BOUND, until
+
+
+class Children(Compaction):
+    """Leaves every base to a child, and checks for it at each call."""
+
+    small = 0
+    glance = 0.0
+
+
+@pytest.fixture
+def pending(tmp_path: Path) -> Iterator[FileBackend]:
+    """A handle whose segment is sealed; the next call begins the next one, and its base."""
+    with FileBackend(tmp_path, seal_at=NEVER, compaction=Children) as backend:
+        backend.commit(Create("k", b""))
+        backend.replica.segment.log.write_seal()
+        yield backend
+    for child in compaction._left:
+        child.wait(BOUND)
+
+
+def is_based(backend: FileBackend) -> bool:
+    assert backend.get("k") is not None
+    return not backend.replica.segment.pending
+
+
+def test_paths_that_no_import_looks_at(
+    pending: FileBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs put a `Path` into `sys.path`, where it has no effect: the child starts, too."""
+    monkeypatch.setattr(sys, "path", [Path("/nowhere"), "", *sys.path])
+    until(lambda: is_based(pending), "the base is there")
+
+
+def test_a_child_that_cannot_be_started_is_no_callers_problem(
+    pending: FileBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the reason; it is tried again after a pause."""
+    tries = []
+
+    def start(folder: Path, turn: int, *, awaited: bool) -> subprocess.Popen[bytes]:
+        tries.append(folder)
+        raise ValueError("unforeseen")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "_AGAIN", 3600.0)
+        patch.setattr(compaction, "_started", start)
+        for number in range(5):
+            pending.commit(Create(f"l/{number}", b""))
+            assert not is_based(pending)
+        assert len(tries) == 1
+    pending.replica._compaction._next_try = 0.0
+    until(lambda: is_based(pending), "the base is there")
+
+
+def test_a_child_that_is_killed_each_time_is_not_started_at_each_call(
+    pending: FileBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for want of memory: the next one starts after a pause, in each process."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(folder: Path, turn: int, *, awaited: bool) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+        started.append(subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=[turn]))
+        return started[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "_AGAIN", 3600.0)
+        patch.setattr(compaction, "_started", start)
+        assert not is_based(pending)
+        os.waitid(os.P_PID, started[0].pid, os.WEXITED | os.WNOWAIT)
+        for _ in range(5):
+            assert not is_based(pending)
+        assert len(started) == 1
+    pending.replica._compaction._next_try = 0.0
+    until(lambda: is_based(pending), "the base is there")
