@@ -65,6 +65,10 @@ class NewLog(SegmentLog):
     def _find_damage(self) -> Iterable[int]:
         return check.damaged_batches(self.path, self.start, self._first)
 
+    @property
+    def most_lost(self) -> int:
+        return self.reader.most_lost
+
     def _seal(self) -> bytes:
         return self.reader.batch([lines.SEAL])
 

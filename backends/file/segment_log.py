@@ -132,7 +132,8 @@ class SegmentLog(ABC):
         """
         created = lines.creating(prefix)
         keys: set[str] = set()
-        at, end = since - self.start, self.applied - self.start
+        # Behind lost data, commits keep their versions, and lie nearer to the start of the file.
+        at, end = max(0, since - self.start - self.most_lost), self.applied - self.start
         while at < end:
             try:
                 data = os.pread(self.fd, min(CHUNK, end - at), at)
@@ -143,6 +144,11 @@ class SegmentLog(ABC):
                 break
             at += max(len(data) - _LONGEST_KEY, 1)  # A key may lie across the end of what was read.
         return keys
+
+    @property
+    def most_lost(self) -> int:
+        """The largest number of lost bytes before a commit whose version tells of them."""
+        return 0
 
     # -- appending -------------------------------------------------------------------------
 

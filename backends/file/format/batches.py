@@ -127,6 +127,8 @@ class Reader:
         """The byte of the file up to which the log was read."""
         self._shift = 0
         """The number of bytes lost before this point, minus the bytes added."""
+        self.most_lost = 0
+        """The largest number of bytes by which a version is ahead of its byte in the file."""
         self._vouched = self._oldest = start + self.at
         """The ends of the newest and the oldest remembered batch, in the whole log. Remains of a
         crash are skipped, and no batch vouches for them."""
@@ -226,6 +228,7 @@ class Reader:
         if not self._accepted(at):
             raise Damaged(at, "lines before it were removed, added or changed after it was written")
         self._shift = found.offset - self._start - at
+        self.most_lost = max(self.most_lost, self._shift)
         self._chain = found.chain
         self._chains = {found.offset: found.chain}
         self._vouched = self._oldest = found.offset

@@ -1,0 +1,39 @@
+"""What readers find in a log that has lost data, once an operator has accepted that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jrs.backends.file.backend import FileBackend
+from jrs.contract.errors import CorruptRecord
+from jrs.contract.operations import Create
+
+MARK = b"~~"
+COUNT = 20
+
+
+@pytest.mark.parametrize("lost", [slice(5, 8), slice(2, 12), slice(3, 4)], ids=str)
+def test_what_was_created_since_a_version(tmp_path: Path, lost: slice) -> None:
+    """Commits behind lost data keep their versions: a reader that asks for those since a version
+    gets each of them."""
+    with FileBackend(tmp_path) as backend:
+        for number in range(COUNT):
+            backend.commit(Create(f"f/{number:02}", b"v" * 10 * number))
+        log = backend.replica.segment.log.path
+    batches = log.read_bytes().split(MARK)
+    del batches[lost]
+    log.write_bytes(MARK.join(batches))
+
+    with FileBackend(tmp_path) as backend:
+        with pytest.raises(CorruptRecord):
+            backend.get("f/00")
+        assert backend.accept_damage()
+        found = backend.created_since("f/", 0)
+        assert len(found) == COUNT - (lost.stop - lost.start)
+        for place, record in enumerate(found):
+            assert backend.created_since("f/", record.version) == found[place:]
+        backend.commit(Create("f/new", b""))
+        newest = [record.key for record in backend.created_since("f/", found[-1].version)]
+        assert newest == [found[-1].key, "f/new"]
