@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import Unavailable
 from jrs.store.jobs import readable_stages
 
+from ..files import removal
 from ..files.publishing import resolved, unfinished_copies
 from ..rules.resource import Resource
 
@@ -28,7 +28,7 @@ class HalfPublished(Resource):
         places = []
         for target in self._targets(job_id):
             for path in unfinished_copies(target, job_id):
-                shutil.rmtree(path)
+                removal.remove(path)
             places.append(target.parent)
         # A filesystem may be away, and only the records name the copies on it.
         if away := [place for place in places if not place.is_dir()]:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -33,7 +32,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import Fenced, Unavailable
 from jrs.store import cluster_format
 
-from . import permissions, transfer
+from . import permissions, removal, transfer
 
 SINCE_FORMAT = 5
 """The first cluster format in which a take-over makes new folders. Older versions of jrs, which may
@@ -216,7 +215,7 @@ def _move_out(old: Path, new: Path, above: int) -> None:
         elif os.path.lexists(target):
             _remove_all(path)  # The older attempt has made it again since it was moved.
         else:
-            os.rename(path, target)
+            removal.rename(path, target)
     old.rmdir()
 
 
@@ -254,10 +253,11 @@ def _staging_in(folder: Path, staged: Collection[str] | None) -> Iterator[Path]:
 def _remove_all(path: Path) -> None:
     """Delete a folder or a file. The older attempt may be adding files, until it is gone."""
     for _ in range(_TRIES):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        try:
+            removal.remove(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                raise Unavailable(f"{path} cannot be deleted: {error.strerror}") from error
         if not os.path.lexists(path):
             return
     raise Unavailable(f"{path} cannot be deleted: an earlier attempt still writes into it")

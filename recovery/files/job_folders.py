@@ -21,7 +21,6 @@ epoch folder, so it fails for a process that no longer leads, whatever its clock
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import uuid
 from collections.abc import Collection, Iterator
@@ -36,7 +35,7 @@ from jrs.records.checks import check_job_id
 from jrs.records.model import StageRecord
 
 from ..storage.objects import Objects
-from . import epoch_folders, permissions
+from . import epoch_folders, permissions, removal
 
 GONE = (FileNotFoundError, NotADirectoryError)
 """The errors of a path whose epoch folder was renamed: a file takes the folder's place."""
@@ -230,7 +229,7 @@ class JobStorage:
             if target.exists():
                 # No finished stage of this job wrote it, or its record would have been found.
                 self.discard(record.job_id, target)
-            os.rename(staged, target)
+            removal.rename(staged, target)
             sync_folder(target.parent)
             sync_folder(staged.parent)
         except GONE:
@@ -272,10 +271,8 @@ class JobStorage:
         if trash.is_symlink() or not trash.is_dir():
             return
         for path in trash.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            with suppress(OSError):
+                removal.remove(path)
 
     def jobs(self) -> Iterator[str]:
         """Yield the ids of the jobs that have a folder, or objects; others are not jrs's."""
@@ -299,16 +296,13 @@ class JobStorage:
         permissions.make(trash, parents=True, exist_ok=True)
         doomed = trash / uuid.uuid4().hex  # Its own name may have the maximum length.
         try:
-            os.rename(path, doomed)
+            removal.rename(path, doomed)
         except FileNotFoundError:
             return
         except OSError as error:
             raise Unavailable(f"{path} cannot be removed: {error.strerror}") from error
-        if doomed.is_symlink() or not doomed.is_dir():
-            doomed.unlink()
-            return
         try:
-            shutil.rmtree(doomed)
+            removal.remove(doomed)
         except FileNotFoundError:
             pass  # Another master empties the trash.
         except OSError as error:

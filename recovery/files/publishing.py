@@ -16,12 +16,13 @@ import os
 import shutil
 import stat
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from jrs.contract.errors import Fenced, InvalidInput, Unavailable
 from jrs.records.model import StageRecord
 
-from . import transfer
+from . import removal, transfer
 from .job_folders import JobStorage, sync_tree
 
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
@@ -85,7 +86,7 @@ def resolved(path: Path) -> Path:
 
 def _move(whole: Path, target: Path, job_id: str, epoch: int) -> None:
     try:
-        os.rename(whole, target)
+        removal.rename(whole, target)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
@@ -98,7 +99,7 @@ def _move(whole: Path, target: Path, job_id: str, epoch: int) -> None:
             os.rename(left, doomed)
         except FileNotFoundError:
             continue
-        shutil.rmtree(doomed)
+        removal.remove(doomed)
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "exists", str(target))
     copy = target.with_name(f"{_mark(target, job_id)}{epoch}")
@@ -107,7 +108,8 @@ def _move(whole: Path, target: Path, job_id: str, epoch: int) -> None:
         sync_tree(copy)
         os.rename(copy, target)
     except BaseException:
-        shutil.rmtree(copy, ignore_errors=True)
+        with suppress(OSError):
+            removal.remove(copy)
         raise
 
 
