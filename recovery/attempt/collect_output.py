@@ -11,7 +11,7 @@ from jrs.records.model import Json
 
 from ..checkpoint_format.sink_log import counted
 from ..files import transfer
-from ..files.job_folders import GONE
+from ..files.disk_errors import GONE, unavailable
 
 
 def collect(outputs: Sequence[tuple[str, Path]], staging: Path) -> Json:
@@ -24,24 +24,26 @@ def collect(outputs: Sequence[tuple[str, Path]], staging: Path) -> Json:
     Raises:
         InvalidInput: a stage has no output, or its output contains links.
         Fenced: a newer leader has renamed the epoch's folder.
+        Unavailable: the disk is full, or a similar error; the stage is not finished.
     """
     files = size = 0
     try:
-        staging.rmdir()
-        staging.mkdir()  # With the default permissions, unlike staging.
-        for name, folder in outputs:
-            if not folder.is_dir():
-                raise InvalidInput(f"stage {name!r} has no output to publish")
-            links = [path for path in folder.rglob("*") if path.is_symlink()]
-            if links:
-                raise InvalidInput(f"{links[0]} is a link: links are not published; remove it")
-            for source in counted(folder):
-                top = staging / name if len(outputs) > 1 else staging
-                target = top / source.relative_to(folder)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if not transfer.link_or_copy(source, target):
-                    target.chmod(stat.S_IMODE(source.stat().st_mode))
-                files, size = files + 1, size + source.stat().st_size
+        with unavailable(f"{staging} cannot be filled", PermissionError):
+            staging.rmdir()
+            staging.mkdir()  # With the default permissions, unlike staging.
+            for name, folder in outputs:
+                if not folder.is_dir():
+                    raise InvalidInput(f"stage {name!r} has no output to publish")
+                links = [path for path in folder.rglob("*") if path.is_symlink()]
+                if links:
+                    raise InvalidInput(f"{links[0]} is a link: links are not published; remove it")
+                for source in counted(folder):
+                    top = staging / name if len(outputs) > 1 else staging
+                    target = top / source.relative_to(folder)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    if not transfer.link_or_copy(source, target):
+                        target.chmod(stat.S_IMODE(source.stat().st_mode))
+                    files, size = files + 1, size + source.stat().st_size
     except GONE:
         if staging.parent.is_dir():
             raise

@@ -23,7 +23,8 @@ from jrs.records.model import JobSpec, RunnerKind
 from jrs.store.historian import Historian
 from jrs.store.stops import JobStops
 
-from ..files.job_folders import GONE, JobStorage
+from ..files.disk_errors import GONE
+from ..files.job_folders import JobStorage
 from ..processes.last_words import LastWords
 from . import scratch
 from .own_attempt import OwnAttempt

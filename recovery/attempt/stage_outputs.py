@@ -19,6 +19,8 @@ from jrs.records.model import StageRecord
 from jrs.records.objects import BatchManifest, OutputManifest, StoredFile, StoredObject
 from jrs.store import heads
 
+from ..files import removal
+from ..files.disk_errors import unavailable
 from ..files.job_folders import sync_tree
 from ..storage.batches import files_of, in_batch
 from ..storage.copies import fetch, read_record
@@ -86,9 +88,12 @@ class OutputsInObjects:
         staged = storage.folder(record.job_id) / f"e{context.epoch}" / record.published
         target = self._copy_of(record.name, record.manifest)
         if staged.is_dir() and not target.exists():
-            storage.make_folder(target.parent)
-            with context.fenced_if_gone():
-                os.rename(staged, target)
+            try:
+                storage.make_folder(target.parent)
+                removal.rename(staged, target)
+            except OSError:
+                context.check()  # It may be gone, with its epoch's folder.
+                # The objects are what counts: `folder` fetches a copy.
 
     def folder(self, record: StageRecord) -> Path:
         if record.manifest is None and record.published is not None:
@@ -167,21 +172,22 @@ class OutputsInObjects:
         building = target.with_name(f".{target.name}.{context.runtime.token()}")
 
         def copy() -> None:
-            context.storage.discard(context.job_id, building)
-            context.storage.make_folder(building)
-            fetch(context.uploads.objects, wanted, building)
+            with unavailable(f"{target} cannot be fetched"):
+                context.storage.discard(context.job_id, building)
+                context.storage.make_folder(building)
+                fetch(context.uploads.objects, wanted, building)
 
         with held_if_unreadable():
             context.until_stored(copy)
-        sync_tree(building)
-        try:
-            with context.fenced_if_gone():
+        with unavailable(f"{target} cannot be fetched"), context.fenced_if_gone():
+            sync_tree(building)
+            try:
                 os.rename(building, target)
-        except OSError:
-            if not target.is_dir():
-                raise
-            # Another thread was faster. Its copy is of the same manifest.
-            context.storage.discard(context.job_id, building)
+            except OSError:
+                if not target.is_dir():
+                    raise
+                # Another thread was faster. Its copy is of the same manifest.
+                context.storage.discard(context.job_id, building)
 
 
 def outputs_of(context: AttemptContext) -> StageOutputs:

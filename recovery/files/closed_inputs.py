@@ -11,6 +11,7 @@ from pathlib import Path
 from jrs.contract.errors import InvalidInput
 
 from . import permissions
+from .disk_errors import unavailable
 from .job_folders import JobStorage, sync_folder, sync_tree
 
 
@@ -24,6 +25,7 @@ def close(storage: JobStorage, job_id: str, stage: str, source: Path) -> Path:
 
     Raises:
         InvalidInput: `source` is not a folder.
+        Unavailable: as `make`.
     """
     path = place_of(storage, job_id, stage, source)
     if not path.is_dir():
@@ -55,15 +57,22 @@ def links_in(folder: Path) -> dict[str, str]:
 
 
 def make(storage: JobStorage, job_id: str, path: Path, links: Mapping[str, str]) -> None:
-    """Make the folder of a closed input, unless it exists. Durable."""
+    """Make the folder of a closed input, unless it exists. Durable.
+
+    Raises:
+        Unavailable: the disk is full, or a similar error; the call may be repeated.
+    """
     whole = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    storage.make_folder(whole)
-    for name, leads_to in links.items():
-        permissions.make((whole / name).parent, parents=True, exist_ok=True)
-        (whole / name).symlink_to(leads_to)
-    sync_tree(whole)
-    try:
-        os.rename(whole, path)
-    except OSError:
-        storage.discard(job_id, whole)  # An earlier attempt has closed the input.
-    sync_folder(path.parent)
+    with unavailable(f"the input {path} cannot be closed"):
+        storage.make_folder(whole)
+        for name, leads_to in links.items():
+            permissions.make((whole / name).parent, parents=True, exist_ok=True)
+            (whole / name).symlink_to(leads_to)
+        sync_tree(whole)
+        try:
+            os.rename(whole, path)
+        except OSError:
+            if not path.is_dir():
+                raise
+            storage.discard(job_id, whole)  # An earlier attempt has closed the input.
+        sync_folder(path.parent)

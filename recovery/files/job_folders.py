@@ -36,9 +36,9 @@ from jrs.records.model import StageRecord
 
 from ..storage.objects import Objects
 from . import epoch_folders, permissions, removal
+from .disk_errors import GONE as GONE
+from .disk_errors import unavailable
 
-GONE = (FileNotFoundError, NotADirectoryError)
-"""The errors of a path whose epoch folder was renamed: a file takes the folder's place."""
 _DAMAGED = "damaged"
 
 
@@ -116,12 +116,14 @@ class JobStorage:
 
         Raises:
             Fenced: a newer leader has renamed the epoch's folder.
+            Unavailable: the disk is full, or a similar error; the call may be repeated.
         """
         path = self.folder(job_id) / f"e{epoch}" / f"{stage}.{attempt}"
-        if path.exists():
-            self.discard(job_id, path)
         try:
-            permissions.make(path)
+            with unavailable(f"{path} cannot be made"):
+                if path.exists():
+                    self.discard(job_id, path)
+                permissions.make(path)
         except GONE:
             raise Fenced(f"{path.parent} is gone: epoch {epoch} was replaced") from None
         return path
@@ -131,14 +133,16 @@ class JobStorage:
 
         Raises:
             Fenced: a newer leader has renamed the epoch's folder.
+            Unavailable: as `staging`.
         """
         folder = self.folder(job_id) / f"e{epoch}"
         path = folder / f".scratch.{attempt}"
-        for older in folder.glob(".scratch.*"):
-            if older != path:
-                self.discard(job_id, older)
         try:
-            permissions.make(path, exist_ok=True)
+            with unavailable(f"{path} cannot be made"):
+                for older in folder.glob(".scratch.*"):
+                    if older != path:
+                        self.discard(job_id, older)
+                permissions.make(path, exist_ok=True)
         except GONE:
             raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
         return path
@@ -152,24 +156,28 @@ class JobStorage:
 
         Raises:
             Fenced: a newer leader has renamed the epoch's folder.
+            Unavailable: as `staging`.
         """
         folder = self.folder(job_id) / f"e{epoch}"
         path = folder / "streams" / stage
-        self.discard(job_id, path / "staging")
         try:
-            for part in (folder / "streams", path, path / "ck", path / "staging"):
-                # Never with parents: that would create the epoch's folder again.
-                permissions.make(part, exist_ok=True)
-                sync_folder(part.parent)
+            with unavailable(f"{path} cannot be made"):
+                self.discard(job_id, path / "staging")
+                for part in (folder / "streams", path, path / "ck", path / "staging"):
+                    # Never with parents: that would create the epoch's folder again.
+                    permissions.make(part, exist_ok=True)
+                    sync_folder(part.parent)
         except GONE:
             raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
         return path
 
     def report_damage(self, job_id: str, epoch: int, stage: str, why: str) -> None:
-        """Record next to a stream's checkpoint that it cannot be loaded, and why."""
+        """Record next to a stream's checkpoint that it cannot be loaded, and why. Raises
+        `Unavailable` as `staging`."""
         folder = self.folder(job_id) / f"e{epoch}" / "streams" / stage
-        (folder / _DAMAGED).write_text(why, encoding="utf-8")
-        sync_tree(folder)
+        with unavailable(f"the damage of {folder} cannot be recorded"):
+            (folder / _DAMAGED).write_text(why, encoding="utf-8")
+            sync_tree(folder)
 
     def damage(self, job_id: str, epoch: int, stage: str) -> str:
         """Return the damage recorded for a stream's checkpoint; empty if there is none."""
@@ -187,11 +195,14 @@ class JobStorage:
 
         Raises:
             Fenced: a newer leader has renamed the epoch's folder.
+            Unavailable: the disk is full, or a similar error; the stage is not finished.
+            OSError: the job does not permit its files to be read, or still changes them.
         """
         try:
-            sync_tree(staging)
-            sync_folder(staging.parent)
-            return any(staging.iterdir())
+            with unavailable(f"{staging} cannot be synced", PermissionError):
+                sync_tree(staging)
+                sync_folder(staging.parent)
+                return any(staging.iterdir())
         except GONE:
             if staging.is_dir():
                 raise  # Another process is still writing to it: the stage is not finished.
@@ -293,9 +304,9 @@ class JobStorage:
         trash = self.root / ".trash"
         if trash.resolve() != root / ".trash":
             raise InvalidInput(f"{trash} leads out of {root}: nothing is deleted")
-        permissions.make(trash, parents=True, exist_ok=True)
         doomed = trash / uuid.uuid4().hex  # Its own name may have the maximum length.
         try:
+            permissions.make(trash, parents=True, exist_ok=True)
             removal.rename(path, doomed)
         except FileNotFoundError:
             return

@@ -76,9 +76,12 @@ class LogWriter:
 
     def close(self) -> None:
         """Close the file. Idempotent."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            # It is closed also if the disk has refused what was written; the number may be
+            # another file's by now.
+            with suppress(OSError):
+                os.close(file)
 
     def _append(self, data: bytes) -> int:
         """Return how many bytes of `data` were written."""

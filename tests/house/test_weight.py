@@ -74,7 +74,7 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        176,
+        177,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -82,7 +82,7 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        274,
+        275,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

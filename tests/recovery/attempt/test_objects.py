@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 import attrs
 import pytest
+import tenacity
 
 from jrs.contract.errors import (
     Conflict,
@@ -393,6 +395,44 @@ def test_a_stage_is_kept(lead: Lead, store: Store) -> None:
     assert store.calls["get"] == store.calls["get_ranges"] == 0
     assert content(again.output) == WRITTEN
     assert again.output == again.output
+
+
+def test_a_disk_that_is_full_behind_the_commit(lead: Lead, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output is kept in objects, so the stage has finished: the next attempt fetches a copy."""
+    renames, full = os.rename, threading.Event()
+    full.set()
+
+    def rename(source: Any, target: Any) -> None:
+        if full.is_set() and "/copies/" in str(target):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        renames(source, target)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(Unavailable, match="No space left"):
+        run(lead).job.stage("ingest", write)
+    full.clear()
+
+    assert content(run(lead, 2).job.stage("ingest", not_again).output) == WRITTEN
+
+
+def test_a_disk_that_is_full_while_a_copy_is_fetched(
+    lead: Lead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempt waits for room, and says so."""
+    run(lead).job.stage("ingest", write)
+    shutil.rmtree(lead.folder)
+    again = run(lead, 2).job.stage("ingest", not_again)
+    full = [OSError(errno.ENOSPC, "No space left on device")] * 2
+
+    def fetch(*arguments: Any) -> None:
+        if full:
+            raise full.pop()
+        copies_of_files.fetch(*arguments)
+
+    monkeypatch.setattr(stage_outputs, "fetch", fetch)
+    monkeypatch.setattr(tenacity, "sleep_using_event", lambda event: lambda seconds: None)
+    assert content(again.output) == WRITTEN
+    assert not full
 
 
 def test_two_threads_fetch_one_output(lead: Lead, monkeypatch: pytest.MonkeyPatch) -> None:
