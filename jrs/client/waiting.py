@@ -21,7 +21,7 @@ from jrs.recovery.inspect.history import (
     page,
     recorded_entries,
 )
-from jrs.store.feed import MOST
+from jrs.store import feed
 from jrs.store.stored_result import how_it_ended
 
 _FIRST, _LAST = 1.0, 8.0
@@ -80,8 +80,8 @@ def for_history(
 
 def page_behind(backend: Backend, cursor: str, limit: int) -> HistoryPage:
     """Return a page of what happened; see `Client.history_after`."""
-    if type(limit) is not int or not 1 <= limit <= MOST:
-        raise InvalidInput(f"limit must be from 1 to {MOST}, not {shown(limit)}")
+    if type(limit) is not int or not 1 <= limit <= feed.MOST:
+        raise InvalidInput(f"limit must be from 1 to {feed.MOST}, not {shown(limit)}")
     if not isinstance(cursor, str):
         raise InvalidInput(f"not a cursor: {shown(cursor)}")
     return page(backend, cursor, limit)
@@ -90,15 +90,21 @@ def page_behind(backend: Backend, cursor: str, limit: int) -> HistoryPage:
 def for_all_history(backend: Backend, after: str, timeout: float | None) -> Iterator[HistoryEntry]:
     """Yield what happens to all jobs and to the cluster; see `Client.follow_history`."""
     deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
+    heard = True
     with backend.watch(keys.FEED) as watch:
         while True:
-            found = page_behind(backend, after, MOST)
-            yield from found.entries
-            after = found.cursor
-            if found.more:
-                continue
-            while not deadline.expired and not watch.wait(min(_LAST, deadline.bounded())):
-                pass
+            try:
+                found = page_behind(backend, after, feed.MOST)
+            except Unavailable:
+                if heard:
+                    raise
+            else:
+                yield from found.entries
+                after = found.cursor
+                if found.more:
+                    continue
+            # Looked at again in any case: not every watch is told that the cluster was moved.
+            heard = watch.wait(min(feed.LOOK, deadline.bounded()))
             if deadline.expired:
                 return
 

@@ -30,6 +30,8 @@ KEPT = 10_000
 """Places of the newest events that are kept."""
 MOST = 1000
 """Events of one page, at most."""
+LOOK = 5.0
+"""Seconds after which a follower reads although it has noticed nothing."""
 _SWEPT = 64
 """Places that one commit sweeps."""
 _CURSOR = re.compile(r"([1-9][0-9]{0,18})~(?:([A-Za-z0-9._-]{1,128})~)?([A-Za-z0-9._-]{1,64})")

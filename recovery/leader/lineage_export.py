@@ -28,8 +28,6 @@ from .context import LeaderContext
 NAME = "openlineage"
 _AT_ONCE = 64
 """Events of the history that are exported before the position is recorded."""
-_LOOK = 5.0
-"""Seconds after which the feed is read although nothing was noticed."""
 _FIRST, _LONGEST = 0.5, 60.0
 """Seconds before what has failed is tried again; twice as long each time."""
 
@@ -122,7 +120,7 @@ class LineageExport:
                     self._failed = 0
                     self._emit("export", "", "OpenLineage takes events again")
                 waited = 0.0
-                while not (more or self._is_over() or waited >= _LOOK or watch.wait(0.5)):
+                while not (more or self._is_over() or waited >= feed.LOOK or watch.wait(0.5)):
                     waited += 0.5
 
     def _pause(self, error: Exception) -> None:

@@ -17,6 +17,7 @@ from jrs import (
     CancelRequest,
     CleanupJournal,
     Client,
+    ClusterMoved,
     Create,
     DuplicateJob,
     Failure,
@@ -44,12 +45,14 @@ from jrs import (
     Unavailable,
     WrongState,
 )
+from jrs.client import waiting
+from jrs.contract.backend import Backend
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import FormatRecord, StreamRecord
 from jrs.records.stored import Stored
 from jrs.recovery.attempt.runners.thread import ThreadRunner
-from jrs.store import history
+from jrs.store import feed, history
 from jrs.store.historian import Historian
 from jrs.store.masters import Registry
 from jrs.testing.contract import lead
@@ -457,6 +460,34 @@ def test_following_a_history(client: Client) -> None:
     assert [entry.text for entry in job.follow_history(job.history()[-3].id)] == expected[-2:]
     client.results.delete("job")
     assert list(job.follow_history("gone.000000")) == []
+
+
+def test_the_history_of_a_cluster_that_is_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who follows it is told, although nothing happens here any more; an outage in which nothing
+    happened is none."""
+    looks = list[str]()
+    page_behind = waiting.page_behind
+
+    def looked(backend: Backend, cursor: str, limit: int) -> Any:
+        looks.append(cursor)
+        if len(looks) == 4:  # The watch has been quiet by then.
+            raise Unavailable("away")
+        return page_behind(backend, cursor, limit)
+
+    monkeypatch.setattr(waiting, "page_behind", looked)
+    monkeypatch.setattr(feed, "LOOK", 0.01)
+    here, there = ((tmp_path / name).as_uri() for name in ("here", "there"))
+    with jrs.connect(here) as client, ThreadPoolExecutor(1) as pool:
+        client.pause("it moves")
+        following = client.follow_history(timeout=60.0)
+        assert next(following).kind is HistoryKind.PAUSED
+        later = pool.submit(next, following)
+        until(lambda: len(looks) > 4, "it looks again")
+        jrs.migrate(here, there)
+        with pytest.raises(ClusterMoved):
+            later.result()
 
 
 def test_a_history_is_followed_for_some_time(client: Client) -> None:
