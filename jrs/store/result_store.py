@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import partial
 from itertools import islice
 
 from jrs.contract.backend import Backend
@@ -296,16 +297,12 @@ class JobResultStore:
         return result
 
     async def await_(self, job_id: str, timeout: float | None = None) -> JobResult:
-        """Wait like `wait`, for asyncio. Cancelling the task ends the wait."""
-        import asyncio  # Takes 4 MB.
+        """Wait like `wait`, for asyncio, in a thread of its own. Cancelling the task ends it."""
+        from jrs.contract.own_thread import in_own_thread  # Loads asyncio, which takes 4 MB.
 
-        canceled = threading.Event()
-        try:
-            result = await asyncio.to_thread(self._wait, job_id, timeout, canceled)
-            assert result is not None
-            return result
-        finally:
-            canceled.set()
+        result = await in_own_thread(partial(self._wait, job_id, timeout), f"jrs-await-{job_id}")
+        assert result is not None
+        return result
 
     # -- inside ----------------------------------------------------------------------------
 

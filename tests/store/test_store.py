@@ -357,7 +357,40 @@ class TestWait:
             with pytest.raises(asyncio.CancelledError):
                 await waiting
 
-        asyncio.run(main())  # Joins the threads of its executor.
+        asyncio.run(main())
+        join_those_that_await("never")
+
+    def test_many_in_asyncio(self, store: JobResultStore) -> None:
+        """Waits take no thread of the loop's pool, which the loop itself needs."""
+
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            loop.set_default_executor(ThreadPoolExecutor(1))
+            waits = [asyncio.create_task(store.await_("job", BOUND)) for _ in range(3)]
+            await asyncio.sleep(0)
+            async with asyncio.timeout(BOUND / 2):
+                assert await loop.getaddrinfo("127.0.0.1", 80)
+                await asyncio.to_thread(store.create_dirty, result(), None)
+            assert await asyncio.gather(*waits) == [result()] * 3
+
+        asyncio.run(main())
+
+    def test_a_loop_that_ends_first(self, store: JobResultStore) -> None:
+        """A wait whose loop has been closed ends without an error."""
+
+        async def main() -> None:
+            asyncio.create_task(store.await_("never"))  # noqa: RUF006 - asyncio.run cancels it.
+            await asyncio.sleep(0)
+
+        asyncio.run(main())
+        join_those_that_await("never")
+
+
+def join_those_that_await(job_id: str) -> None:
+    for thread in threading.enumerate():
+        if thread.name == f"jrs-await-{job_id}":
+            thread.join(BOUND)
+            assert not thread.is_alive()
 
 
 class TestDelete:
