@@ -57,7 +57,9 @@ _ROLES = {
 @click.option("--sort", type=click.Choice([order.value for order in JobOrder]),
               help="By job id; or by the end, the newest first, after the jobs that have not ended."
               "  [default: ended with --since or --until, else id]")  # fmt: skip
-@click.option("--after", metavar="JOB_ID", default="", help="Begin after this job of the list.")
+@click.option("--after", metavar="JOB_ID", default="",
+              help="Begin after this job of the list; in a list by the end, after "
+              "unfinished:JOB_ID if it had not ended then.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True)
 @json_option
 @with_cluster
@@ -85,6 +87,7 @@ def list_command(
     """
     now = time.time()
     with connect(ref) as client:
+        order = None if sort is None else JobOrder(sort)
         views = client.views(
             status=None if status is None else JobStatus(status),
             state=None if state is None else ResultState(state),
@@ -92,7 +95,7 @@ def list_command(
             prefix=prefix,
             since=None if since is None else moment("--since", since, now),
             until=None if until is None else moment("--until", until, now),
-            order=None if sort is None else JobOrder(sort),
+            order=order,
             after=after,
         )
         found = list(islice(views, limit + 1))
@@ -113,7 +116,8 @@ def list_command(
     if leader is not None and leader.leader is None:
         echo(str(leader), err=True)
     if len(found) > limit:
-        echo(f"more jobs: repeat it with --after {found[limit - 1].job_id}", err=True)
+        behind = (order or JobOrder.ID).after(found[limit - 1])
+        echo(f"more jobs: repeat it with --after {behind}", err=True)
     return 0
 
 

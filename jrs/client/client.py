@@ -257,7 +257,8 @@ class Client(ClusterSteering, ClusterUpkeep):
             state: only jobs whose result has that state. Jobs whose result was expired are yielded
                 only for ``ResultState.EXPIRED``.
             prefix: only jobs whose id begins with this.
-            after: begin after this job, in the order of the list.
+            after: begin after this job, in the order of the list; in a list by the end, after
+                ``unfinished:ID`` for one that had not ended then: `JobOrder.after` returns it.
             tag: only jobs with this tag.
             since, until: only jobs that ended then, in seconds since 1970, both included.
             order: by id, or by the end of the jobs, the newest first. The default is by end if
@@ -274,7 +275,7 @@ class Client(ClusterSteering, ClusterUpkeep):
                 print(job.id, job.result().failure)
         """
         listing = Listing(status, state, prefix, after, tag, since, until, order)
-        if listing == Listing(prefix=prefix, after=after):
+        if listing.is_by_id_alone:
             ids = self._connection.jobs.ids(prefix=prefix, after=after)
             return (JobHandle(self._connection, id) for id in ids)
         views = listing.views(self._connection)

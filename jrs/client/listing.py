@@ -17,6 +17,9 @@ from jrs.records.tags import check_tags
 from jrs.store import result_order
 from jrs.store.job_views import JobView
 
+_UNFINISHED = "unfinished:"
+"""Begins the place behind a job that had not ended, in a list by the end. No job id has a colon."""
+
 
 class JobOrder(enum.StrEnum):
     """The order of a list of jobs."""
@@ -25,6 +28,15 @@ class JobOrder(enum.StrEnum):
     """By job id."""
     ENDED = "ended"
     """First the jobs that have not ended, by id; then the others, the newest end first."""
+
+    def after(self, view: JobView) -> str:
+        """Return what continues a list in this order behind a job, as `after` of `Client.views`.
+
+        Of a list by the end, that says of a job that it had not ended: so no other job is left out
+        if it ends meanwhile. A job that ends meanwhile may come twice.
+        """
+        is_unfinished = self is JobOrder.ENDED and view.entry is None
+        return f"{_UNFINISHED}{view.job_id}" if is_unfinished else view.job_id
 
 
 def _moment(instance: object, attribute: attrs.Attribute[float | None], value: object) -> None:
@@ -59,12 +71,17 @@ class Listing:
         if self.tag is not None:
             check_tags((self.tag,))
         if self.after:
-            check_job_id(self.after)
+            check_job_id(self._after_id)
 
     @property
     def is_timed(self) -> bool:
         """Whether only jobs that have ended can be listed, because of the time of their end."""
         return self.since is not None or self.until is not None
+
+    @property
+    def is_by_id_alone(self) -> bool:
+        """Whether the ids of jobs are enough for it."""
+        return attrs.evolve(self, prefix="", after="") == Listing()
 
     def views(self, connection: Connection) -> Iterator[JobView]:
         """Yield the jobs.
@@ -73,12 +90,23 @@ class Listing:
             NoSuchResult: a list by end cannot continue after a job that has no result any more.
             Unavailable: the backend could not be asked.
         """
-        default = JobOrder.ENDED if self.is_timed else JobOrder.ID
-        by_end = (self.order or default) is JobOrder.ENDED
-        found = self._by_end(connection) if by_end else self._by_id(connection)
+        found = self._by_end(connection) if self._is_by_end else self._by_id(connection)
         return filter(self._fits, found)
 
     # -- inside ------------------------------------------------------------------------------
+
+    @property
+    def _is_by_end(self) -> bool:
+        default = JobOrder.ENDED if self.is_timed else JobOrder.ID
+        return (self.order or default) is JobOrder.ENDED
+
+    @property
+    def _is_after_unfinished(self) -> bool:
+        return self._is_by_end and self.after.startswith(_UNFINISHED)
+
+    @property
+    def _after_id(self) -> str:
+        return self.after.removeprefix(_UNFINISHED) if self._is_after_unfinished else self.after
 
     def _fits(self, view: JobView) -> bool:
         if self.status not in (None, view.status) or not view.job_id.startswith(self.prefix):
@@ -135,9 +163,11 @@ class Listing:
         if self.state is ResultState.EXPIRED:
             yield from jobs.views(self._expired_by_end(connection))
             return
-        after = results.get(self.after) if self.after else None
+        after = None
+        if self.after and not self._is_after_unfinished:
+            after = results.get(self.after)
         if self._can_be_unfinished and after is None:
-            unfinished = jobs.unfinished_ids(prefix=self.prefix, after=self.after)
+            unfinished = jobs.unfinished_ids(prefix=self.prefix, after=self._after_id)
             yield from (view for view in jobs.views(unfinished) if view.entry is None)
         if self._can_have_ended:
             ended = jobs.views(self._ended(connection, None if after is None else self.after))

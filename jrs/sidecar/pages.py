@@ -125,10 +125,11 @@ class Pages:
     def _of_jobs(self, request: Request) -> dict[str, Any]:
         from_form = [(key, value) for key, value in request.query_params.multi_items() if value]
         asked = query_values(from_form, _FORM)
+        order = JobOrder(asked["order"]) if asked["order"] else None
         views = self._client.views(
             status=JobStatus(asked["status"]) if asked["status"] else None,
             state=ResultState(asked["state"]) if asked["state"] else None,
-            order=JobOrder(asked["order"]) if asked["order"] else None,
+            order=order,
             tag=asked["tag"],
             prefix=asked["prefix"],
             after=asked["after"],
@@ -136,12 +137,15 @@ class Pages:
         found = list(islice(views, _PER_PAGE + 1))
         lines = job_lines(self._client, found[:_PER_PAGE])
         kept = {key: value for key, value in asked.items() if value and key != "after"}
-        more = {**kept, "after": lines[-1].job_id} if len(found) > _PER_PAGE else None
+        more = ""
+        if len(found) > _PER_PAGE:
+            after = (order or JobOrder.ID).after(found[_PER_PAGE - 1])
+            more = f"/jobs?{urlencode({**kept, 'after': after})}"
         return {
             "lines": lines,
             "asked": asked,
             "choices": {param.name: param.choices for param in _FORM},
-            "more": f"/jobs?{urlencode(more)}" if more else "",
+            "more": more,
             "first": f"/jobs?{urlencode(kept)}" if asked["after"] else "",
         }
 

@@ -67,11 +67,12 @@ def _all_history(call: Call) -> Reply:
 
 
 def _jobs(call: Call) -> Reply:
-    status, state, order = call["status"], call["state"], call["order"]
+    status, state = call["status"], call["state"]
+    order = None if call["order"] is None else JobOrder(call["order"])
     views = call.client.views(
         status=None if status is None else JobStatus(status),
         state=None if state is None else ResultState(state),
-        order=None if order is None else JobOrder(order),
+        order=order,
         tag=call["tag"],
         prefix=call["prefix"],
         since=call["since"],
@@ -80,7 +81,7 @@ def _jobs(call: Call) -> Reply:
     )
     found = list(islice(views, call["limit"] + 1))
     page = found[: call["limit"]]
-    more = page[-1].job_id if len(found) > len(page) else None
+    more = (order or JobOrder.ID).after(page[-1]) if len(found) > len(page) else None
     return Reply({"jobs": to_plain(page), "next": more})
 
 

@@ -363,6 +363,8 @@ def test_lists(
     with open_backend(url) as backend:
         for job, tags in (("a-1", ("t",)), ("a-2", ()), ("b-1", ("t", "x y"))):
             JobCatalog(backend).submit(JobSpec(job, "etl:boom", tags=tags))
+    cut = jrs_here("list", "--sort", "ended", "--limit", "1")
+    assert cut.stderr.endswith("more jobs: repeat it with --after unfinished:a-1\n")
     start("m1")
     for job in ("a-1", "a-2", "b-1"):
         jrs("wait", job)
@@ -379,6 +381,7 @@ def test_lists(
     assert set(ids("--since", "2001-01-01T10:00")) == {"a-1", "a-2", "b-1"}
     newest = ids("--sort", "ended")
     assert ids("--sort", "ended", "--after", newest[0]) == newest[1:]
+    assert ids("--sort", "ended", "--after", "unfinished:a-1") == newest
     assert ids("--sort", "ended", "--limit", "1") == newest[:1]
     refused = jrs_here("list", "--since", "yesterday")
     assert (refused.returncode, "--since is no time: 'yesterday'" in refused.stderr) == (2, True)

@@ -352,6 +352,10 @@ def test_paging(served: Served) -> None:
     assert [job["job_id"] for job in page["jobs"]] == ids[:3]
     page = served.get(f"/v1/jobs?limit=3&after={page['next']}").json
     assert [job["job_id"] for job in page["jobs"]] == ids[3:6]
+    page = served.get("/v1/jobs?order=ended&limit=3").json
+    served.client.results.create_dirty(JobResult(ids[2], JobStatus.FINISHED), None)
+    page = served.get(f"/v1/jobs?order=ended&limit=3&after={page['next']}").json
+    assert [job["job_id"] for job in page["jobs"]] == ids[3:6]
     last = served.get("/v1/jobs?limit=1000&after=job-09899").json
     assert ([job["job_id"] for job in last["jobs"]], last["next"]) == (ids[9900:], None)
     found = served.get("/v1/jobs?prefix=job-0777&limit=1000").json["jobs"]

@@ -366,6 +366,9 @@ def client() -> Iterator[Client]:
         ({"order": JobOrder.ENDED}, "a z e-1 e-2 e-3"),
         ({"order": JobOrder.ENDED, "after": "a"}, "z e-1 e-2 e-3"),
         ({"order": JobOrder.ENDED, "after": "e-1"}, "e-2 e-3"),
+        ({"order": JobOrder.ENDED, "after": "unfinished:a"}, "z e-1 e-2 e-3"),
+        ({"order": JobOrder.ENDED, "after": "unfinished:e-1"}, "z e-1 e-2 e-3"),
+        ({"status": JobStatus.CREATED, "order": JobOrder.ENDED, "after": "unfinished:a"}, "z"),
         ({"tag": "t"}, "a e-1 e-2"),
         ({"tag": "t", "after": "a"}, "e-1 e-2"),
         ({"tag": "t", "status": JobStatus.FAILED}, "e-2"),
@@ -394,6 +397,33 @@ def test_lists(client: Client, filters: dict[str, Any], found: str) -> None:
 
     assert listed == found.split()
     assert [job.id for job in client.jobs(**filters)] == listed
+
+
+@pytest.mark.parametrize("order", JobOrder)
+def test_a_job_that_ends_between_two_pages(client: Client, order: JobOrder) -> None:
+    """A page that continues behind it leaves no other job out."""
+    first = next(client.views(order=order))
+    assert first.job_id == "a"
+    client.results.create_dirty(result("a", 99.0, JobStatus.FINISHED), None)
+
+    rest = [view.job_id for view in client.views(order=order, after=order.after(first))]
+    by_end = order is JobOrder.ENDED
+    assert rest == (["z", "a"] if by_end else []) + ["e-1", "e-2", "e-3"] + ["z"] * (not by_end)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"after": "unfinished:a"},
+        {"after": "unfinished:a", "order": JobOrder.ID},
+        {"after": "unfinished:", "order": JobOrder.ENDED},
+        {"after": "unfinished:unfinished:a", "order": JobOrder.ENDED},
+        {"after": "ended:a", "order": JobOrder.ENDED},
+    ],
+)
+def test_what_no_list_continues_behind(client: Client, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        client.views(**wrong)
 
 
 def test_expired_jobs_by_end(client: Client) -> None:
