@@ -9,10 +9,10 @@ from collections.abc import Callable
 from jrs.contract.clock import Clock
 from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
 
+from .waiting import Waiting
+
 _AGAIN = 0.25
 """Seconds until a commit is tried again that the backend or the storage did not answer."""
-_SAY = 30.0
-"""Seconds between two reports that a commit waits."""
 
 
 def _say_nothing(why: str) -> None:
@@ -52,16 +52,18 @@ class Commits:
             Fenced: the attempt has ended meanwhile.
             JrsError: of `commit`; the attempt ends because of it.
         """
-        said_at: float | None = None
+
+        def tell(why: str) -> None:
+            self._waiting(why)
+            waiting(why)
+
+        says = Waiting(tell, self._clock)
         while True:
             try:
                 commit()
                 return
             except (Unavailable, OutcomeUnknown) as error:
-                if said_at is None or self._clock() - said_at >= _SAY:
-                    said_at = self._clock()
-                    self._waiting(str(error))
-                    waiting(str(error))
+                says.say(str(error))
                 if self._closed.wait(_AGAIN):
                     raise Fenced("the attempt has ended") from None
             except JrsError as error:

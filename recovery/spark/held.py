@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jrs.contract.errors import JobHeld, Unavailable
 
+from ..checkpoint_format import checkpoint as checkpoints
 from ..checkpoint_format import final_batch
 from ..checkpoint_format import position as positions
 from ..checkpoint_format.position import Position
@@ -39,6 +40,17 @@ def position(checkpoint: Path) -> Position:
     """
     with or_held():
         return positions.position(checkpoint)
+
+
+def is_computed(checkpoint: Path, batch: int) -> bool:
+    """Return whether a run has computed a batch; see `checkpoint_format.checkpoint`.
+
+    Raises:
+        JobHeld: the plan of the batch is missing or damaged.
+        Unavailable: the checkpoint cannot be read now.
+    """
+    with or_held():
+        return checkpoints.is_computed(checkpoint, batch)
 
 
 def plan_flush(checkpoint: Path) -> None:

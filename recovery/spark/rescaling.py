@@ -19,6 +19,7 @@ from ..checkpoint_format import sink_log
 from ..checkpoint_format.offset_log import STATE_STORE, OffsetLog
 from ..checkpoint_format.position import state_plan
 from ..checkpoint_format.sink_log import SINK_LOG
+from ..files import transfer
 from ..files.job_folders import sync_tree
 from ..files.rescaled_checkpoint import complete_interrupted_rescale, done_folder, work_folder
 from .held import or_held, position
@@ -63,6 +64,8 @@ def rescale(session: SparkSession, checkpoint: Path, wanted: int) -> None:
 
     Raises:
         JobHeld: the state store cannot be rescaled.
+        OSError: a file cannot be read or written now; the call may be repeated.
+        Whatever Spark raises.
     """
     complete_interrupted_rescale(checkpoint)
     now = partitions(checkpoint)
@@ -72,7 +75,8 @@ def rescale(session: SparkSession, checkpoint: Path, wanted: int) -> None:
     if why is not None:
         raise JobHeld(f"{checkpoint}: {why}: resume the job with {now} partitions")
     work = work_folder(checkpoint)
-    shutil.copytree(checkpoint, work, copy_function=os.link)  # No committed file is ever changed.
+    # No committed file is ever changed.
+    shutil.copytree(checkpoint, work, copy_function=_link)
     session._streamingCheckpointManager.repartition(str(work), wanted)
     sync_tree(work)
     os.rename(work, done_folder(checkpoint))
@@ -87,11 +91,20 @@ def fill_sink_log(table: Path, checkpoint: Path, default: int) -> None:
 
     Args:
         default: after how many entries Spark compacts a new log.
+
+    Raises:
+        JobHeld: the log is damaged.
+        Unavailable: it cannot be read or written now; the call may be repeated.
     """
     log = table / SINK_LOG
-    if log.is_dir():
-        sink_log.fill(log, position(checkpoint).committed, default)
-        sync_tree(log)
+    with or_held(), transfer.writing(f"completing {log}"):
+        if log.is_dir():
+            sink_log.fill(log, position(checkpoint).committed, default)
+            sync_tree(log)
+
+
+def _link(source: str, target: str) -> None:
+    transfer.link_or_copy(Path(source), Path(target))
 
 
 def _plan(checkpoint: Path) -> OffsetLog | None:

@@ -31,11 +31,12 @@ from jrs.records.policies import RestartPolicy
 
 from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StateLost, StreamHost
-from ..checkpoint_format.checkpoint import is_computed
+from ..files import transfer
 from . import boundary, cluster, queries, rescaling
-from .held import plan_flush, position
+from .held import is_computed, plan_flush, position
 from .progress import ProgressWatch, summary
 from .session import jvm_died
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -110,6 +111,8 @@ class StageQuery:
     """The batch before which the state could not be loaded."""
     _deaths: int = attrs.field(default=0, init=False)
     _start_at: float = attrs.field(default=0.0, init=False)
+    """Before then, no further step is taken."""
+    _waiting: Waiting = attrs.field(init=False)
     _summary: Json = attrs.field(default=None, init=False)
     _reported: int | None = attrs.field(default=None, init=False)
     """The newest batch that was reported as committed, or was there before the attempt."""
@@ -120,6 +123,7 @@ class StageQuery:
     def __attrs_post_init__(self) -> None:
         self._clock = self.run.context.runtime.clock
         self._began = self._clock()
+        self._waiting = Waiting(self.run.context.reporter.waiting, self._clock)
         self._stopper = boundary.Stopper(self.run.context.runtime, self.name)
         # Not while it runs: only its own thread may be the first to plan it.
         self.holds_back = queries.holds_back(self.writer)
@@ -158,15 +162,10 @@ class StageQuery:
         with self._lock:
             if self._suspending or self.step in (Step.DRAINED, Step.FINISHED):
                 return
-            if self._query is None:
-                if self._clock() >= self._start_at:
-                    self._relaunch(draining)
-            elif self._query.isActive:
-                self._report_batches(self._query)
-                if draining and self.step is Step.RUNNING:
-                    self._stopping |= self._stopper.begin(self._query, self.checkpoint)
-            elif queries.is_over(self._query):
-                self._ended(self._query, draining)
+            try:
+                self._step(draining)
+            except (Unavailable, OutcomeUnknown) as error:
+                self._wait(error)  # The same step is tried again: what it has done stays done.
 
     def suspend(self) -> None:
         """Bring it to a batch boundary and end it; it is not started again. Idempotent."""
@@ -243,41 +242,66 @@ class StageQuery:
         """Start it once more; a failure to start counts as a death."""
         try:
             self._launch(draining)
-        except (Unavailable, OutcomeUnknown):
-            # The backend is away: no death of the stage.
-            self.step, self._start_at = Step.WAITING, self._clock() + _AGAIN
+        except (Unavailable, OutcomeUnknown) as error:
+            self.step = Step.WAITING
+            self._wait(error)
         except (JrsError, StateLost):
             raise
         except Exception as error:
             self._died(error)
 
-    def _ended(self, query: StreamingQuery, draining: bool) -> None:
-        """Take the next step after the end of a query."""
+    def _step(self, draining: bool) -> None:
+        """Do what `look` does."""
+        if self._query is not None and self._query.isActive:
+            self._report_batches(self._query)
+            if draining and self.step is Step.RUNNING:
+                self._stopping |= self._stopper.begin(self._query, self.checkpoint)
+        elif self._clock() < self._start_at:
+            pass
+        elif self._query is None:
+            self._relaunch(draining)
+        elif queries.is_over(self._query):
+            again = self._ended(self._query, draining)
+            self._query = None  # Behind all that may have to be tried again.
+            if again:
+                self._relaunch(draining)
+
+    def _wait(self, error: JrsError) -> None:
+        """Wait for a moment: the backend is away, or a disk, which is no death of the stage."""
+        self._start_at = self._clock() + _AGAIN
+        self._waiting.say(f"stage {self.name!r}: {error}")
+
+    def _ended(self, query: StreamingQuery, draining: bool) -> bool:
+        """Take the next step after the end of a query; return whether to start it again now.
+
+        Raises:
+            Unavailable: a file cannot be read or written now; the call may be repeated.
+        """
         self._summary = summary(query) or self._summary
-        self._query, error = None, query.exception()
+        error = query.exception()
         self._report_batches(query, now=True)
         at = position(self.checkpoint)
         left_off = at.planned > at.committed
         if error is not None:
             if self.step is not Step.REPEATING and queries.not_computed(error):
                 self._in_sink = self._check_computed(at.planned)
-                self._relaunch(draining)
-            else:
-                self._died(error)
+                return True
+            self._died(error)
         elif self._stopping or self._is_refused(draining):
-            self._relaunch(draining)
+            return True
         elif left_off or not self._is_done(query, at.committed):
             self._died(StageDied("its query was stopped, but not by jrs"))
         elif self.step is Step.FLUSHING:
             self.step = Step.DRAINED
         elif self.step is not Step.CATCHING_UP:
-            self._relaunch(draining)
+            return True
         # In complete mode nothing waits for a watermark.
         elif at.stateful and at.committed >= 0 and self.holds_back is None:
             plan_flush(self.checkpoint)
-            self._relaunch(draining)
+            return True
         else:
             self.step = Step.DRAINED
+        return False
 
     def _report_batches(self, query: StreamingQuery, *, now: bool = False) -> None:
         """Report the batches that were committed since the last report, once a second."""
@@ -336,6 +360,8 @@ class StageQuery:
                 raise self._lost(error) from None
             if jvm_died(error):
                 raise
+            if isinstance(error, OSError):
+                raise Unavailable(f"stage {self.name!r} cannot be rescaled now: {error}") from error
             now = rescaling.partitions(self.checkpoint)
             raise JobHeld(
                 f"stage {self.name!r} cannot be rescaled, and its state is unchanged: go back "
@@ -368,5 +394,6 @@ class StageQuery:
 
     def _lost(self, error: BaseException) -> StateLost:
         """Record durably that the state cannot be loaded; return the error to die of."""
-        self.run.report_damage(self.name, str(error))
+        with transfer.writing(f"recording the damage of stage {self.name!r}"):
+            self.run.report_damage(self.name, str(error))
         return StateLost(f"stage {self.name!r}: its state cannot be loaded")

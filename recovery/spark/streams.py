@@ -36,6 +36,7 @@ from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StreamHost
 from ..attempt.job import Build, Stream, StreamStage
 from ..attempt.plan_keeper import PlanKeeper
+from ..files import transfer
 from . import queries
 from .commits import Commits
 from .data_format import register_format
@@ -110,7 +111,8 @@ class Streams:
         committer, progress = None, ProgressWatch()
         if queries.uses_sink(writer):
             committer = self._committer(name, output, progress)
-        folder = context.storage.stream(job.job_id, job.epoch, name)
+        with transfer.writing(f"making the folder of stage {name!r}"):
+            folder = context.storage.stream(job.job_id, job.epoch, name)
         checkpoint = folder / "ck"
         # Unique in the session, which jobs may share; but a table has the name of its stage.
         title = name if queries.is_table(writer) else f"{job.job_id}/{name}"
@@ -276,8 +278,8 @@ class Streams:
             # Stages that are drained on request finish together, including those that the function
             # has yet to start after a failover because it waits for none of them.
             return
-        self._marks = self._marks or [stage.record() for stage in drained]
         try:
+            self._marks = self._marks or [stage.record() for stage in drained]
             ends = {one.name: self._stages[one.name].output_ends() for one in self._marks}
             conditions = {name: end for name, end in ends.items() if end is not None}
             self._run.commit_stages(self._marks, conditions)
@@ -297,7 +299,8 @@ class Streams:
         folder = context.storage.checkpoint(context.job_id, context.epoch, stage).parent
         committer = BatchCommitter(context, stage, folder, output, progress.newest)
         if context.storage.objects is None:
-            context.storage.make_folder(output)
+            with transfer.writing(f"making {output}"):
+                context.storage.make_folder(output)
         committer.begin()
         self._sink_server().add(stage, committer)
         return committer

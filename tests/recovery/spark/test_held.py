@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from jrs.contract.errors import JobHeld, Unavailable
-from jrs.recovery.checkpoint_format import final_batch
 from jrs.recovery.spark import held, rescaling
 from tests.recovery.snapshots.fabricate import FakeQuery
 
@@ -51,7 +50,7 @@ def test_a_last_batch_that_cannot_be_planned_now(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(final_batch.os, "fsync", full)
+        patched.setattr(os, "fsync", full)
         with pytest.raises(Unavailable, match="No space left"):
             held.plan_flush(checkpoint)
     assert held.position(checkpoint).planned == 1

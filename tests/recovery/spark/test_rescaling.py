@@ -10,6 +10,7 @@ old one's. Real deaths around the real one are in tests/spark/test_dying_in_a_ch
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -230,3 +231,18 @@ def test_the_log_is_compacted_where_spark_looks_for_it(
 
     lines = (table / SINK_LOG / f"{last + 1}.compact").read_text().splitlines()
     assert len(lines) == 2 + last - compacted[-1]
+
+
+def test_a_file_system_without_hard_links(
+    tmp_path: Path, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state is copied there."""
+
+    def refuse(*paths: object, **how: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    site = Site(tmp_path, memory, 2)
+    monkeypatch.setattr(os, "link", refuse)
+    site.do()
+
+    assert rescaling.partitions(site.ck) == WANTED

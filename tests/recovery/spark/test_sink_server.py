@@ -15,7 +15,7 @@ import pytest
 
 from jrs.contract.errors import CorruptRecord, Fenced, JobHeld, OutcomeUnknown, Unavailable
 from jrs.contract.runtime import RUNTIME
-from jrs.recovery.spark import commits, sink_server
+from jrs.recovery.spark import sink_server, waiting
 from jrs.recovery.spark.commits import Commits
 from jrs.recovery.spark.sink import _Writer
 from jrs.recovery.spark.sink_server import SinkServer
@@ -131,7 +131,7 @@ def test_a_backend_that_is_away(sink: Sink) -> None:
 def test_the_sink_hears_that_its_commit_waits(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the backend or the storage is away, the query lives: its patience is for the
     attempt alone."""
-    monkeypatch.setattr(commits, "_SAY", 0.0)
+    monkeypatch.setattr(waiting, "_SAY", 0.0)
     request = json.dumps({"stage": "sums", "run": "", "batch": 3, "files": []})
     sink.errors = [Unavailable("away"), OutcomeUnknown("lost")]
     with sink.connect() as asking:
@@ -159,7 +159,7 @@ def test_a_sink_that_has_gone_while_its_commit_waits(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit is carried out nevertheless: it may have taken effect before."""
-    monkeypatch.setattr(commits, "_SAY", 0.0)
+    monkeypatch.setattr(waiting, "_SAY", 0.0)
     sink.errors = [Unavailable("away")] * 4
     with sink.connect() as asking:
         asking.sendall(b'{"stage": "sums", "run": "", "batch": 3, "files": []}\n')

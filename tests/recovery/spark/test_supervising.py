@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -27,8 +28,9 @@ from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.engine import StateLost
 from jrs.recovery.attempt.job import Job
 from jrs.recovery.attempt.run import AttemptDied, run_attempt
+from jrs.recovery.checkpoint_format import position as positions
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.spark import boundary, held, queries, rescaling
+from jrs.recovery.spark import boundary, held, queries, rescaling, stage_query
 from jrs.recovery.spark.stage_query import DeclaredStream, StageQuery, Step
 from jrs.recovery.spark.streams import Streams
 from tests.recovery.snapshots import fabricate
@@ -229,6 +231,68 @@ def test_a_drain_asks_a_query_to_stop_until_it_has(
     assert scene.streams.failure is None
 
 
+def fails(times: int, real: Callable[..., Any], number: int = errno.EMFILE) -> Callable[..., Any]:
+    """Return a function that fails so many times, and then works."""
+    left = [OSError(number, os.strerror(number))] * times
+
+    def function(*args: Any) -> Any:
+        if left:
+            raise left.pop()
+        return real(*args)
+
+    return function
+
+
+def test_a_disk_that_is_full_when_the_last_batch_is_planned(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails no job: the batch is planned once the disk has room."""
+    planned(scene, 2)
+    monkeypatch.setattr(stage_query, "_AGAIN", 0.0)
+    monkeypatch.setattr(queries, "is_caught_up", lambda query, has_run: True)
+    writer = scene.add("one")
+    monkeypatch.setattr(os, "fsync", fails(3, os.fsync, errno.ENOSPC))
+    assert scene.streams.drain() is None
+    until(lambda: writer.starts == 2, "it catches up")
+    writer.query.stop()
+    until(lambda: writer.starts == 3, "it is flushed")
+
+    assert scene.streams._stages["one"].step is Step.FLUSHING
+    assert scene.streams.failure is None
+
+
+def test_a_checkpoint_that_cannot_be_read_when_a_query_ends(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its end means is found out once the checkpoint can be read, and people hear of it."""
+    planned(scene, 2)
+    monkeypatch.setattr(stage_query, "_AGAIN", 0.0)
+    said = list[str]()
+    object.__setattr__(scene.run.context, "on_report", lambda report: said.append(report.message))
+    writer = scene.add("one", attempts=2)
+    # Twice in each check of it: for the batches to report, and for its end.
+    monkeypatch.setattr(positions, "position", fails(6, positions.position))
+    writer.query.die(NOT_COMPUTED)
+    until(lambda: writer.starts == 2, "it is started again")
+
+    assert scene.streams.failure is None
+    assert [text for text in said if "stage 'one': a checkpoint cannot be read now" in text]
+
+
+def test_a_checkpoint_that_cannot_be_read_for_a_mark(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stage that has finished does not fail for its mark."""
+    planned(scene, 2)
+    scene.add("one")
+    stage = scene.streams._stages["one"]
+    monkeypatch.setattr(positions, "position", fails(3, positions.position))
+    stage.step = Step.DRAINED
+    until(lambda: stage.step is Step.FINISHED, "it is marked as finished")
+
+    assert scene.streams.failure is None
+
+
 NOT_COMPUTED = "assertion failed: CheckpointInfo length: 0, numPartitions: 2"
 LOST = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] a changed byte"
 
@@ -373,6 +437,25 @@ def test_state_that_is_lost_in_a_rescale(
     with pytest.raises(AttemptDied, match="its state cannot be loaded"):
         run_attempt(context, function)
     assert "a changed byte" in scene.storage.damage("job", leader.epoch, "one")
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), shutil.Error([])])
+def test_a_rescale_that_is_not_possible_now(
+    scene: Scene, error: OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds no job: a rescale can be tried again."""
+    planned(scene, 2)
+
+    def rescale(*args: object) -> None:
+        raise error
+
+    conf = SimpleNamespace(get=lambda *name: None)
+    monkeypatch.setattr(Job, "spark", property(lambda self: SimpleNamespace(conf=conf)))
+    monkeypatch.setattr(rescaling, "partitions", lambda checkpoint: 2)
+    monkeypatch.setattr(rescaling, "rescale", rescale)
+    checkpoint = scene.storage.stream("job", scene.run.context.epoch, "one") / "ck"
+    with pytest.raises(Unavailable, match="stage 'one' cannot be rescaled now"):
+        stage_of(scene.run, "one", Writer(), checkpoint, partitions=4).start(draining=False)
 
 
 @pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.QUIESCED])
