@@ -28,7 +28,7 @@ from jrs.store import heads
 from ..checkpoint_format.position import input_digest, position
 from .batch_reports import BatchReports, Progress, unknown
 from .batch_rows import BatchRows, RowsInFolders, RowsInObjects
-from .context import AttemptContext, held_if_unreadable
+from .context import AttemptContext, held_if_unreadable, held_or_away
 
 _FIRST = (10, 100)
 _MANY = 1000
@@ -90,11 +90,11 @@ class BatchCommitter:
             Fenced: this attempt was shut out.
             JobHeld: the rows of the newest batch are lost, or the head or the checkpoint cannot be
                 read.
-            Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
+            Unavailable, OutcomeUnknown: from the backend or the disk; the call may be repeated.
         """
         if not self._keeps_heads:
             return
-        with self._turn, held_if_unreadable():
+        with self._turn, held_or_away(f"publishing the newest batch of stage {self._stage!r}"):
             found = self._head()
             committed = position(self.checkpoint).committed
             if found is not None:
@@ -116,10 +116,11 @@ class BatchCommitter:
         Raises:
             JobHeld: a batch that the checkpoint calls committed has read something, so its rows
                 are missing from the output.
+            Unavailable, OutcomeUnknown: from the backend or the disk; the call may be repeated.
         """
         if not self._keeps_heads:
             return
-        with self._turn, held_if_unreadable():
+        with self._turn, held_or_away(f"passing over batches of stage {self._stage!r}"):
             head, record = self._present()
             for batch in range(head.batch + 1, committed + 1):
                 if input_digest(self.checkpoint, batch) != input_digest(self.checkpoint, batch - 1):
@@ -146,7 +147,7 @@ class BatchCommitter:
             Unavailable: nothing was changed.
             OutcomeUnknown: the batch may be committed; the call may be repeated.
         """
-        with self._turn, held_if_unreadable():
+        with self._turn, held_or_away(f"committing batch {batch} of stage {self._stage!r}"):
             if run != self._run:
                 raise LateCommit(f"batch {batch} is of an earlier run of stage {self._stage!r}")
             if self._keeps_heads:

@@ -9,7 +9,7 @@ from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.objects import ClosedInput, InputListing
 
-from ..files import closed_inputs
+from ..files import closed_inputs, transfer
 from ..storage.copies import read_record
 from .context import AttemptContext, held_if_unreadable
 
@@ -21,7 +21,13 @@ def close(context: AttemptContext, stage: str, source: Path) -> Path:
         InvalidInput: `source` is not a folder.
         JobHeld: the record of an input that was closed cannot be read.
         Fenced: this attempt was shut out.
+        Unavailable: a disk fails; the call may be repeated.
     """
+    with transfer.writing(f"closing the input {source} of stage {stage!r}"):
+        return _close(context, stage, source)
+
+
+def _close(context: AttemptContext, stage: str, source: Path) -> Path:
     storage, job_id = context.storage, context.job_id
     if storage.objects is None:
         return closed_inputs.close(storage, job_id, stage, source)

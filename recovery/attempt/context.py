@@ -23,6 +23,7 @@ from jrs.records.model import JobSpec, RunnerKind
 from jrs.store.historian import Historian
 from jrs.store.stops import JobStops
 
+from ..files import transfer
 from ..files.disk_errors import GONE
 from ..files.job_folders import JobStorage
 from ..processes.last_words import LastWords
@@ -42,6 +43,18 @@ def held_if_unreadable() -> Iterator[None]:
         yield
     except CorruptRecord as error:
         raise JobHeld(f"{error}; restore the job from a snapshot") from None
+
+
+@contextmanager
+def held_or_away(what: str) -> Iterator[None]:
+    """Do what `held_if_unreadable` does, and raise `Unavailable` where the block cannot read or
+    write a file now. A file that is missing does not come back: its error stays.
+
+    Args:
+        what: what the block does, for people.
+    """
+    with held_if_unreadable(), transfer.writing(what):
+        yield
 
 
 @attrs.frozen

@@ -28,7 +28,7 @@ from ..files import copied_from
 from ..storage.copies import read_record
 from .batch_reports import BatchReports, Progress, unknown
 from .checkpoint_upload import CheckpointUpload
-from .context import AttemptContext, held_if_unreadable
+from .context import AttemptContext, held_if_unreadable, held_or_away
 
 
 class PlanKeeper:
@@ -66,11 +66,11 @@ class PlanKeeper:
 
         Raises:
             JobHeld: the checkpoint ends before that batch, or the plan cannot be read.
-            Unavailable: the backend did not answer.
+            Unavailable: the backend or the disk is away; the call may be repeated.
         """
         if not self._keeps:
             return
-        with self._turn, held_if_unreadable():
+        with self._turn, held_or_away(f"restoring the newest plan of stage {self._stage!r}"):
             plan, _ = self._stored()
             if plan is None:
                 return
@@ -88,7 +88,10 @@ class PlanKeeper:
         """
         if not self._keeps:
             return
-        with self._turn, held_if_unreadable():
+        with (
+            self._turn,
+            held_or_away(f"keeping the plan of batch {batch} of stage {self._stage!r}"),
+        ):
             before, record = self._stored()
             if before is not None and before.batch > batch:
                 raise self._behind(before.batch)

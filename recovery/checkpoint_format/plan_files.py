@@ -6,6 +6,7 @@ where the batch begins. Spark syncs none of these files.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +28,9 @@ class PlanFiles:
         self._names: list[str] = []
         self._durable: set[str] = set()
         """The files that were found for that batch: all of them are synced."""
+        self._tried = -1
+        self._contents: dict[str, bytes] = {}
+        """The files of the batch that was tried, and which may have to be written again."""
 
     def make_durable(self, batch: int) -> list[str]:
         """Sync what plans a batch. Return the files, relative to the checkpoint, that were not
@@ -34,6 +38,7 @@ class PlanFiles:
 
         Raises:
             FileNotFoundError: the checkpoint is gone.
+            OSError: not all is durable; the call may be repeated.
         """
         if batch != self._batch:
             # None of these files changes once it is there.
@@ -43,9 +48,25 @@ class PlanFiles:
                 if name in self._durable or (self._checkpoint / name).is_file()
             ]
             names = [name for name in found if name not in self._durable]
-            _sync(self._checkpoint, names)
+            self._write_out(batch, names)
             self._batch, self._names, self._durable = batch, names, set(found)
         return self._names
+
+    def _write_out(self, batch: int, names: Collection[str]) -> None:
+        """Sync files. If that has failed, write them again first.
+
+        After an error of writing, Linux may have dropped what it was to write, and reports the
+        error once: the next sync of the same file succeeds all the same.
+        """
+        if batch != self._tried:
+            self._tried, self._contents = batch, {}
+        for name, data in self._contents.items():
+            _write_again(self._checkpoint / name, data)
+        for name in names:
+            with suppress(FileNotFoundError):  # Spark removes old entries.
+                self._contents.setdefault(name, (self._checkpoint / name).read_bytes())
+        _sync(self._checkpoint, names)
+        self._contents = {}
 
 
 def of_batch(checkpoint: Path, batch: int) -> list[str]:
@@ -69,7 +90,11 @@ def texts(checkpoint: Path, names: Collection[str]) -> dict[str, str]:
 
 def restore(checkpoint: Path, batch: int, files: Mapping[str, str]) -> bool:
     """Write the files of a batch's plan that are missing, or have another content; return whether
-    the checkpoint has the batch. Durable. Nothing is written once the batch is committed."""
+    the checkpoint has the batch. Durable. Nothing is written once the batch is committed.
+
+    Raises:
+        OSError: a file cannot be read or written now; the call may be repeated.
+    """
     if newest(checkpoint / "commits") >= batch:
         return True
     written = []
@@ -108,6 +133,14 @@ def _sync(checkpoint: Path, names: Collection[str]) -> None:
         folders.update(folder for folder in above if folder.is_relative_to(checkpoint))
     for folder in sorted(folders, reverse=True):
         sync(folder)
+
+
+def _write_again(path: Path, data: bytes) -> None:
+    """Replace a file by one of the same content, unless Spark has removed it."""
+    with suppress(FileNotFoundError):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        transfer.write(path, data)
+        path.chmod(mode)
 
 
 def _below(checkpoint: Path, name: str) -> Iterator[str]:

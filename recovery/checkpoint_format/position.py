@@ -78,7 +78,23 @@ def read_plan(checkpoint: Path, batch: int) -> OffsetLog:
 
 def input_digest(checkpoint: Path, batch: int) -> str:
     """Return a digest of the input of a batch, by its plan and the logs that it refers to; empty
-    if it has no plan that can be read."""
+    if its plan is missing or damaged.
+
+    Raises:
+        UnreadableCheckpoint: the disk has lost a file.
+        OSError: a file cannot be read now.
+    """
+    try:
+        return _input_digest(checkpoint, batch)
+    except OSError as error:
+        if not is_lost(error):
+            raise
+        raise UnreadableCheckpoint(
+            f"the input of batch {batch} of {checkpoint} cannot be read: {error}"
+        ) from None
+
+
+def _input_digest(checkpoint: Path, batch: int) -> str:
     try:
         plan = offset_log.read(checkpoint / "offsets" / str(batch))
     except (FileNotFoundError, UnreadableCheckpoint):

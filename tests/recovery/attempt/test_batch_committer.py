@@ -303,6 +303,50 @@ def test_a_disk_that_is_full_for_a_while(
     assert len(list((attempt.out / "batch=1").iterdir())) == 2
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.ESTALE])
+def test_a_plan_that_cannot_be_made_durable_now(
+    lead: Lead, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The batch waits for the disk, and nothing of it counts until then."""
+    attempt = Attempt(lead)
+    attempt.plan()
+    files, sync, left = attempt.write(0), plan_files.sync, [number]
+
+    def fails(path: Path) -> None:
+        if left:
+            raise OSError(left.pop(), os.strerror(number), str(path))
+        sync(path)
+
+    monkeypatch.setattr(plan_files, "sync", fails)
+    with pytest.raises(Unavailable, match=f"committing batch 0 .*{os.strerror(number)}"):
+        attempt.committer.commit(0, files)
+    assert head(lead).batch == -1
+    attempt.committer.commit(0, files)
+
+    assert published(lead) == {"batch=0": "rows 0"}
+
+
+@pytest.mark.parametrize(("number", "error"), [(errno.EMFILE, Unavailable), (errno.EIO, JobHeld)])
+def test_a_plan_that_cannot_be_read(
+    lead: Lead, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception]
+) -> None:
+    """What the disk has lost holds the job; the batch waits for what it does not give now."""
+    attempt = Attempt(lead)
+    attempt.plan()
+    files = attempt.write(0)
+
+    def fails(path: Path) -> bytes:
+        raise OSError(number, os.strerror(number), str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", fails)
+        with pytest.raises(error, match=os.strerror(number)):
+            attempt.committer.commit(0, files)
+    attempt.committer.commit(0, files)
+
+    assert published(lead) == {"batch=0": "rows 0"}
+
+
 def test_a_stage_that_began_without_heads(lead: Lead, memory: FaultyMemory) -> None:
     """A job of an earlier format gets its head where it is, once the format is raised."""
     memory.marked_format = heads.SINCE_FORMAT - 1

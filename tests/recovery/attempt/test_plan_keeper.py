@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -252,6 +253,31 @@ def test_a6_a_backend_that_is_away(lead: Lead, memory: FaultyMemory) -> None:
     memory.down = False
     stage.keeper.keep(0)
     assert kept(lead).batch == 0
+
+
+def test_a6_a_disk_that_is_full(lead: Lead, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The function is not called before the plan is durable, and the job does not fail."""
+    stage = Stage(lead)
+    stage.query.plan()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(Unavailable, match=r"plan of batch 0 .* No space left"):
+            stage.keeper.keep(0)
+    stage.keeper.keep(0)
+    (stage.query.ck / "offsets" / "0").unlink()
+    again = Stage(lead, 2)
+    (again.query.ck / "offsets" / "0").unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(Unavailable, match=r"restoring the newest plan .* No space left"):
+            again.keeper.begin()
+    again.keeper.begin()
+
+    assert (again.query.ck / "offsets" / "0").is_file()
 
 
 def test_a6_a_plan_that_cannot_be_read(lead: Lead) -> None:
