@@ -166,7 +166,8 @@ def _started(attempt: AttemptContext, by_code: dict[str, str]) -> SparkSession:
     if found is None:
         configuration.require_java()
         reach.require_reachable(master)
-        found = configuration.start(conf, elsewhere, attempt.scratch(), shared=shared)
+        with reach.starting(master):
+            found = configuration.start(conf, elsewhere, attempt.scratch(), shared=shared)
     for path in attempt.spec.settings.py_files:
         found.sparkContext.addPyFile(path)
     _started_with.clear()

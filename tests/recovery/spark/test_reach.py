@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from jrs.contract.errors import CannotStartHere
-from jrs.recovery.spark import reach
+from jrs.recovery.spark import configuration, prepared, reach, session
+from tests.recovery.lead import Lead
+from tests.recovery.support import FaultyMemory
 
 
 @pytest.mark.parametrize(
@@ -42,3 +46,48 @@ def test_what_spark_has_to_judge(master: str) -> None:
 def test_no_master_answers() -> None:
     with pytest.raises(CannotStartHere, match=r"spark://127.0.0.1:1 .* 127.0.0.1:1: Connection"):
         reach.require_reachable("spark://127.0.0.1:1")
+
+
+GIVEN_UP = [
+    "java.lang.IllegalStateException: Spark context stopped while waiting for backend",
+    "org.apache.spark.SparkException: All masters are unresponsive! Giving up.",
+]
+
+
+@pytest.mark.parametrize("said", GIVEN_UP)
+def test_a_master_that_fails_over_while_a_session_starts(
+    memory: FaultyMemory, tmp_path: Path, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standby listens, and registers nobody. The job waits for the cluster, and does not fail."""
+
+    def gives_up(*args: object, **how: object) -> NoReturn:
+        raise RuntimeError(f"An error occurred while calling None.JavaSparkContext: {said}")
+
+    monkeypatch.setattr(prepared, "take", lambda conf, found: None)
+    monkeypatch.setattr(configuration, "require_java", lambda: None)
+    monkeypatch.setattr(configuration, "start", gives_up)
+    context = Lead(memory, tmp_path / "jobs").context()
+    with socket.create_server(("127.0.0.1", 0)) as standby:
+        master = f"spark://127.0.0.1:{standby.getsockname()[1]}"
+        with pytest.raises(CannotStartHere, match=f"{master} has registered no application"):
+            session._started(context, {"spark.master": master})
+
+
+@pytest.mark.parametrize(
+    ("master", "said"),
+    [("spark://h:7077", "spark.executor.memory is no number"), ("local[2]", GIVEN_UP[0])],
+)
+def test_what_is_wrong_with_the_job(master: str, said: str) -> None:
+    with pytest.raises(RuntimeError, match=said), reach.starting(master):
+        raise RuntimeError(said)
+
+
+def test_an_error_without_a_text() -> None:
+    """That of a JVM which has died stays what it is."""
+
+    class Gone(Exception):
+        def __str__(self) -> str:
+            raise ConnectionError
+
+    with pytest.raises(Gone), reach.starting("spark://h:7077"):
+        raise Gone
