@@ -20,22 +20,25 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
-from jrs.contract.errors import JrsError
+from jrs.contract.errors import JrsError, Unavailable
 from jrs.contract.runtime import Runtime
 
 from ..processes import marks
 from .commits import Commits
+from .pool import Pool
 
 _PATIENCE = 30.0
 """Seconds for a process that has connected to send its request."""
 _LONGEST = 16 * 1024 * 1024
 """Bytes of a request: some 300,000 files."""
-_MOST = 64
-"""Requests that are answered at once."""
+_MOST = 1024
+"""Requests that are answered at once, one of each stage."""
+_AGAIN = 0.1
+"""Seconds until a request is tried again that no descriptor or no thread was there for."""
 _GENERATIONS = 64
 """Processes between the attempt and one that asks, at most."""
 
@@ -64,10 +67,14 @@ class SinkServer:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind("\0" + self.address[1:])
         self._listener.listen(128)
-        self._pool = ThreadPoolExecutor(_MOST, thread_name_prefix="jrs-sink")
+        self._pool = Pool(_MOST, "jrs-sink", runtime)
         self._closed = threading.Event()
         self._thread = runtime.thread(self._serve, "jrs-sinks")
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._listener.close()
+            raise Unavailable(f"the sink of a stream cannot be served now: {error}") from error
 
     def add(self, stage: str, committer: Committer) -> None:
         """Serve the sink of a stage."""
@@ -82,7 +89,7 @@ class SinkServer:
         if threading.current_thread() is not self._thread:
             self._thread.join()
         self._listener.close()
-        self._pool.shutdown()
+        self._pool.close()
 
     def _serve(self) -> None:
         while not self._closed.is_set():
@@ -91,12 +98,12 @@ class SinkServer:
             except OSError:
                 if self._closed.is_set():
                     return
-                self._closed.wait(0.1)  # The process has no descriptor left: try again.
+                self._closed.wait(_AGAIN)  # The process has no descriptor left: try again.
                 continue
-            try:
-                self._pool.submit(self._answer, connection)
-            except RuntimeError:
-                connection.close()  # It is being closed.
+            while self._pool.submit(partial(self._answer, connection)) is None:
+                if self._closed.wait(_AGAIN):
+                    connection.close()
+                    return
 
     def _answer(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):  # A process that has gone needs no answer.

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -40,6 +42,7 @@ from ..files import transfer
 from . import queries
 from .commits import Commits
 from .data_format import register_format
+from .pool import Pool
 from .progress import ProgressWatch
 from .session import cancel_work
 from .sink_server import SinkServer
@@ -78,7 +81,10 @@ class Streams:
         self._sinks: SinkServer | None = None
         self._commits = Commits(self._fail, self._context.reporter.waiting)
         self._supervisor = self._context.runtime.thread(self._supervise, "jrs-streams")
-        self._supervisor.start()
+        try:
+            self._supervisor.start()
+        except RuntimeError as error:
+            raise Unavailable(f"streams cannot be supervised now: {error}") from error
 
     # -- what the job's function does -------------------------------------------------------
 
@@ -235,24 +241,29 @@ class Streams:
     def _supervise(self) -> None:
         # Each check runs by itself: none waits for a slow backend, or for a query that is starting.
         looks: dict[str, Future[None]] = {}
-        with ThreadPoolExecutor(_MOST, thread_name_prefix="jrs-look") as pool:
+        # What no thread can be had for is checked at the next turn.
+        with Pool(_MOST, "jrs-look", self._context.runtime) as pool:
             while not self._over.is_set():
                 self._wake.wait(_LOOK)
                 self._wake.clear()
                 if self._failure is not None:
                     continue
                 with self._lock:
-                    todo = {name: stage.look for name, stage in self._stages.items()}
                     draining = self._draining
+                    todo: dict[str, Callable[[], None]] = {
+                        name: partial(stage.look, draining=draining)
+                        for name, stage in self._stages.items()
+                    }
+                todo[_FENCE_LOOK] = self._check_fence
                 try:
                     for look in looks.values():
                         if look.done():
                             look.result()
                     for name, what in todo.items():
                         if name not in looks or looks[name].done():
-                            looks[name] = pool.submit(what, draining=draining)
-                    if _FENCE_LOOK not in looks or looks[_FENCE_LOOK].done():
-                        looks[_FENCE_LOOK] = pool.submit(self._check_fence)
+                            begun = pool.submit(what)
+                            if begun is not None:
+                                looks[name] = begun
                     self._finish_drained()
                 except BaseException as error:
                     self._fail(error)

@@ -169,6 +169,31 @@ def test_a_sink_that_has_gone_while_its_commit_waits(
     assert sink.failures == []
 
 
+def test_no_thread_for_a_request(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is answered as soon as there is one."""
+    start, refused = threading.Thread.start, list[str]()
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("jrs-sink-") and len(refused) < 3:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert sink.error(stage="sums", batch=3, files=[]) is None
+    assert sink.committed == [(3, [])]
+    assert len(refused) == 3
+
+
+def test_no_thread_for_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(Unavailable, match="can't start new thread"):
+        SinkServer(RUNTIME, Commits(print, print))
+
+
 def test_closing_ends_a_wait(sink: Sink) -> None:
     sink.errors = [Unavailable("away")] * 1000
     answers: list[object] = []

@@ -180,6 +180,31 @@ def test_a_death_is_noticed_while_another_stage_starts(scene: Scene) -> None:
     assert "stage 'other' died" in str(scene.streams.failure)
 
 
+def test_no_thread_for_a_check(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stages are checked as soon as there is one, and the job lives."""
+    start, refused = threading.Thread.start, list[str]()
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("jrs-look-") and len(refused) < 3:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    until(lambda: scene.streams.failure or scene.streams._fence_at, "the fence is looked at")
+    # Each of these needs a thread of its own, as none of them returns meanwhile.
+    writers = [scene.add(name, attempts=2) for name in ("one", "two", "three")]
+    for writer in writers:
+        writer.go.clear()
+        writer.query.die()
+    until(lambda: all(writer.starts == 2 for writer in writers), "all are started again")
+    for writer in writers:
+        writer.go.set()
+
+    assert len(refused) == 3
+    assert scene.streams.failure is None
+
+
 class Stubborn(Query):
     """A query that Spark fails to stop the first few times."""
 
