@@ -28,6 +28,7 @@ import pytest
 
 import jrs
 from jrs.cli import cli
+from jrs.recovery.attempt import attempt_run
 from tests.docs import session
 
 PAGES = [session.ROOT / "README.md", *sorted((session.ROOT / "docs").glob("*.md"))]
@@ -382,6 +383,12 @@ def test_every_kind_of_event_is_listed() -> None:
     reported |= {"batch-committed", "published", "dropped"}  # What attempts report.
     assert kinds | reported == {kind.value for kind in jrs.EventKind}
     assert set(re.findall(r"^\| `([a-z -]+)` \|", text, re.MULTILINE)) == kinds | reported
+
+
+def test_how_many_streams_one_commit_marks() -> None:
+    """docs/stopping.md says where a drain takes several commits."""
+    text = (session.ROOT / "docs" / "stopping.md").read_text()
+    assert f"More than {attempt_run._MARKS} streams take several commits" in text
 
 
 def test_each_word_has_one_meaning() -> None:
