@@ -17,6 +17,9 @@ from .listing import entries, newest
 
 _MOST = 64 * 1024
 """Bytes of the texts that `texts` returns."""
+_KEPT = 16 * 1024 * 1024
+"""Bytes of the largest file that is kept until it is durable. A larger one, such as the compacted
+log of a source, is only synced again."""
 
 
 class PlanFiles:
@@ -63,8 +66,10 @@ class PlanFiles:
         for name, data in self._contents.items():
             _write_again(self._checkpoint / name, data)
         for name in names:
+            path = self._checkpoint / name
             with suppress(FileNotFoundError):  # Spark removes old entries.
-                self._contents.setdefault(name, (self._checkpoint / name).read_bytes())
+                if name not in self._contents and path.stat().st_size <= _KEPT:
+                    self._contents[name] = path.read_bytes()
         _sync(self._checkpoint, names)
         self._contents = {}
 
