@@ -9,6 +9,8 @@ Every request requires a leader: a member without a leader then fails at once, i
 a write that is dropped, or keeping a watch that receives nothing. A write goes only to a member
 whose last call was answered; otherwise the member is probed first. So a server that hangs or is
 gone makes the outcome of one write unknown, not of each.
+
+When no member can be reached and the files of certificates have changed, the channels are replaced.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import WeakSet
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput, JrsError, Unavailable
@@ -25,6 +28,7 @@ from jrs.contract.fork import forget_in_children
 
 from ..remote.address import Address, Tls
 from ..remote.shield import Shield
+from ..remote.tls import load
 from ._etcd3 import grpc, rpc
 from .error_mapping import NeverSent, answered, expired, not_logged_in, translate_error, words
 
@@ -79,15 +83,12 @@ class Connection:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        credentials = _credentials(address.tls)
-        self._members = [
-            Stubs(
-                grpc.insecure_channel(target, _OPTIONS)
-                if credentials is None
-                else grpc.secure_channel(target, credentials, _OPTIONS)
-            )
-            for target in address.hosts.split(",")
-        ]
+        # The stamp first: a file that is replaced in between is read again.
+        self._stamp = address.tls and address.tls.stamp()
+        self._members = _members(address)
+        self._renewing = threading.Lock()
+        self._replaced: WeakSet[Any] = WeakSet()
+        """Channels that others have replaced, as long as calls use them."""
         # Masters that start together should not all ask the same member.
         self._current = random.randrange(len(self._members))
         self._login = threading.Lock()
@@ -151,8 +152,8 @@ class Connection:
         if self._forked:
             return
         self._over.set()
-        for stubs in self._members:
-            stubs.channel.close()
+        for channel in [*self._replaced, *(stubs.channel for stubs in self._members)]:
+            channel.close()
         self.shield.close(ATTEMPT)
 
     @property
@@ -211,6 +212,7 @@ class Connection:
                 return answer
             failures += 1
             if failures % len(self._members) == 0:
+                self._renew()
                 # Members that refuse a connection do so at once: the pause prevents a busy loop.
                 pause = min(pause, deadline.remaining() / 2)
                 if pause < _LAST_PAUSE:
@@ -218,6 +220,27 @@ class Connection:
                 self._over.wait(pause)
                 pause = min(2 * pause, longest)
         raise Unavailable(f"{self.address.url} cannot be reached: {why}; nothing was changed")
+
+    def _renew(self) -> None:
+        """Replace the channels if the TLS files have changed, which gRPC reads only once."""
+        tls = self.address.tls
+        if tls is None:
+            return
+        with self._renewing:
+            stamp = tls.stamp()
+            if stamp == self._stamp:
+                return
+            try:
+                load(tls)  # gRPC would report what it cannot use only in the next handshake.
+                members = _members(self.address)
+            except (OSError, ValueError, InvalidInput):
+                return  # They are being replaced: keep the old ones until the next failure.
+            # Do not close the old channels: another thread's call may still be answered.
+            self._replaced.update(stubs.channel for stubs in self._members)
+            self._stamp, self._members = stamp, members
+        if self.closed:
+            for stubs in members:
+                stubs.channel.close()
 
     def _check_open(self) -> None:
         if self.closed:
@@ -268,6 +291,18 @@ class Connection:
 def behind(prefix: bytes) -> bytes:
     """Return the end of the range of all keys that begin with `prefix`."""
     return prefix[:-1] + bytes([prefix[-1] + 1])  # Our keys have no byte of 0xff.
+
+
+def _members(address: Address) -> list[Stubs]:
+    credentials = _credentials(address.tls)
+    return [
+        Stubs(
+            grpc.insecure_channel(target, _OPTIONS)
+            if credentials is None
+            else grpc.secure_channel(target, credentials, _OPTIONS)
+        )
+        for target in address.hosts.split(",")
+    ]
 
 
 def _credentials(tls: Tls | None) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -14,8 +13,8 @@ import attrs
 from jrs.contract.errors import InvalidInput
 
 from ...remote.address import Address, Tls
+from ...remote.tls import CurrentContext
 from . import codec
-from .sockets import tls_context
 
 _PORT = 2181
 _ALL = 31
@@ -30,11 +29,12 @@ class Access:
         scheme: how a user logs in. With ``digest`` ZooKeeper accepts any name and password, and
             only compares them with those of a znode's owner. With ``sasl`` (DIGEST-MD5) the server
             checks them against its own list of users.
+        tls: the context of the address's certificates, as they are now.
     """
 
     address: Address
     scheme: str = "digest"
-    context: ssl.SSLContext | None = attrs.field(default=None, repr=False, eq=False)
+    tls: CurrentContext | None = attrs.field(default=None, repr=False, eq=False)
 
     @classmethod
     def parse(cls, url: str, environment: Mapping[str, str] = os.environ) -> Self:
@@ -55,7 +55,7 @@ class Access:
             raise InvalidInput(f"option auth of {address.url} must be {' or '.join(_SCHEMES)}")
         if scheme == "sasl" and address.user is not None:
             _check_sasl()
-        return cls(address, scheme, tls_context(address.tls, address.url))
+        return cls(address, scheme, _current(address))
 
     @property
     def where(self) -> str:
@@ -117,7 +117,11 @@ class Access:
             password=config["password"],
             tls=tls,
         )
-        return cls(address, config["scheme"], tls_context(tls, address.url))
+        return cls(address, config["scheme"], _current(address))
+
+
+def _current(address: Address) -> CurrentContext | None:
+    return None if address.tls is None else CurrentContext(address.tls, address.url)
 
 
 def _check_sasl() -> None:

@@ -63,7 +63,7 @@ class Connection:
         session: tuple[int, bytes] | None = None,
     ) -> None:
         self.where = access.where
-        self._handler = Handler(name, access.context)
+        self._handler = Handler(name, access.tls)
         self._client = KazooClient(
             hosts=access.address.hosts,
             timeout=timeout,

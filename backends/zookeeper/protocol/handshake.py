@@ -96,9 +96,10 @@ class _Talk:
         self._access = access
         self._deadline = deadline
         problem: OSError | None = None
+        context = None if access.tls is None else access.tls.get()
         for address in resolve(host, port, deadline):
             try:
-                self._wire = connect(address, host, access.context, deadline)
+                self._wire = connect(address, host, context, deadline)
                 return
             except OSError as error:
                 problem = error

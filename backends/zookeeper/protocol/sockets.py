@@ -21,9 +21,8 @@ from typing import Any
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import InvalidInput
 
-from ...remote.address import Tls
+from ...remote.tls import CurrentContext
 
 _PIECE = 65536
 ANSWER_TIMEOUT = 3.0
@@ -78,35 +77,6 @@ class BufferedSocket:
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         except OSError:
             pass  # The connection is already gone.
-
-
-def tls_context(tls: Tls | None, where: str) -> ssl.SSLContext | None:
-    """Return the TLS context for `tls`; if it has a `ca`, only that authority is trusted.
-
-    Raises:
-        InvalidInput: a file contains no valid certificate or key.
-    """
-    if tls is None:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=tls.ca)
-    except ssl.SSLError:
-        raise InvalidInput(
-            f"the ca file {str(tls.ca)!r} for {where} contains no certificate"
-        ) from None
-    if tls.cert is not None:
-        try:
-            context.load_cert_chain(tls.cert, tls.key, password=_refuse_password)
-        except (ssl.SSLError, ValueError):
-            raise InvalidInput(
-                f"the cert file {str(tls.cert)!r} and the key file {str(tls.key)!r} for {where} "
-                "are not a certificate and its unencrypted key"
-            ) from None
-    return context
-
-
-def _refuse_password() -> str:
-    raise ValueError("the key is encrypted")  # Prevents a prompt on the terminal.
 
 
 def connect(
@@ -202,18 +172,20 @@ def resolve(host: str, port: int, deadline: Deadline) -> list[tuple[str, int]]:
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler of threads and sockets, with our own sockets."""
 
-    def __init__(self, name: str, context: ssl.SSLContext | None) -> None:
+    def __init__(self, name: str, tls: CurrentContext | None) -> None:
         super().__init__()
         self.given_up = False
         """True while the client is being closed: connecting then stops waiting."""
         self._name = name
-        self._context = context
+        self._tls = tls
 
     def create_connection(
         self, address: tuple[str, int], hostname: str, **_its_own_rules: object
     ) -> BufferedSocket:
+        # Each time, because the files may have been renewed since the last connection.
+        context = None if self._tls is None else self._tls.get()
         return connect(
-            address, hostname, self._context, Deadline.after(ANSWER_TIMEOUT), lambda: self.given_up
+            address, hostname, context, Deadline.after(ANSWER_TIMEOUT), lambda: self.given_up
         )
 
     def select(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -10,10 +11,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from jrs.backends.etcd._etcd3 import rpc
+from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
+from jrs.testing.servers.certificates import make_certificates
 from tests.backends.etcd.support import opened
+from tests.support import BOUND, until
 
 OPEN = """
 import sys
@@ -55,3 +60,56 @@ def test_a_handshake_that_fails_prints_nothing(start_etcd: Callable[..., EtcdSer
     assert said.stdout.count("\n") == 1
     assert "is not trusted" in said.stdout
     assert said.stderr == ""
+
+
+def test_certificates_that_are_renewed_are_read_again(
+    start_etcd: Callable[..., EtcdServer],
+) -> None:
+    """The servers get a new authority, and so does the client; no handle has to be opened again.
+    In the middle of that, the client's certificate and key do not fit."""
+    server = start_etcd(mutual_tls=True)
+    files = server.certificates
+    assert files is not None
+    with opened(server.url()) as backend, backend.watch("") as watch:
+        backend.commit(Create("k", b""))
+        server.kill()
+        old = files.client_key.read_bytes()
+        make_certificates(files.ca.parent)
+        server._context = files.client_context()
+        new = files.client_key.read_bytes()
+        files.client_key.write_bytes(old)
+        members = backend.connection._members
+        with pytest.raises(Unavailable):
+            backend.get("k", deadline=Deadline.after(1.0))
+        assert backend.connection._members is members
+        files.client_key.write_bytes(new)
+        server.heal()
+
+        assert backend.get("k") is not None
+        assert backend.connection._members is not members
+        numbers = itertools.count()
+
+        def heard() -> bool:
+            """Return whether the watch named a key, instead of that it may have missed some."""
+            backend.commit(Create(f"n/{next(numbers)}", b""))
+            return bool(watch.changes(0.1))
+
+        until(heard, "the watch hears again")
+
+
+def test_channels_that_were_replaced_are_closed_with_their_handle(
+    start_etcd: Callable[..., EtcdServer],
+) -> None:
+    """A call on one of them ends, as all calls of a handle do that is closed."""
+    server = start_etcd(tls=True)
+    files = server.certificates
+    assert files is not None
+    with opened(server.url()) as backend:
+        connection = backend.connection
+        old = connection._members[0]
+        os.utime(files.ca, ns=(1, 1))
+        connection._renew()
+        assert connection._members[0] is not old
+        assert backend.get("k") is None
+    with pytest.raises(ValueError, match="closed"):
+        old.kv.Range(rpc.RangeRequest(key=b"k"), timeout=BOUND)

@@ -341,6 +341,33 @@ def test_mutual_tls(start_zookeeper: Start, tmp_path: Path) -> None:
         leadership.resign()
 
 
+def test_certificates_that_are_renewed_are_read_again(start_zookeeper: Start) -> None:
+    """The servers get a new authority, and so does the client; no handle has to be opened again.
+    In the middle of that, the client's certificate and key do not fit."""
+    server = start_zookeeper(mutual_tls=True)
+    files, keystore = server.certificates, server._keystore
+    assert files is not None
+    assert keystore is not None
+    with open_backend(f"{server.url()}&timeout={BOUND}", cluster="renewed") as backend:
+        assert isinstance(backend, ZooKeeperBackend)
+        backend.commit(Create("k", b""))
+        tls = backend._access.tls
+        assert tls is not None
+        server.kill()
+        until(lambda: not backend._connection.connected, "the connection is lost")
+        before, old = tls.get(), files.client_key.read_bytes()
+        make_certificates(files.ca.parent)
+        keystore.write_bytes(files.key.read_bytes() + files.cert.read_bytes())
+        new = files.client_key.read_bytes()
+        files.client_key.write_bytes(old)
+        assert tls.get() is before
+        files.client_key.write_bytes(new)
+        server.heal()
+
+        assert backend.get("k") is not None
+        assert tls.get() is not before
+
+
 def test_tls_to_a_server_without(zookeeper_server: ZooKeeperServer) -> None:
     """The other way round it says what is wrong as well."""
     error = refused(f"zookeeper://{zookeeper_server.url_part}?tls=true&timeout=600")
@@ -456,4 +483,4 @@ def test_an_access_survives_its_config(tmp_path: Path) -> None:
         assert again.address.tls == access.address.tls
         assert again.auth_data == access.auth_data
         assert again.sasl_options == access.sasl_options
-        assert (again.context is None) == (access.context is None)
+        assert (again.tls is None) == (access.tls is None)
