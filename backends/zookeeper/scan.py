@@ -6,14 +6,16 @@ page by page, each page as it is at one moment. It returns a page if the page is
 least none of the page's own records. Otherwise it reads the names again and, in the same request,
 the records that they probably name; if that fails as well, fewer records.
 
-A directory of more than 20,000 keys has too many names for one reply. There the records of a page
-are consistent, but a key that is created while the names are being read may be missed.
+A directory of more than 20,000 keys has too many names for one reply, and a scan of everything may
+ask for more names than fit into one request, if the root and the cluster have long names. There the
+records of a page are consistent, but a key that is created while the names are being read may be
+missed.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
+from itertools import count
 
 import attrs
 
@@ -21,9 +23,9 @@ from jrs.contract.clock import Deadline
 from jrs.contract.operations import Record
 
 from .layout import Layout, directory_of, key_of, prefix_of, shards_of, touches
-from .protocol import codec
+from .protocol import codec, multi_read
 from .protocol.connection import Connection
-from .protocol.multi_read import read
+from .protocol.multi_read import ROOM, read
 from .versions import VersionCache
 
 _AT_ONCE = 20_000
@@ -99,7 +101,7 @@ class Scan:
             Unavailable: not within the deadline.
         """
         guess: list[str] = []
-        for attempt in itertools.count(1):
+        for attempt in count(1):
             names = self._names
             if names is None or (self._at == len(names.keys) and not names.whole):
                 names = self._names = self._list(deadline, guess)
@@ -126,10 +128,11 @@ class Scan:
         """Read the records of a page; None if they and the names are of different moments."""
         layout = self._layout
         together, names.nodes = names.nodes, {}
-        if together:
-            if not all(key in together for key in keys) and names.exact:
-                return None  # Another process changed the names that we had guessed.
-            nodes = [together.get(key, codec.NO_NODE) for key in keys]
+        guessed = all(key in together for key in keys)
+        if together and names.exact and not guessed:
+            return None  # Another process changed the names that we had guessed.
+        if guessed:
+            nodes = [together[key] for key in keys]
         else:
             wanted = [codec.get_data(layout.directory(name)) for name in names.changed]
             wanted += [codec.get_data(layout.record(key)) for key in keys]
@@ -209,7 +212,10 @@ class Scan:
         for directory, shard in batch:
             path = f"{layout.directory(directory)}/{shard}"
             wanted += [codec.get_data(path), codec.get_children(path)]
-        wanted += [codec.get_data(layout.record(key)) for key in guess]
+        room = ROOM - sum(map(len, wanted))
+        records = [codec.get_data(layout.record(key)) for key in guess]
+        guess = guess[: multi_read.fitting(records, room)]
+        wanted += records[: len(guess)]
         there, *answers = read(self._place.connection, wanted, deadline)
         if guess:
             names.nodes = dict(zip(guess, answers[-len(guess) :], strict=True))
@@ -234,24 +240,35 @@ class Scan:
     def _batches(
         self, directories: list[str], deadline: Deadline
     ) -> Iterator[list[tuple[str, str]]]:
-        """Yield batches of directories and shards that fit into one reply."""
+        """Yield batches of directories and shards that fit into one request and its reply."""
         shards = [(name, shard) for name in directories for shard in shards_of(name)]
-        sizes = [self._place.sizes.get(name) for name in directories]
-        if None not in sizes and sum(filter(None, sizes)) < _AT_ONCE // 2:
-            yield shards  # They were small when they were last read.
-            return
         paths = [f"{self._layout.directory(name)}/{shard}" for name, shard in shards]
-        nodes = read(self._place.connection, [codec.get_data(path) for path in paths], deadline)
         batch: list[tuple[str, str]] = []
-        size = 0
-        for shard, node in zip(shards, nodes, strict=True):
-            children = node.children if isinstance(node, codec.Node) else 0
-            if batch and size + children > _AT_ONCE:
+        size = asked = 0
+        for shard, path, children in zip(
+            shards, paths, self._sizes(directories, paths, deadline), strict=True
+        ):
+            length = len(codec.get_data(path)) + len(codec.get_children(path))
+            if batch and (size + children > _AT_ONCE or asked + length > ROOM):
                 yield batch
-                batch, size = [], 0
+                batch, size, asked = [], 0, 0
             batch.append(shard)
             size += children
+            asked += length
         yield batch
+
+    def _sizes(self, directories: list[str], paths: list[str], deadline: Deadline) -> Iterator[int]:
+        """Yield about how many names each of the shards has."""
+        known = [self._place.sizes.get(name) for name in directories]
+        if None not in known and sum(filter(None, known)) < _AT_ONCE // 2:
+            yield from [0] * len(paths)  # They were small when they were last read.
+            return
+        wanted = [codec.get_data(path) for path in paths]
+        while wanted:
+            some = wanted[: multi_read.fitting(wanted) or 1]
+            del wanted[: len(some)]
+            for node in read(self._place.connection, some, deadline):
+                yield node.children if isinstance(node, codec.Node) else 0
 
 
 def _cut(names: _Names) -> None:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Unavailable
+from jrs.contract.errors import TooLarge, Unavailable
 
 from . import codec
 from .connection import Connection
 from .request import Request, refusal
+
+ROOM = 1_000_000
+"""Most bytes of the parts of one read, with some room below what a server takes."""
+_LIMIT = 0xFFFFF - 8
+"""Most bytes of a request: a server ends the connection at a longer one (jute.maxbuffer)."""
+
+
+def fitting(parts: Sequence[bytes], room: int = ROOM) -> int:
+    """Return how many of the parts, from the first one on, fit into so many bytes."""
+    return sum(end <= room for end in accumulate(map(len, parts)))
 
 
 class Reading:
@@ -23,6 +34,9 @@ class Reading:
 
     Args:
         notify: called once the read has ended, on the thread that reads replies; see `answers`.
+
+    Raises:
+        TooLarge: no server takes a request of so many bytes.
     """
 
     def __init__(
@@ -34,6 +48,10 @@ class Reading:
     ) -> None:
         self._connection = connection
         self._body = codec.multi(wanted)
+        if len(self._body) > _LIMIT:
+            raise TooLarge(
+                f"{connection.where}: a read of {len(self._body):,} bytes; limit {_LIMIT:,}"
+            )
         self._deadline = deadline
         self._notify = notify
         self._canceled = False

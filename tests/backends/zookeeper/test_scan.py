@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import uuid
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -25,9 +26,12 @@ from jrs.backends.zookeeper.layout import (
     touches,
 )
 from jrs.backends.zookeeper.protocol import codec
-from jrs.backends.zookeeper.protocol.multi_read import read
+from jrs.backends.zookeeper.protocol.multi_read import fitting, read
+from jrs.contract.errors import TooLarge
 from jrs.contract.operations import EPOCH_KEY, Create, Delete, Op, Record, Update
+from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead, present
+from jrs.testing.servers import ZooKeeperServer
 
 BOUND = 30.0
 Open = Callable[..., ZooKeeperBackend]
@@ -140,6 +144,31 @@ def test_more_names_than_fit(
         assert expected[3:9] == [
             record.key for record in backend.scan(prefix, after=expected[2], limit=6)
         ] if len(expected) > 2 else True  # fmt: skip
+
+
+def test_names_that_do_not_fit_into_one_request(
+    zookeeper_server: ZooKeeperServer,
+) -> None:
+    """Where the cluster has a long name, a scan of everything asks for its names in pieces."""
+    made = sorted(f"directory-{number:02}/key" for number in range(31))
+    url = f"{zookeeper_server.url()}?timeout={BOUND}"
+    with open_backend(url, cluster=uuid.uuid4().hex * 3) as backend:
+        for key in made:
+            backend.commit(Create(key, b""))
+        for _ in "by their sizes", "by what was found":
+            assert [record.key for record in backend.scan("")] == made
+        assert [record.key for record in backend.scan("", after=made[20])] == made[21:]
+
+
+def test_a_read_that_no_server_takes_is_refused(handle: Open) -> None:
+    """It would end the connection, again and again until the deadline."""
+    backend = handle()
+    path = backend._planner.layout.map
+    parts = [codec.get_data(path)] * (1 + 1_048_576 // len(codec.get_data(path)))
+    with pytest.raises(TooLarge, match="limit"):
+        read(backend._connection, parts, backend._deadline())
+    some = parts[: fitting(parts)]
+    assert len(read(backend._connection, some, backend._deadline())) == len(some)
 
 
 def test_values_of_all_sizes(handle: Open, monkeypatch: pytest.MonkeyPatch) -> None:
