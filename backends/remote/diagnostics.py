@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import attrs
 
 from jrs.contract.clock import Deadline
 
 from .address import Tls
+from .tls import KeyEncrypted, load
 
 _TIMEOUT = 2.0
 _QUIET = 0.2
@@ -57,15 +60,17 @@ def look(endpoint: tuple[str, int], tls: Tls | None, deadline: Deadline) -> Faul
     where = f"{host}:{port}"
     timeout = max(0.1, min(_TIMEOUT, deadline.bounded()))
     try:
-        plain = socket.create_connection((host, port), timeout)
+        plain = plain_connection(host, port, Deadline.after(timeout))
+    except NameTimeout as error:
+        return Fault(f"{host}: {error}", lasting=False)
+    except NoHostName:
+        return Fault(f"{host!r} is not a host name", wrong=True)
     except socket.gaierror as error:
         return Fault(
             f"the host {host!r} is not known ({error.strerror})",
             lasting=error.errno != socket.EAI_AGAIN,
             wrong=error.errno != socket.EAI_AGAIN,
         )
-    except UnicodeError:
-        return Fault(f"{host!r} is not a host name", wrong=True)
     except ConnectionRefusedError:
         return Fault(f"no server listens at {where}")
     except TimeoutError:
@@ -76,10 +81,67 @@ def look(endpoint: tuple[str, int], tls: Tls | None, deadline: Deadline) -> Faul
     except OSError as error:
         return Fault(f"{where}: {error.strerror or error}", lasting=False)
     with plain:
+        plain.settimeout(timeout)
         if tls is not None:
             return _tls(plain, host, where, tls)
         what = _plaintext(plain, host, where)
     return Fault(what, wrong=True) if what else None
+
+
+class NameTimeout(TimeoutError):
+    """The resolver did not answer in time."""
+
+
+class NoHostName(OSError):
+    """No host can have that name."""
+
+
+def resolve(host: str, port: int, deadline: Deadline) -> list[tuple[str, int]]:
+    """Return the numeric addresses of a host within the deadline; the resolver has none.
+
+    Raises:
+        NameTimeout: the resolver did not answer in time.
+        OSError: the host is unknown.
+    """
+    found: list[Any] = []
+
+    def ask() -> None:
+        try:
+            found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except UnicodeError:
+            found.append(NoHostName(f"{host!r} is not a host name"))
+        except OSError as error:
+            found.append(error)
+
+    asking = threading.Thread(target=ask, name="jrs-resolve", daemon=True)
+    try:
+        asking.start()
+    except RuntimeError:
+        ask()  # At the limit of threads an answer without a time limit is better than none.
+    else:
+        asking.join(deadline.bounded())
+    if not found:
+        raise NameTimeout("its name could not be resolved in time")
+    if isinstance(found[0], OSError):
+        raise found[0]
+    return [(answer[4][0], answer[4][1]) for answer in found[0]]
+
+
+def plain_connection(host: str, port: int, deadline: Deadline) -> socket.socket:
+    """Return a connection to the first address that answers within the deadline.
+
+    Raises:
+        OSError: none does, or `resolve` raises it.
+    """
+    problem: OSError | None = None
+    addresses = resolve(host, port, deadline)
+    for number, address in enumerate(addresses):
+        turn = max(0.1, deadline.remaining() / (len(addresses) - number))
+        try:
+            return socket.create_connection(address, turn)
+        except OSError as error:
+            problem = error
+    raise problem or OSError("it has no address")
 
 
 def _plaintext(plain: socket.socket, host: str, where: str) -> str | None:
@@ -99,9 +161,9 @@ def _plaintext(plain: socket.socket, host: str, where: str) -> str | None:
 
 def _tls(plain: socket.socket, host: str, where: str, tls: Tls) -> Fault | None:
     try:
-        context = ssl.create_default_context(cafile=tls.ca)
-        if tls.cert is not None:
-            context.load_cert_chain(tls.cert, tls.key)
+        context = load(tls)
+    except KeyEncrypted:
+        return Fault(f"the key file {str(tls.key)!r} is encrypted: decrypt it", wrong=True)
     except (ssl.SSLError, OSError) as error:
         what = f"a certificate or key cannot be used: {error.strerror or error}"
         return Fault(what, wrong=True)

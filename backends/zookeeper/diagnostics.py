@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 
 import attrs
@@ -11,6 +10,7 @@ from jrs.contract.backend import Diagnostic
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
 
+from ..remote.diagnostics import plain_connection
 from .protocol.access import Access
 from .protocol.handshake import shortest_session
 
@@ -74,7 +74,7 @@ def _member(where: str, said: dict[str, str]) -> Diagnostic:
 def _srvr(host: str, port: int) -> dict[str, str]:
     """Return the server's answer to ``srvr``; empty if that command is not allowed."""
     try:
-        with socket.create_connection((host, port), _PATIENCE) as connected:
+        with plain_connection(host, port, Deadline.after(_PATIENCE)) as connected:
             connected.settimeout(_PATIENCE)
             connected.sendall(b"srvr")
             answer = b""

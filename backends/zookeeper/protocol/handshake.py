@@ -15,10 +15,10 @@ import time
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable, WrongAddress
 
-from ...remote.diagnostics import Fault, look
+from ...remote.diagnostics import Fault, look, resolve
 from . import codec
 from .access import Access
-from .sockets import ANSWER_TIMEOUT, connect, resolve
+from .sockets import ANSWER_TIMEOUT, connect
 
 _CONNECT = struct.Struct("!iqiq")
 _CONNECTED = struct.Struct("!ii")

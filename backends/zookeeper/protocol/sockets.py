@@ -145,30 +145,6 @@ def _await(
             raise OSError("given up")
 
 
-def resolve(host: str, port: int, deadline: Deadline) -> list[tuple[str, int]]:
-    """Return the numeric addresses of a host within the deadline; the resolver has none.
-
-    Raises:
-        OSError: the host is unknown, or the resolver did not answer in time.
-    """
-    found: list[Any] = []
-
-    def ask() -> None:
-        try:
-            found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except OSError as error:
-            found.append(error)
-
-    asking = threading.Thread(target=ask, name="jrs-zookeeper-resolve", daemon=True)
-    asking.start()
-    asking.join(deadline.bounded())
-    if not found:
-        raise TimeoutError("its name could not be resolved in time")
-    if isinstance(found[0], OSError):
-        raise found[0]
-    return [(answer[4][0], answer[4][1]) for answer in found[0]]
-
-
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler of threads and sockets, with our own sockets."""
 
