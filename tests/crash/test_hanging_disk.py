@@ -53,3 +53,24 @@ def test_a_commit_waits_for_the_disk_no_longer_than_its_deadline(
         hung.set()
         backend.commit(Create("third", b""))
         assert contents(backend).keys() == {"first", "third"}
+
+
+def test_watches_wait_for_no_disk(tmp_path: Path, hung: threading.Event) -> None:
+    """S10: a watch begins and ends at once while a commit hangs in its sync. What was changed
+    since it began reaches it once the disk works."""
+    with ThreadPoolExecutor(3) as pool, FileBackend(tmp_path) as backend:
+        old = backend.watch("")
+        hung.clear()
+        first = pool.submit(backend.commit, Create("first", b""), deadline=Deadline.after(0.2))
+        with pytest.raises(OutcomeUnknown):
+            first.result(BOUND / 2)
+        watch = pool.submit(backend.watch, "").result(BOUND / 2)
+        pool.submit(old.close).result(BOUND / 2)
+        assert watch.changes(0.0) is None
+
+        hung.set()
+        assert contents(backend).keys() == {"first"}
+        watch.changes(0.0)
+        backend.commit(Create("second", b""))
+        assert watch.changes(BOUND) == {"second"}
+        watch.close()
