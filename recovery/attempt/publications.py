@@ -107,6 +107,7 @@ class ToObjects:
             for one in files:
                 path = f"{name}/{one.path}" if len(stages) > 1 else one.path
                 self._files.append(attrs.evolve(one, path=path))
+        publication.check_files(self.target, (one.path for one in self._files))
         return {"files": len(self._files), "bytes": sum(one.size for one in self._files)}
 
     def keep(self, name: str) -> StoredObject | None:

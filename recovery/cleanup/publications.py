@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, JobHeld
+from jrs.contract.errors import CorruptRecord, InvalidInput, JobHeld
 from jrs.contract.operations import Fence
 from jrs.records.model import StageRecord
 from jrs.records.stages import TAKEN_OVER
@@ -37,7 +37,7 @@ class Publications(Resource):
         for record in self._begun(job_id):
             try:
                 publication.complete(self._objects, record, partial(self._check, fence))
-            except (JobHeld, CorruptRecord) as error:
+            except (JobHeld, CorruptRecord, InvalidInput) as error:
                 given_up.append(f"{record.target} is not published: {error}")
         if given_up:
             raise GivenUp("; ".join(given_up))

@@ -40,6 +40,11 @@ _STATUS = re.compile(r"status code: ([0-9]{3} [A-Za-z ]*)|\(code: ([0-9]{3})\)")
 _CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<\n]{1,300})")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified container does not exist")
+_NO_NAME = re.compile(
+    r"Error parsing Path|contained empty path segment"
+    r"|<Code>(KeyTooLongError|XMinioInvalidObjectName|InvalidUri|InvalidResourceName)</Code>"
+)
+"""What an error says about a name that no object can have."""
 _ASKS_THE_MACHINE = re.compile(r"token request|/latest/(api/token|meta-data)")
 """What an error says where no credentials are set, and the machine could not give its own."""
 _NO_RIGHT = "permit this user to read, write, list and delete there"
@@ -234,13 +239,16 @@ class Objects:
 
     @contextmanager
     def _errors(self, what: str, name: str) -> Iterator[None]:
-        """Turn every error of the store into one of jrs, in one line without secrets."""
+        """Turn every error of the store into one of jrs, in one line without secrets:
+        `InvalidInput` if no repetition can help."""
         try:
             yield
         except (GeneratorExit, CorruptRecord, InvalidInput):
             raise
         except Exception as error:
-            where = f"{what} {self.url}/{name}" if name else f"{what} {self.url}"
+            where = printable(f"{what} {self.url}/{name}" if name else f"{what} {self.url}")
+            if isinstance(error, UnicodeError) or _NO_NAME.search(str(error)):
+                raise InvalidInput(f"{where}: no object can have this name") from None
             why, hint = _reason(str(error), self.url.partition(":")[0])
             if hint:
                 raise StorageRefused(f"{where}: {why}; {hint}") from None

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 import attrs
 
 from jrs.contract.errors import InvalidInput, JobHeld, StorageRefused, Unavailable
-from jrs.contract.texts import printable
+from jrs.contract.texts import printable, shown
 from jrs.records.objects import OutputManifest
 from jrs.records.stages import StageRecord
 
@@ -25,6 +26,10 @@ from .probe import probe_conditions
 
 FORMAT = 1
 """Of the pointer."""
+
+_LONGEST = 1024
+"""Bytes of a name in a bucket: no store takes a longer one."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def check(objects: Objects, job_id: str, target: str) -> None:
@@ -51,6 +56,19 @@ def check(objects: Objects, job_id: str, target: str) -> None:
         raise InvalidInput(f"nothing can be published at {target}: {error}") from None
 
 
+def check_files(target: str, paths: Iterable[str]) -> None:
+    """Raise `InvalidInput`, with the reason, if one of the files that are published at a URL can
+    have no copy there: once the stage is recorded, it has to be completed.
+
+    Args:
+        paths: of the files, below what is published.
+    """
+    folder = f"{_name(target)}.{_digest(target)}"  # Another digest, of the same length.
+    for path in paths:
+        if problem := _unfit(f"{folder}/{path}"):
+            raise InvalidInput(f"nothing can be published at {target}: {shown(path)} {problem}")
+
+
 def is_there(objects: Objects, target: str) -> bool:
     """Return whether there is a pointer at a URL. Raises as `Objects.stat`."""
     return objects.bucket().stat(_name(target)) is not None
@@ -64,6 +82,7 @@ def complete(objects: Objects, record: StageRecord, go_ahead: Callable[[], None]
 
     Raises:
         JobHeld: something else was put there meanwhile. The copies are removed.
+        InvalidInput: the store takes no object of the name of a copy.
         CorruptRecord: what is to be published is missing, or was changed.
         Unavailable, StorageRefused: from the store; the call may be repeated.
     """
@@ -153,6 +172,20 @@ def _problem(objects: Objects, target: str) -> str:
         return f"it is not of the form {home.scheme}://{home.netloc}/WHERE/NAME"
     if f"{target}/".startswith(f"{own}/") or own.startswith(f"{target}/"):
         return "jobs keep their own files there"
+    problem = _unfit(f"{_name(target)}.{_digest(target)}.probe")
+    return f"its name {problem}" if problem else ""
+
+
+def _unfit(name: str) -> str:
+    """Return why no object can have a name; empty if one can."""
+    try:
+        size = len(name.encode())
+    except UnicodeError:
+        return "is no text in UTF-8"
+    if _CONTROL.search(name):
+        return "has a control character"
+    if size > _LONGEST:
+        return f"is too long: {size:,} bytes with the place, and {_LONGEST:,} are possible"
     return ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -30,6 +31,7 @@ from jrs.recovery.inspect.output_files import output_files
 from jrs.recovery.rules.resource import GivenUp
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.recovery.snapshots.from_stage import without_stage
+from jrs.recovery.storage import publication
 from jrs.recovery.storage.objects import Objects
 from jrs.recovery.storage.publication import is_there
 from jrs.store import attempt_fence
@@ -142,6 +144,59 @@ def test_several_stages_and_a_stream(lead: Lead, bucket: Objects, place: str) ->
     assert rows == {f"sums/batch={batch}": f"rows {batch}".encode() for batch in range(3)}
     others = {name: found[name] for name in found if not name.startswith("sums/")}
     assert others == {"first/day=1/part": b"first", "first/empty": b"", "two/part": b"second"}
+
+
+NO_NAMES = {
+    "a control character": ("a\nb", "has a control character"),
+    "no text": (os.fsdecode(b"\xff"), "is no text in UTF-8"),
+    "too long": ("/".join(["x" * 200] * 5), r"is too long: 1,\d\d\d bytes"),
+}
+"""Paths of files that no object can have, and what is said of them."""
+
+
+def writes(path: str) -> Callable[[Stage], Json]:
+    def function(stage: Stage) -> Json:
+        (stage.output / path).parent.mkdir(parents=True, exist_ok=True)
+        (stage.output / path).write_text("1")
+        return 1
+
+    return function
+
+
+@pytest.mark.parametrize("how", NO_NAMES)
+def test_a_file_that_no_object_can_have(lead: Lead, place: str, how: str) -> None:
+    """It is refused before anything is recorded that could never be completed."""
+    path, says = NO_NAMES[how]
+    job = job_of(lead)
+    stage = job.stage("first", writes(path))
+    with pytest.raises(InvalidInput, match=says) as raised:
+        job.publish(f"{place}/table", stage)
+
+    assert "\n" not in str(raised.value)
+    assert lead.backend.get(keys.stage("job", "publish")) is None
+
+
+def test_a_place_whose_name_is_too_long(lead: Lead, place: str) -> None:
+    assert "its name is too long: 1," in refused(lead, f"{place}/{'y/' * 600}table")
+
+
+@pytest.mark.parametrize("how", ["a control character", "no text"])
+def test_such_a_file_that_an_older_version_recorded(
+    lead: Lead, bucket: Objects, place: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempt does not wait for what cannot be, and the job can be canceled: its cleanup
+    continues without what it publishes."""
+    monkeypatch.setattr(publication, "check_files", lambda target, paths: None)
+    job = job_of(lead)
+    stage = job.stage("first", writes(NO_NAMES[how][0]))
+    with pytest.raises(InvalidInput, match="no object can have this name") as raised:
+        job.publish(f"{place}/table", stage)
+    assert lead.storage.objects is not None
+    with pytest.raises(GivenUp, match=f"{place}/table is not published: .*can have this name"):
+        Publications(lead.backend, lead.storage.objects).clean("job")
+
+    assert "\n" not in str(raised.value)
+    assert read(bucket, f"{place}/table") is None
 
 
 def refused(lead: Lead, target: str, attempt: int = 1) -> str:
