@@ -221,16 +221,30 @@ def removals(
     return removed
 
 
-def removal(backend: Backend, job_id: str) -> tuple[Op, ...]:
+def removal(
+    backend: Backend, job_id: str, under: Sequence[Op] = (), fence: Fence | None = None
+) -> tuple[Op, ...]:
     """Return the operations that remove what is left of the history of an ended job, after removing
-    all that is more than one commit takes."""
+    all that is more than one commit takes.
+
+    Args:
+        under: the conditions under which it may be removed.
+
+    Raises:
+        Conflict: one of the conditions does not hold.
+        Fenced, Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
+    """
     while True:
         found = backend.scan(keys.history(job_id), limit=2 * MANY)
         live = [Delete(record.key, record.version) for record in found]
         if len(live) <= MANY:
             return removals(backend, [job_id], {job_id: live})[0]
-        with suppress(Conflict):  # Another process removes it, too.
-            backend.commit(*live[:MANY])
+        try:
+            backend.commit(*under, *live[:MANY], fence=fence)
+        except Conflict as conflict:
+            if conflict.op in under:
+                raise
+            # Another process removes it, too.
 
 
 # -- inside --------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from jrs.contract.errors import (
     ResultExists,
     ResultIsDirty,
 )
-from jrs.contract.operations import Absent, Create, Delete, Fence, Op, Record
+from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record
 from jrs.contract.read_back import still_unknown
 from jrs.contract.texts import shown
 from jrs.records import keys
@@ -354,17 +354,20 @@ class JobResultStore:
     def _burial(self, record: Record, fence: Fence | None) -> tuple[Op, ...]:
         by, why = ("", "") if fence is not None else (submitter(), reason())
         job_id, now = keys.job_of(record.key), self._now()
-        told = history.removal(self._backend, job_id)
+        under = (Check(record.key, record.version), Absent(keys.DIRTY + job_id))
         try:
             result = result_in(record)
         except CorruptRecord:
             # The caller has decided to delete a damaged entry; the job must still not run again.
-            known = result_index.of_job(self._backend, job_id)
             grave = encode(Tombstone(job_id, JobStatus.FAILED, 0.0, now, by=by, reason=why))
-            return expiry.burial(record, grave, (*(Delete(key) for key in known), *told))
-        applications.check_unneeded(self._backend, result)
-        index = result_index.delete_ops(self._backend, result)
-        return expiry.burial(record, expiry.grave_of(result, now, by, why), (*index, *told))
+            index: tuple[Op, ...] = tuple(map(Delete, result_index.of_job(self._backend, job_id)))
+        else:
+            applications.check_unneeded(self._backend, result)
+            grave = expiry.grave_of(result, now, by, why)
+            index = result_index.delete_ops(self._backend, result)
+        # Last: it may remove a part of the history at once.
+        told = history.removal(self._backend, job_id, under, fence)
+        return expiry.burial(record, grave, (*index, *told))
 
     def _explain_existing(self, result: JobResult) -> None:
         """Return if the stored result is `result`; else raise `ResultExists`."""

@@ -14,7 +14,7 @@ import attrs
 import pytest
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Conflict, OutcomeUnknown
+from jrs.contract.errors import Conflict, Fenced, OutcomeUnknown, ResultIsDirty, WrongState
 from jrs.contract.masks import hide
 from jrs.contract.operations import Create, Delete, Fence, Op
 from jrs.records import keys
@@ -506,6 +506,29 @@ def test_what_is_more_than_one_commit_takes_goes_with_the_result(
     store.delete("job")
 
     assert list(history_checks.histories(backend)) == []
+
+
+@pytest.mark.parametrize("refusal", [ResultIsDirty, WrongState, Fenced])
+@pytest.mark.parametrize("events", [1, history.MANY * 2 + 3])
+def test_a_result_that_is_not_deleted_keeps_its_history(
+    backend: Backend, refusal: type[Exception], events: int
+) -> None:
+    store = JobResultStore(backend)
+    application = "app" if refusal is WrongState else ""
+    with lead(backend) as leadership:
+        fence = leadership.fence
+    lead(backend).resign()
+    store.create_dirty(JobResult("job", JobStatus.FINISHED, application=application), None)
+    if refusal is not ResultIsDirty:
+        store.mark_clean("job", None)
+    for number in range(events):
+        tell(Historian(backend, "me"), str(number))
+    before = history.read(backend, "job")
+    with pytest.raises(refusal):
+        store.delete("job", fence if refusal is Fenced else None)
+
+    assert history.read(backend, "job") == before
+    assert len(before) == events
 
 
 def test_an_event_between_the_reading_and_the_commit_of_the_last_one(
