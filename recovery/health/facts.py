@@ -170,8 +170,9 @@ class MasterHealth:
 
     def turned(self) -> None:
         """Note that the leader's loop works."""
-        if self._turned_at is not None:
-            self._turned_at = self._clock()
+        with self._lock:
+            if self._turned_at is not None:
+                self._turned_at = self._clock()
 
     def answered(self) -> None:
         """Note that the backend has acknowledged a heartbeat."""

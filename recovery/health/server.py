@@ -6,6 +6,7 @@ seconds, and so is the oldest one when too many are connected: none of them dela
 
 from __future__ import annotations
 
+import errno
 import selectors
 import socket
 import time
@@ -29,6 +30,8 @@ _MOST_CLIENTS = 64
 _MOST_BYTES = 8192
 """Bytes of a request's head."""
 _TICK = 1.0
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""What says that the process, or the host, has no descriptor or no memory for a client."""
 _ALWAYS = (
     "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
     "Referrer-Policy: no-referrer\r\nContent-Security-Policy: default-src 'none'\r\n"
@@ -59,6 +62,8 @@ class HealthServer:
         self._wakes, self._wake = socket.socketpair()
         self._clients: dict[socket.socket, _Client] = {}
         self._selector = selectors.DefaultSelector()
+        self._accepts_from: float | None = None
+        """When it accepts clients again; None: it does."""
         self._over = False
         self._thread = runtime.thread(self._run, "jrs-health")
 
@@ -99,14 +104,22 @@ class HealthServer:
                 now = time.monotonic()
                 for client in [one for one in self._clients.values() if one.until < now]:
                     self._drop(client)
+                if self._accepts_from is not None and self._accepts_from <= now:
+                    self._accepts_from = None
+                    self._selector.register(self._listening, events, self._accept)
             for client in list(self._clients.values()):
                 self._drop(client)
 
     def _accept(self) -> None:
         try:
             connection, _ = self._listening.accept()
-        except OSError:
-            return  # It has gone away, or this process is short of descriptors.
+        except OSError as error:
+            if (
+                error.errno in _SHORT
+            ):  # The client stays in the queue, and would be told of forever.
+                self._selector.unregister(self._listening)
+                self._accepts_from = time.monotonic() + _TICK
+            return  # Else it has gone away.
         connection.setblocking(False)
         if len(self._clients) >= _MOST_CLIENTS:
             self._drop(next(iter(self._clients.values())))

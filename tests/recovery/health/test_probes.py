@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import re
+import resource
 import socket
 import stat
 import threading
@@ -166,6 +167,26 @@ def test_a_leader_whose_loop_hangs(
     assert get(server, "/livez").status == 200
 
 
+def test_a_turn_while_the_master_steps_down(clock: FakeClock) -> None:
+    """Its time is not noted once the leadership is over, so it is noted under the lock."""
+    locked: list[bool] = []
+
+    def counted() -> float:
+        locked.append(own._lock.locked())
+        return clock()
+
+    own = MasterHealth(counted)
+    own.turned()
+    own.elected(Led(1), Tally)
+    own.turned()
+    own.stepped_down(lost=True)
+    own.turned()
+    clock.now += LIVE_WITHIN + 1
+
+    assert own.facts().turn_age == 0.0
+    assert locked == [True] * 3
+
+
 def test_metrics_exist_from_the_start(server: HealthServer) -> None:
     """Each one is 0 before anything has happened, and none of them names a job."""
     found = figures(server)
@@ -248,6 +269,23 @@ def test_slow_and_broken_clients_delay_nobody(server: HealthServer) -> None:
     finally:
         for one in waiting:
             one.close()
+    assert get(server, "/livez").status == 200
+
+
+def test_a_process_without_free_descriptors(server: HealthServer) -> None:
+    """It does not ask at once for a client that it cannot accept, and answers it later."""
+    listening, selector = server._listening, server._selector
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as client:
+        client.settimeout(BOUND)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
+        try:
+            client.connect(("127.0.0.1", server.port))
+            until(lambda: listening not in selector.get_map(), "it waits for descriptors")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        client.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.1 200"
     assert get(server, "/livez").status == 200
 
 
