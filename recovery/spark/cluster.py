@@ -21,7 +21,7 @@ from jrs.records.attempts import SparkApplication
 
 from ..attempt.context import AttemptContext
 from ..attempt.job_log import log_of
-from ..files import permissions
+from ..files import permissions, transfer
 from .surroundings import is_local
 
 if TYPE_CHECKING:
@@ -136,12 +136,13 @@ def look(attempt: AttemptContext, context: SparkContext) -> list[Executor]:
     Waits for executors.
 
     Raises:
-        OSError: the driver itself cannot write there.
+        Unavailable: the driver itself cannot write there now; the call may be repeated.
         Whatever Spark raises if the executors cannot be asked.
     """
     epoch = attempt.storage.folder(attempt.job_id) / f"e{attempt.epoch}"
     seen = epoch / f".seen-{uuid.uuid4().hex}"
-    permissions.make(seen)
+    with transfer.writing(f"making {seen}"):
+        permissions.make(seen)
     found = {Executor(*row) for row in ask(context, _looking(str(seen)))}
     try:
         shutil.rmtree(seen)

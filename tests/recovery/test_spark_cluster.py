@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
 import threading
 import zipfile
@@ -15,8 +17,9 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from jrs.contract.errors import JobHeld
+from jrs.contract.errors import JobHeld, Unavailable
 from jrs.records.attempts import SparkApplication
+from jrs.recovery.files import permissions
 from jrs.recovery.processes import left_on_cluster
 from jrs.recovery.spark import cluster
 from jrs.recovery.spark.settings import CLUSTER, DEFAULTS, LOCAL
@@ -90,6 +93,20 @@ def test_c9_output_that_executors_do_not_share(
     found.append(cluster.Executor("worker-2", "1001", "never asked"))
     context.master = "local[2]"
     cluster.check_output(attempt, tmp_path)
+
+
+def test_c9_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage that starts meanwhile is not said to have died."""
+
+    def full(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+
+    storage = SimpleNamespace(folder=lambda job_id: tmp_path)
+    attempt: Any = SimpleNamespace(job_id="job", epoch=1, storage=storage)
+    monkeypatch.setattr(permissions, "make", full)
+    context: Any = None
+    with pytest.raises(Unavailable, match="No space left"):
+        cluster.look(attempt, context)
 
 
 PAGE = """<form action="app/kill/" method="POST">
