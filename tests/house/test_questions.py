@@ -43,7 +43,7 @@ ANSWERS = {
     "what ends an attempt whose master hangs?": "recovery/attempt/watchdog.py",
     "how does `jrs explain` know what the leader would do?": "recovery/inspect/explain.py",
     "what does `/livez` say, and why?": "recovery/health/probes.py",
-    "how is a query stopped at a batch boundary?": "recovery/spark/stage_query.py",
+    "how is a query stopped at a batch boundary?": "recovery/spark/boundary.py",
     "who commits the batches of the sink of jrs?": "recovery/attempt/batch_committer.py",
     "is a damaged checkpoint passed over?": "recovery/leader/recovery_point.py",
     "which jobs does a leader look at, and when?": "recovery/leader/dispatcher.py",
