@@ -23,7 +23,7 @@ def ender(config: Mapping[str, Any]) -> Ender:
         session = (int.from_bytes(secret[:8], "big", signed=True), secret[8:])
         connection = Connection(access, timeout=60.0, name="jrs-guardian", session=session)
         connection.start(deadline)
-        connection.close()
+        connection.end_session()
 
     return end
 

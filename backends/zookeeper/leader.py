@@ -122,8 +122,13 @@ class _Candidacy:
             )
 
     def withdraw(self) -> None:
-        self._connection.close()
-        self._guardian.dismiss()
+        """End the session; if no server answers, its guardian keeps trying."""
+        try:
+            self._connection.end_session()
+        except Unavailable:
+            self._guardian.dismiss(ended=False)
+        else:
+            self._guardian.dismiss()
 
     def rest(self, stop: threading.Event) -> None:
         """Wait until the latch may have changed, or for a third of the ttl."""
@@ -134,6 +139,8 @@ class _Candidacy:
 
     def look(self, deadline: Deadline) -> LeadershipLease | None:
         """Take a place in the latch, and lead if it is the first place."""
+        # Or the guardian of a candidate that waits for long takes it for one that hangs.
+        self._guardian.beat()
         self._keep_place(deadline)
         ahead = self._ahead(deadline)
         if ahead is None:
@@ -271,7 +278,7 @@ class _Candidacy:
             ttl=self._connection.granted,
             sent=sent,
             beat=beat,
-            end=self._connection.close,
+            end=self._connection.end_session,
             held=self._guardian.lifeline,
             guardian=self._guardian,
         )

@@ -180,6 +180,17 @@ class Connection:
             farewell.cancel()
             farewell.join()
 
+    def end_session(self) -> None:
+        """Close the connection like `close`. Idempotent.
+
+        Raises:
+            Unavailable: no server has acknowledged the end of the session, so that it may last
+                until its timeout.
+        """
+        self.close()
+        if self._protocol.session is not None and not self._protocol.ended:
+            raise Unavailable(f"{self.where}: no answer to the end of the session")
+
     # -- from and to kazoo's thread --------------------------------------------------------
 
     def _current(self) -> int:

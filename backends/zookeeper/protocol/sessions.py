@@ -47,11 +47,13 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
     Attributes:
         session: the id and the password of the newest session.
         in_doubt: those of a session that lost a write, until it has ended.
+        ended: whether a server has acknowledged that it closed the session.
     """
 
     granted = 0.0
     session: tuple[int, bytes] | None = None
     in_doubt: tuple[int, bytes] | None = None
+    ended = False
     ready: Callable[[], None]
     _xid: int
 
@@ -92,6 +94,11 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
     def _read(self, length: int, timeout: float) -> bytes:
         read: bytes = super()._read(length, min(timeout, ANSWER_TIMEOUT))
         return read
+
+    def _read_response(self, *reply: Any) -> object:
+        found: object = super()._read_response(*reply)
+        self.ended = found == CloseInstance.type  # After that kazoo reads no more.
+        return found
 
     def _write(self, message: bytes, timeout: float) -> None:
         with self._socket_error_handling():

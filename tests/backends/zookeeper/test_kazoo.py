@@ -34,6 +34,7 @@ CONNECTION = {
     "_connect_attempt": ("self", "host", "hostip", "port", "retry"),
     "_invoke": ("self", "timeout", "request", "xid"),
     "_read": ("self", "length", "timeout"),
+    "_read_response": ("self", "header", "buffer", "offset"),
     "_send_request": ("self", "read_timeout", "connect_timeout"),
     "_socket_error_handling": ("self",),
     "_write": ("self", "msg", "timeout"),

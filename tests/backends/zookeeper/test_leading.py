@@ -16,7 +16,7 @@ import pytest
 
 from jrs.backends.remote.guardian import Guardian
 from jrs.backends.shared.lease import LeadershipLease
-from jrs.backends.zookeeper import close_session
+from jrs.backends.zookeeper import close_session, leader
 from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.protocol import codec
 from jrs.backends.zookeeper.protocol.access import Access
@@ -256,6 +256,59 @@ def test_resigning_while_the_server_hangs(through: Open, proxy: Proxy) -> None:
     proxy.freeze()
     leadership.resign()
     proxy.thaw()
+
+
+def test_resigning_without_a_connection(through: Open, handle: Open, proxy: Proxy) -> None:
+    """The guardian ends the session in the leader's place, as soon as a server can be reached."""
+    backend = handle()
+    leadership = lead(through(), ttl=TTL)
+    connection = campaign_of(leadership)
+    proxy.cut()
+    until(lambda: not connection.connected, "the loss of the connection")
+    leadership.resign()
+    assert len(latch_of(backend)) == 1
+    proxy.restore()
+
+    until(lambda: latch_of(backend) == [], "an empty latch")
+
+
+def test_a_candidate_that_stops_without_a_connection(
+    through: Open, handle: Open, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its guardian takes it out of the latch."""
+    backend, stop = handle(), threading.Event()
+
+    def cut_off(candidacy: leader._Candidacy, _: threading.Event) -> None:
+        proxy.cut()
+        until(lambda: not candidacy._connection.connected, "the loss of the connection")
+        stop.set()
+
+    with lead(backend, ttl=TTL):
+        monkeypatch.setattr(leader._Candidacy, "rest", cut_off)
+        assert through().campaign("candidate", ttl=TTL, stop=stop) is None
+        assert len(latch_of(backend)) == 2
+        proxy.restore()
+
+        until(lambda: len(latch_of(backend)) == 1, "the candidate leaves")
+
+
+def test_the_guardian_of_a_candidate_hears_of_it(
+    handle: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the candidate waits: a guardian that hears nothing for two ttls goes."""
+    beaten: list[Guardian] = []
+    monkeypatch.setattr(Guardian, "beat", lambda self: beaten.append(self))
+    first = lead(handle(), ttl=TTL)
+    assert isinstance(first, LeadershipLease)
+    thread, won = begin(handle(), ttl=1.0)
+
+    until(
+        lambda: len([one for one in beaten if one is not first._guardian]) > 3,
+        "the candidate tells its guardian, look after look",
+    )
+    first.resign()
+    thread.join(BOUND)
+    won[0].resign()
 
 
 def test_the_range_of_ttls_is_the_servers(
