@@ -14,6 +14,7 @@ import uuid
 from typing import Any
 
 from jrs.contract.clock import Deadline
+from jrs.contract.errors import Unavailable
 
 from ._etcd3 import rpc
 from .connection import Connection
@@ -45,14 +46,22 @@ class WriteBarrier:
         """Shut out all requests that may still be carried out; does nothing if there are none.
 
         Raises:
-            Unavailable: not within the deadline, so that no read would be final.
+            Unavailable: not within the deadline, so that no read would be final; or the handle was
+                opened before a fork.
         """
         if self._late.is_set():
+            self._connection.check_process()  # A child has no thread that would make the call.
             # An interrupt in the middle would leave the handle with a closed barrier, for good.
             self._connection.shield.run(lambda: self._replace(deadline))
 
     def _replace(self, deadline: Deadline) -> None:
-        with self._turn:
+        # The thread that has the turn may have a longer deadline.
+        if not self._turn.acquire(timeout=deadline.bounded()):
+            raise Unavailable(
+                f"{self._connection.address.url}: an earlier write could not be shut out in time; "
+                "nothing was changed"
+            )
+        try:
             if not self._late.is_set():
                 return
             # Both requests are idempotent, and so are repeated until they succeed.
@@ -63,6 +72,8 @@ class WriteBarrier:
             # In this order: a request that is late from here on may use the new barrier.
             self._late.clear()
             self.key = self._new()
+        finally:
+            self._turn.release()
 
     def _new(self) -> bytes:
         # The name that the first releases gave to the keys.

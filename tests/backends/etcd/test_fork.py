@@ -47,6 +47,37 @@ print("survived", ended.count(0), flush=True)
 """
 
 
+LATE = """
+import os, signal
+from jrs.backends.etcd.backend import EtcdBackend
+from jrs.backends.etcd.connection import Connection
+from jrs.backends.remote.address import Address
+from jrs.contract.errors import Unavailable
+
+address = Address.parse("etcd://127.0.0.1:1", default_port=1, environment={})
+backend = EtcdBackend(Connection(address), "c")
+backend._barrier.note_late()
+if os.fork():
+    os.wait()
+else:
+    signal.alarm(60)  # Ends a child that hangs.
+    try:
+        backend.get("k")
+    except Unavailable as error:
+        print(error, flush=True)
+    os._exit(0)
+"""
+
+
+def test_a_child_is_told_that_it_cannot_use_the_handle() -> None:
+    """Also if its parent had lost the answer to a write, and would wait for its threads."""
+    said = subprocess.run(
+        [sys.executable, "-c", LATE], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+
+    assert "was opened before a fork" in said
+
+
 def run(server: EtcdServer, children: int, *more: str, timeout: float) -> str:
     """Fork next to a client that is busy; return what was seen, also if it hung."""
     cluster = f"fork-{uuid.uuid4().hex}"

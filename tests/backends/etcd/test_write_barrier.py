@@ -109,6 +109,18 @@ def test_nothing_is_read_while_it_is_not_certain(
     assert not arrive(backend, request)
 
 
+def test_a_caller_waits_for_another_one_s_barrier_until_its_own_deadline(
+    backend: EtcdBackend, lose: Callable[[Create], Any]
+) -> None:
+    """The other one closes it for a call that has longer."""
+    lose(Create("k", b"late"))
+    with ThreadPoolExecutor(1) as pool, backend._barrier._turn:
+        hasty = pool.submit(backend.get, "k", deadline=Deadline.after(0.1))
+        assert isinstance(hasty.exception(BOUND), Unavailable)
+
+    assert backend.get("k") is None
+
+
 def test_who_leaves_while_his_commit_is_being_sent_reads_for_good(
     backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
