@@ -17,14 +17,21 @@ import traceback
 import attrs
 
 from jrs.contract import credentials, masks
-from jrs.contract.errors import CannotStartHere, Fenced, JrsError
+from jrs.contract.errors import CannotStartHere, Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.records import traceparent
 from jrs.records.model import JobSpec
 from jrs.store.opening import open_backend
 
 from .attempt import preloading, tracing
 from .attempt.host import module_paths
-from .attempt.launch import EXIT_CANNOT_START, EXIT_DIED, EXIT_FENCED, EXIT_JVM_DIED, Launch
+from .attempt.launch import (
+    EXIT_CANNOT_START,
+    EXIT_DIED,
+    EXIT_FENCED,
+    EXIT_INTERRUPTED,
+    EXIT_JVM_DIED,
+    Launch,
+)
 from .attempt.launch_socket import Kind, LaunchSocket, read
 from .attempt.run import AttemptDied, JvmDied, run_attempt
 from .attempt.stage_timer import StageTimer
@@ -68,6 +75,33 @@ def _continue_trace(launch: Launch, spec: JobSpec) -> None:
         os.environ[traceparent.VARIABLE] = found
 
 
+def run_launch(
+    launch: Launch, reports: int, timer: StageTimer | None, engine: PySparkEngine
+) -> int:
+    """Run the attempt of a launch; return the exit status, which reports how it ended."""
+    try:
+        with credentials.lent(launch.secrets):
+            opened = open_backend(launch.backend, cluster=launch.cluster, create=False)
+        with opened as backend:
+            context = attrs.evolve(launch.context(backend, reports), timer=timer)
+            sys.path[:0] = module_paths(context.spec.settings.py_files)
+            _continue_trace(launch, context.spec)
+            run_attempt(context, engine=engine)
+        return 0
+    except Fenced as error:
+        print(masks.masked(f"jrs: {error}"), file=sys.stderr)
+        return EXIT_FENCED
+    except CannotStartHere as error:
+        print(masks.masked(f"jrs: {error}"), file=sys.stderr)
+        return EXIT_CANNOT_START
+    except (Unavailable, OutcomeUnknown) as error:
+        print(masks.masked(f"jrs: {error}"), file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except (AttemptDied, JrsError) as error:
+        print(masks.masked(traceback.format_exc()), end="", file=sys.stderr)
+        return EXIT_JVM_DIED if isinstance(error, JvmDied) else EXIT_DIED
+
+
 def main(limits: int, engine: PySparkEngine = ENGINE) -> None:
     """Run the attempt of the launch; the exit status reports how it ended.
 
@@ -78,24 +112,7 @@ def main(limits: int, engine: PySparkEngine = ENGINE) -> None:
     launch, reports = _launched(LaunchSocket.inherited(), limits, engine)
     masks.hide(launch.job_secrets.values())
     os.environ.update(launch.job_secrets)
-    with credentials.lent(launch.secrets):
-        opened = open_backend(launch.backend, cluster=launch.cluster, create=False)
-    with opened as backend:
-        try:
-            context = attrs.evolve(launch.context(backend, reports), timer=timer)
-            sys.path[:0] = module_paths(context.spec.settings.py_files)
-            _continue_trace(launch, context.spec)
-            run_attempt(context, engine=engine)
-            status = 0
-        except Fenced as error:
-            print(masks.masked(f"jrs: {error}"), file=sys.stderr)
-            status = EXIT_FENCED
-        except CannotStartHere as error:
-            print(masks.masked(f"jrs: {error}"), file=sys.stderr)
-            status = EXIT_CANNOT_START
-        except (AttemptDied, JrsError) as error:
-            print(masks.masked(traceback.format_exc()), end="", file=sys.stderr)
-            status = EXIT_JVM_DIED if isinstance(error, JvmDied) else EXIT_DIED
+    status = run_launch(launch, reports, timer, engine)
     tracing.flush()
     sys.stdout.flush()
     sys.stderr.flush()

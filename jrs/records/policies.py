@@ -49,7 +49,8 @@ def count(most: int = MOST) -> Callable[[object, attrs.Attribute[Any], int], Non
 class RestartPolicy(Stored):
     """How often a job is started again after it died without a result.
 
-    Attempts that ended because their leader died are recovered and do not count.
+    Attempts that ended because their leader died are recovered and do not count. Nor do those that
+    the backend, the storage or the host failed: they are tried again later.
     """
 
     attempts: int = attrs.field(default=3, validator=count())

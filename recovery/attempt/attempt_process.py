@@ -7,6 +7,7 @@ modules may read when they are loaded.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -49,6 +50,9 @@ class AttemptProcess:
         env: environment variables of the job's own settings.
         old_mark: the mark by which masters of earlier versions find it.
         shown: what /proc shows of this process, if it may be forked.
+
+    Raises:
+        OSError: the host lacks what it takes; no process of it is left.
     """
 
     def __init__(
@@ -68,7 +72,14 @@ class AttemptProcess:
             self.process = _fork(program, old_mark, streams, teller, shown)
         os.close(teller)
         inherited.close()
-        self.pump.start()  # After the fork: until then, this process has one thread.
+        try:
+            self.pump.start()  # After the fork: until then, this process has one thread.
+        except RuntimeError as error:
+            # It waits for its launch: nothing of the user's has run in it.
+            self.socket.close()
+            os.kill(self.process.pid, signal.SIGKILL)
+            self.process.returncode = os.waitstatus_to_exitcode(os.waitpid(self.process.pid, 0)[1])
+            raise OSError(errno.EAGAIN, str(error)) from error
 
     def launch(self, launch: Message, given: dict[str, Any]) -> int | None:
         """Pass the launch on; return the descriptor of the end of the leadership, if it has one."""

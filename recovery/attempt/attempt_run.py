@@ -30,6 +30,7 @@ from .job import Build, FinishedStage, Job, Stage, Stream, T
 from .publications import Publication, publication_at
 from .stage_outputs import outputs_of
 from .tracing import Tracing
+from .triage import call_users
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -300,7 +301,7 @@ class AttemptRun:
         staging = context.storage.staging(context.job_id, context.epoch, name, context.attempt)
         began = context.runtime.clock()
         with limited, self.tracing.stage(name):
-            returned = function(Stage(self.job, name, staging))
+            returned = call_users(function, Stage(self.job, name, staging))
         result = check_json(returned, f"the result of stage {name!r}")
         self._engine.check_output(self, staging)
         wrote = context.storage.make_durable(staging)

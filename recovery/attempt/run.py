@@ -32,7 +32,7 @@ from .engine import NO_SPARK, SparkEngine, StateLost
 from .job import Job
 from .launch import EXIT_DIED
 from .stop_watcher import StopWatcher
-from .triage import Verdict, triage
+from .triage import Verdict, call_users, triage
 
 
 class AttemptDied(Exception):
@@ -54,7 +54,8 @@ def run_attempt(
         Fenced: a newer leader exists; nothing was recorded.
         CannotStartHere: this host lacks what the job needs. That was recorded, with its attempt.
         JobHeld: the job cannot resume from its stored state. That was recorded, as its stop.
-        OutcomeUnknown, Unavailable: the result could not be recorded in many tries.
+        OutcomeUnknown, Unavailable: a call of jrs's own failed: no fault of the job. It has no
+            result, unless that was the call that records it.
     """
     run = AttemptRun(context, engine)
     context.check()  # A master that slept since its decision may have been replaced.
@@ -90,7 +91,7 @@ def _failure(run: AttemptRun, engine: SparkEngine, raised: BaseException) -> Fai
     said = str(error) if isinstance(error, StateLost) else f"{type(error).__name__}: {error}"
     retried = context.spec.restart.on_exception
     match triage(error, jvm_died=lambda: engine.jvm_died(error), retried=retried):
-        case Verdict.PASS_ON:
+        case Verdict.PASS_ON | Verdict.INTERRUPTED:
             raise error from None
         case Verdict.HOLD:
             run.close()  # Close first: nothing of a held job may run.
@@ -144,7 +145,7 @@ def _call(function: Callable[..., Any], job: Job, context: AttemptContext) -> An
     """Call the job's function; end here any process that the function has forked."""
     here = os.getpid()
     try:
-        return function(job, **context.spec.arguments)
+        return call_users(function, job, **context.spec.arguments)
     finally:
         if os.getpid() != here:
             os._exit(EXIT_DIED)

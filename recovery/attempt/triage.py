@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import traceback
 from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import attrs
 
@@ -19,12 +21,20 @@ from jrs.contract.errors import (
 
 from .engine import StateLost
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_OWN = ("jrs.recovery.attempt.", "jrs.recovery.spark.")
+"""The rooms of what serves a job's function while it runs."""
+
 
 class Verdict(enum.Enum):
     """How an attempt ends."""
 
     PASS_ON = "pass on"
-    """The backend, the leader or the host ends it: nothing is recorded of the job."""
+    """The leader or the host ends it: nothing is recorded of the job."""
+    INTERRUPTED = "interrupted"
+    """The backend, the storage or the host has failed it: no death, it is tried again later."""
     HOLD = "hold"
     """The job cannot resume from its stored state: its stop says so."""
     CANNOT_START = "cannot start"
@@ -47,14 +57,17 @@ class Row:
     """Only where the JVM of the job's SparkSession died."""
     retried: bool = False
     """Only where the job's restart policy retries exceptions."""
+    of_jrs: bool = False
+    """Only where jrs's own calls have raised it, and not the job's function."""
 
 
 TRIAGE = (
-    Row((Fenced, Unavailable, OutcomeUnknown, KeyboardInterrupt), Verdict.PASS_ON),
+    Row((Fenced, KeyboardInterrupt), Verdict.PASS_ON),
+    Row((Unavailable, OutcomeUnknown), Verdict.INTERRUPTED, of_jrs=True),
     Row((JobHeld,), Verdict.HOLD),
     Row((CannotStartHere,), Verdict.CANNOT_START),
     Row((BaseException,), Verdict.JVM_DIED, jvm_died=True),
-    Row((StateLost,), Verdict.DIED),
+    Row((StateLost, Unavailable, OutcomeUnknown), Verdict.DIED),
     Row((InvalidInput, TooLarge), Verdict.FAILED),  # The next attempt would raise it as well.
     Row((BaseException,), Verdict.DIED, retried=True),
     Row((BaseException,), Verdict.FAILED),
@@ -62,11 +75,38 @@ TRIAGE = (
 """The first row that applies decides. `SystemExit` and `CancelledError` are the job's own."""
 
 
-def triage(error: BaseException, *, jvm_died: Callable[[], bool], retried: bool) -> Verdict:
+def call_users(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function of the user's: a job's, a stage's, or one that builds a query."""
+    return function(*args, **kwargs)
+
+
+def is_of_jrs(error: BaseException) -> bool:
+    """Return whether a call of jrs's own has raised the error: not the innermost of the user's
+    functions that it passed through, but something of the attempt which that function called.
+
+    A client of its own, of another cluster, may raise the same errors.
+    """
+    of_jrs = True
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is call_users.__code__:
+            of_jrs = False
+        elif str(frame.f_globals.get("__name__")).startswith(_OWN):
+            of_jrs = True
+    return of_jrs
+
+
+def triage(
+    error: BaseException,
+    *,
+    jvm_died: Callable[[], bool],
+    retried: bool,
+    of_jrs: Callable[[BaseException], bool] = is_of_jrs,
+) -> Verdict:
     """Return what becomes of an attempt that raised `error`.
 
     Args:
         jvm_died: called at most once, as it may have to wait for the JVM's end.
+        of_jrs: returns whether jrs's own calls have raised the error.
     """
     return next(
         row.verdict
@@ -74,4 +114,5 @@ def triage(error: BaseException, *, jvm_died: Callable[[], bool], retried: bool)
         if isinstance(error, row.kinds)
         and (not row.jvm_died or jvm_died())
         and (not row.retried or retried)
+        and (not row.of_jrs or of_jrs(error))
     )

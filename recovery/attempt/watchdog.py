@@ -46,6 +46,9 @@ from .warm_wait import wait_for_launch
 
 MODULE = "jrs.recovery.attempt.watchdog"
 
+NO_PROCESS = 80
+"""The status in the last word of a watchdog that could not start its attempt."""
+
 _LEFT = 60.0
 """Seconds to wait for the processes that the attempt has left; they are killed repeatedly."""
 
@@ -74,7 +77,7 @@ class Word:
     launched: bool = True
     """Whether the attempt was passed its launch: it may have ended before."""
     said: str = ""
-    """The end of its stderr, if it was not."""
+    """The end of its stderr, if it was not; or why it has no process, if `status` is NO_PROCESS."""
 
     def to_line(self) -> bytes:
         return json.dumps(attrs.asdict(self)).encode()
@@ -107,7 +110,12 @@ def watch(program: str, old_mark: str = "", shown: Shown | None = None) -> None:
     signal.set_wakeup_fd(ended_writer)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     given = json.loads(read(message.descriptors[0]))
-    attempt = AttemptProcess(program, given["python"], given["env"], old_mark, shown)
+    try:
+        attempt = AttemptProcess(program, given["python"], given["env"], old_mark, shown)
+    except OSError as error:
+        # No descriptor, no memory, or too many processes: through no fault of the job.
+        _speak(Word(NO_PROCESS, clean=True, lapsed=False, launched=False, said=str(error)))
+        return
     launch: Message | None = message
     if message.kind is Kind.PLAN:
         attempt.socket.send(Kind.PLAN, *message.descriptors)
@@ -125,7 +133,10 @@ def watch(program: str, old_mark: str = "", shown: Shown | None = None) -> None:
     attempt.pump.join(_DRAINED)  # Before the last word: the master then reads the end of the log.
     launched = launch is not None
     said = "" if launched else attempt.pump.kept(1).decode(errors="replace")[-_SAID:]
-    word = Word(attempt.process.returncode, clean, lapsed, timed_out, launched, said)
+    _speak(Word(attempt.process.returncode, clean, lapsed, timed_out, launched, said))
+
+
+def _speak(word: Word) -> None:
     with suppress(BrokenPipeError):  # The master is dead.
         os.write(sys.stdout.fileno(), word.to_line())
 

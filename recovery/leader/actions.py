@@ -154,10 +154,16 @@ class Actions:
         self._attempts.end(spec.job_id, Deadline.after(_KILL))
         return self._records.count_death(spec, AttemptExit(why, timed_out=True))
 
-    def evaluate(self, spec: JobSpec, ended: AttemptExit) -> RestartPlan | None:
+    def evaluate(
+        self, spec: JobSpec, ended: AttemptExit, interruptions: int = 0
+    ) -> RestartPlan | None:
         """Count an attempt that ended by itself as a death, or for the figures as what the store
-        says: it has recorded its job's result, or it had to stop."""
-        death = self._records.count_death(spec, ended)
+        says: it has recorded its job's result, or it had to stop.
+
+        Args:
+            interruptions: how many attempts in a row before this one have not died.
+        """
+        death = self._records.count_death(spec, ended, interruptions)
         how = "died" if death and ended.how in ("", "completed") else ended.how
         completed = not how and JobResultStore(self._backend).has_entry(spec.job_id)
         self._context.health.attempt_ended(how or ("completed" if completed else "stopped"))

@@ -45,7 +45,9 @@ from . import suspects
 from .context import LeaderContext
 
 _AGAIN = 1.0
-"""Seconds until an attempt that this process could not begin is tried again."""
+"""Seconds until an attempt that did not die is tried again; twice as long each time in a row."""
+_LONGEST = 30.0
+"""Seconds until it is tried again, at most."""
 RETRY = 30.0
 """Seconds until a master tries again to start a job, if its host lacks what the job needs."""
 
@@ -63,6 +65,8 @@ class RestartPlan:
     """The seconds that the job has run."""
     timed_out: bool = False
     """A time limit has passed, and the job's policy is to fail."""
+    interruptions: int = 0
+    """How many attempts in a row, up to this one, ended without dying."""
 
 
 class AttemptRecords:
@@ -163,10 +167,16 @@ class AttemptRecords:
         fence = attempt_fence.of_attempt(self._backend, job_id, name, self._fence)
         return None if fence is None else (record, fence)
 
-    def count_death(self, spec: JobSpec, ended: AttemptExit) -> RestartPlan | None:
-        """Count an attempt that ended without a result; return None if that was no death.
+    def count_death(
+        self, spec: JobSpec, ended: AttemptExit, interruptions: int = 0
+    ) -> RestartPlan | None:
+        """Count an attempt that ended without a result; return None if no attempt has to follow.
 
-        The count is durable, so failovers do not reset the restart policy.
+        The count is durable, so failovers do not reset the restart policy. An attempt that was
+        interrupted, or could not begin, through no fault of the job is not counted.
+
+        Args:
+            interruptions: how many attempts in a row before this one were not counted.
         """
         job_id = spec.job_id
         if ended.lapsed:
@@ -180,12 +190,10 @@ class AttemptRecords:
             return None
         if ended.fenced and not self._backend.is_current(self._fence):
             raise Fenced(f"the attempt of {job_id!r} was fenced: {ended.message}")
+        if ended.interrupted or not ended.begun:
+            return self._interrupted(spec, ended, interruptions + 1)
         before, version = self.newest(job_id)
         before = before or AttemptRecord(job_id)
-        if not ended.begun:
-            self._emit("waiting", job_id, f"{ended.message}; trying again")
-            used = used_time.used(before, spec.timeout, self._now())
-            return RestartPlan(before.deaths, _AGAIN, used=used)
         if ended.cannot_start and before.could_not_start:
             why = before.obstacles[-1].reason
             self._emit("waiting", job_id, f"it cannot be started on this host: {why}")
@@ -216,6 +224,25 @@ class AttemptRecords:
         said += f"; {left} left, next in {delay:g} s" if left > 0 and not final else "; none left"
         self._emit("died", job_id, said)
         return RestartPlan(deaths, delay, used=record.used, timed_out=final)
+
+    def _interrupted(self, spec: JobSpec, ended: AttemptExit, times: int) -> RestartPlan:
+        """Record the end of an attempt that has not died; return when the next one may start."""
+        before, version = self.newest(spec.job_id)
+        before = before or AttemptRecord(spec.job_id)
+        delay = min(_LONGEST, _AGAIN * 2.0 ** min(times - 1, 16))
+        record = attrs.evolve(
+            before,
+            retry_at=self._now() + delay,  # Its leader's death is not its own from now on.
+            on_probation=False,
+            ended_at=self._now(),
+            ended=ended.message,
+            used=used_time.used(before, spec.timeout, self._now()),
+            counted_at=0.0,
+        )
+        self._put(keys.ATTEMPTS + spec.job_id, encode(record), version)
+        said = f"{ended.message}; not counted as a death; trying again in {delay:g} s"
+        self._emit("waiting", spec.job_id, said)
+        return RestartPlan(before.deaths, delay, used=record.used, interruptions=times)
 
     def end(self, job_id: str, how: str) -> None:
         """Record how the job's newest attempt has ended, for people; no death is counted."""

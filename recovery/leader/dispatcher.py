@@ -358,7 +358,8 @@ class Dispatcher:
             return  # It ended with its leader.
         # One that is no longer known was ended on purpose, perhaps after it had ended by itself.
         if self._attempts.forget(spec.job_id, begun):
-            self._jobs[spec.job_id].ended = End(spec, ended, self._clock())
+            now = self._clock()
+            self._jobs[spec.job_id].ended = End(spec, ended, now, now - begun.began_at)
         elif not counted:
             self._context.health.attempt_ended(self._attempts.ended_as(begun) or "stopped")
         self._agenda.add(spec.job_id)

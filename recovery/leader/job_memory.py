@@ -38,6 +38,8 @@ class End:
     how: AttemptExit
     at: float
     """On the monotonic clock; from then on the next attempt waits for its delay."""
+    ran: float = 0.0
+    """The seconds that the attempt had run."""
 
 
 @attrs.define(eq=False)
@@ -51,6 +53,8 @@ class RestartMemory:
     suspicion: int = 0
     obstacles: tuple[Obstacle, ...] = ()
     """Why masters could not start it; empty if its newest attempt was started."""
+    interruptions: int = 0
+    """How many attempts in a row ended without dying: the delay grows with them."""
     hand_over_at: float = 0.0
     """When to ask again whether another master should lead, because this one cannot start it."""
 
@@ -113,5 +117,6 @@ class JobMemory:
             self.restart.deaths = death.deaths
             self.restart.at = at + death.delay
             self.restart.obstacles = death.obstacles
+            self.restart.interruptions = death.interruptions
             self.time.used = death.used
             self.time.is_up = death.timed_out

@@ -26,6 +26,9 @@ from .facts import Look
 from .hand_over import ASK
 from .job_memory import End, JobMemory
 
+_WHILE = 60.0
+"""Seconds: attempts that ran for less and were interrupted are tried again ever later."""
+
 
 @attrs.frozen
 class Case:
@@ -90,12 +93,14 @@ class Reactions:
 
     def evaluate(self, job_id: str, job: JobMemory, end: End) -> None:
         """Have an attempt that ended by itself evaluated: has it died, or left a result?"""
+        # One that ran for a while has found everything in order before.
+        in_a_row = job.restart.interruptions if end.ran < _WHILE else 0
         self.tasks.run(
             self.tasks.pools.records,
             job_id,
             job,
             None,
-            lambda: self.actions.evaluate(end.spec, end.how),
+            lambda: self.actions.evaluate(end.spec, end.how, in_a_row),
             lambda death: job.count_death(death, end.at),
         )
 

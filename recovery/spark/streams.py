@@ -38,6 +38,7 @@ from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StreamHost
 from ..attempt.job import Build, Stream, StreamStage
 from ..attempt.plan_keeper import PlanKeeper
+from ..attempt.triage import call_users
 from ..files import transfer
 from . import queries
 from .commits import Commits
@@ -102,7 +103,7 @@ class Streams:
         context, job = self._context, self._run.job
         job.check()
         output = context.storage.published(job.job_id, name, temporary=False)
-        writer = build(StreamStage(job, name, output))
+        writer = call_users(build, StreamStage(job, name, output))
         if not isinstance(writer, DataStreamWriter):
             raise InvalidInput(
                 f"stage {name!r} has to return df.writeStream…, not {type(writer).__name__}"

@@ -9,9 +9,9 @@ from typing import Any
 import attrs
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Fenced
+from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
 from jrs.recovery.attempt.context import AttemptContext
-from jrs.recovery.attempt.launch import EXIT_DIED
+from jrs.recovery.attempt.launch import EXIT_DIED, EXIT_INTERRUPTED
 from jrs.recovery.attempt.run import run_attempt
 from jrs.recovery.attempt.runners import AttemptExit, OnEnd, Runner, RunningAttempt
 from jrs.testing.simulation.scheduler import Process
@@ -59,6 +59,8 @@ class SimAttempt(RunningAttempt):
             run_attempt(self._context)
         except Fenced as error:
             how = AttemptExit(str(error), fenced=True)
+        except (Unavailable, OutcomeUnknown) as error:
+            how = AttemptExit(str(error), exit_status=EXIT_INTERRUPTED, interrupted=True)
         except Exception as error:
             how = AttemptExit(f"{type(error).__name__}: {error}", exit_status=EXIT_DIED)
         self._setting.scheduler.switch(("exit", self.process.name))

@@ -32,6 +32,8 @@ class AttemptExit:
     """Its host lacks what the job needs, as the attempt's record says."""
     lapsed: bool = False
     """Its watchdog ended it because its leadership was over: not a death of the job."""
+    interrupted: bool = False
+    """A call of jrs's own failed, to the backend, the storage or the host: not a death either."""
     timed_out: bool = False
     """It was ended because a time limit of the job, the attempt or a stage has passed."""
 
@@ -42,6 +44,8 @@ class AttemptExit:
             return "fenced"
         if self.cannot_start or not self.begun:
             return "not_started"
+        if self.interrupted:
+            return "interrupted"
         return "" if self.message or self.exit_status else "completed"
 
 

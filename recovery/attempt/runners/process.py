@@ -21,10 +21,17 @@ from ...processes import marks
 from ...rules.retention import LogLimits
 from .. import host
 from ..context import AttemptContext
-from ..launch import EXIT_CANNOT_START, EXIT_DIED, EXIT_FENCED, EXIT_JVM_DIED, launch_of
+from ..launch import (
+    EXIT_CANNOT_START,
+    EXIT_DIED,
+    EXIT_FENCED,
+    EXIT_INTERRUPTED,
+    EXIT_JVM_DIED,
+    launch_of,
+)
 from ..launch_socket import Kind
 from ..warm_plan import plan_of
-from ..watchdog import Word
+from ..watchdog import NO_PROCESS, Word
 from . import AttemptExit, OnEnd, Runner, RunningAttempt
 from .fork_server_process import ForkServer
 from .reports import Reports
@@ -170,29 +177,36 @@ class ProcessAttempt(RunningAttempt):
         word = self._watchdog.wait()
         self._watchdog.close()
         self._is_dead = word.clean or self._watchdog.end_all()
+        detail = _tail(self._stderr)
         self._on_end(
             AttemptExit(
-                message=_says(word),
-                detail=_tail(self._stderr),
+                message=_says(word, detail),
+                detail=detail,
                 exit_status=word.status,
                 fenced=word.status == EXIT_FENCED,
                 cannot_start=word.status == EXIT_CANNOT_START,
                 lapsed=word.lapsed,
                 timed_out=bool(word.timed_out),
                 begun=word.launched,
+                interrupted=word.status == EXIT_INTERRUPTED,
             )
         )
         self._reveal()  # The texts of its end are masked by now.
 
 
-def _says(word: Word) -> str:
+def _says(word: Word, detail: str) -> str:
     if word.lapsed:
         return "its leadership was over"
     if word.timed_out:
         return word.timed_out
+    if not word.launched and word.status == NO_PROCESS:
+        return f"its process could not be started: {word.said}"
     if not word.launched:
         return "the process that was prepared for it ended"
     status = word.status
+    if status == EXIT_INTERRUPTED:
+        said = detail.strip().rpartition("\n")[2].removeprefix("jrs: ")
+        return said or "the backend or the storage did not answer it"
     if status < 0:
         return f"its process was killed by signal {-status}"
     if status == EXIT_JVM_DIED:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import CannotStartHere, Fenced, JrsError
+from jrs.contract.errors import CannotStartHere, Fenced, JrsError, OutcomeUnknown, Unavailable
 
 from ..context import AttemptContext
 from ..engine import NO_SPARK, SparkEngine
@@ -75,7 +75,8 @@ class ThreadAttempt(RunningAttempt):
 
     def _run(self) -> None:
         try:
-            with self._last_words():
+            with ExitStack() as stack:
+                self._leave_last_words(stack)
                 run_attempt(self._context, self._function, self._engine)
             ended = AttemptExit()
         except Fenced as error:
@@ -84,16 +85,24 @@ class ThreadAttempt(RunningAttempt):
             ended = AttemptExit(message=str(error), cannot_start=True)
         except NotBegun as error:
             ended = AttemptExit(message=str(error), begun=False)
+        except (Unavailable, OutcomeUnknown) as error:
+            ended = AttemptExit(message=str(error), detail=traceback.format_exc(), interrupted=True)
         except BaseException as error:  # An unreported end would look like a long run.
             known = isinstance(error, (AttemptDied, JrsError))
             message = str(error) if known else f"{type(error).__name__}: {error}"
             ended = AttemptExit(message=message, detail=traceback.format_exc())
         self._on_end(ended)
 
-    def _last_words(self) -> AbstractContextManager[None]:
-        words = self._context.last_words
-        return (
-            nullcontext()
-            if words is None
-            else words.attempt(self._context.spec.job_id, self._lock_limit)
-        )
+    def _leave_last_words(self, stack: ExitStack) -> None:
+        """Have this process leave its last words.
+
+        Raises:
+            NotBegun: the storage or the host has no room for them.
+        """
+        words, job_id = self._context.last_words, self._context.spec.job_id
+        if words is None:
+            return
+        try:
+            stack.enter_context(words.attempt(job_id, self._lock_limit))
+        except (OSError, RuntimeError) as error:
+            raise NotBegun(f"job {job_id!r} cannot be started now: {error}") from error

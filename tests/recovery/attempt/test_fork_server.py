@@ -17,11 +17,14 @@ from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.runtime import Runtime, random_token
 from jrs.records.model import JobResult, JobStatus
+from jrs.records.policies import RestartPolicy
 from jrs.records.settings import JobSettings
+from jrs.recovery.attempt.attempt_process import AttemptProcess
 from jrs.recovery.attempt.runners import fork_server_process
 from jrs.recovery.attempt.runners.fork_server_process import ForkServer
 from jrs.recovery.attempt.runners.process import ProcessRunner
 from jrs.recovery.attempt.runners.watchdog_process import WatchdogProcess
+from jrs.recovery.files.log_writer import Pump
 from jrs.recovery.process_attempt import PROGRAM
 from jrs.recovery.processes import marks
 from jrs.store.jobs import JobCatalog
@@ -279,3 +282,54 @@ def test_it_reaps_its_children(fork_server: ForkServer) -> None:
         end(start(fork_server))
     [server] = servers()
     until(lambda: not children(server), "all are reaped")
+
+
+# -- a host that has no room for the attempt's process -------------------------------------------
+
+
+FULL_ONCE = """
+import os
+begun, fork = os.getpid(), os.fork
+def full_once():
+    if os.getpid() != begun:  # In the watchdog, which the fork server has forked.
+        try:
+            os.unlink({flag!r})
+        except FileNotFoundError:
+            pass
+        else:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+    return fork()
+os.fork = full_once
+"""
+
+
+def test_a_watchdog_that_cannot_fork_is_no_death(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host has too many processes for a moment: the attempt is tried again, uncounted."""
+    flag, site = tmp_path / "full", tmp_path / "site"
+    flag.touch()
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(FULL_ONCE.format(flag=str(flag)))
+    monkeypatch.setenv("PYTHONPATH", f"{site}:{os.environ.get('PYTHONPATH', '')}")
+
+    result = run("look", restart=RestartPolicy(attempts=1))
+
+    assert not flag.exists()
+    assert result.attempt == 2
+    assert "Resource temporarily unavailable" in result.attempts[0].ended
+
+
+def test_no_thread_for_what_an_attempt_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that waits for its launch is gone, and what is raised is the host's fault."""
+
+    def no_thread(pump: Pump) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Pump, "start", no_thread)
+    before = children(os.getpid())
+
+    with pytest.raises(OSError, match="can't start new thread"):
+        AttemptProcess(PROGRAM, "", {}, OLD_MARK, None)
+
+    assert children(os.getpid()) == before

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import operator
 
 import pytest
 
@@ -20,8 +22,8 @@ from jrs.recovery.attempt.triage import TRIAGE, Verdict, triage
 
 ALWAYS = {
     Fenced("x"): Verdict.PASS_ON,
-    Unavailable("x"): Verdict.PASS_ON,
-    OutcomeUnknown("x"): Verdict.PASS_ON,
+    Unavailable("x"): Verdict.INTERRUPTED,
+    OutcomeUnknown("x"): Verdict.INTERRUPTED,
     KeyboardInterrupt(): Verdict.PASS_ON,
     JobHeld("x"): Verdict.HOLD,
     CannotStartHere("x"): Verdict.CANNOT_START,
@@ -61,14 +63,28 @@ def test_what_the_function_raises(error: BaseException, retried: bool) -> None:
     assert triage(error, jvm_died=lambda: True, retried=retried) is Verdict.JVM_DIED
 
 
+@pytest.mark.parametrize("error", [Unavailable("x"), OutcomeUnknown("x")], ids=name_of)
+@pytest.mark.parametrize("retried", [False, True])
+def test_what_the_functions_own_clients_raise(error: BaseException, retried: bool) -> None:
+    """A job whose function asks a server that never answers does not run forever."""
+
+    def verdict(*, jvm_died: bool) -> Verdict:
+        return triage(error, jvm_died=lambda: jvm_died, retried=retried, of_jrs=lambda error: False)
+
+    assert verdict(jvm_died=False) is Verdict.DIED
+    assert verdict(jvm_died=True) is Verdict.JVM_DIED
+
+
 def test_every_row_decides_something() -> None:
     """No row is hidden by an earlier one, and the last one applies to everything."""
-    cases = [(error, died, retried) for error in (*ALWAYS, *OTHERS)
-             for died in (False, True) for retried in (False, True)]  # fmt: skip
+    both = (False, True)
+    cases = itertools.product((*ALWAYS, *OTHERS), both, both, both)
     seen = set()
-    for error, died, retried in cases:
+    for error, died, retried, of_jrs in cases:
         for number, row in enumerate(TRIAGE):
-            if isinstance(error, row.kinds) and died >= row.jvm_died and retried >= row.retried:
+            asked = (row.jvm_died, row.retried, row.of_jrs)
+            found = (died, retried, of_jrs)
+            if isinstance(error, row.kinds) and all(map(operator.ge, found, asked)):
                 seen.add(number)
                 break
 

@@ -1,0 +1,233 @@
+"""Attempts that end through no fault of their job: no deaths, and tried again ever later."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import AttemptRecord, JobResult, JobStatus, RunnerKind
+from jrs.records.policies import RestartPolicy
+from jrs.recovery.attempt.job import Job, Stage
+from jrs.recovery.attempt.launch import EXIT_INTERRUPTED, Launch
+from jrs.recovery.attempt.runners.thread import ThreadRunner
+from jrs.recovery.attempt.triage import call_users, is_of_jrs
+from jrs.recovery.files import permissions
+from jrs.recovery.leader import suspects
+from jrs.recovery.process_attempt import run_launch
+from jrs.recovery.processes.last_words import LastWords
+from jrs.recovery.spark.engine import PySparkEngine
+from jrs.store.jobs import JobCatalog
+from tests.recovery.lead import Lead
+from tests.recovery.support import FakeClock, FaultyMemory, Leader, spec
+from tests.support import until
+
+ONCE = RestartPolicy(attempts=1)
+DRIVEN = {"runner": RunnerKind.THREAD, "restart": ONCE}
+
+
+def newest(backend: Backend, job_id: str = "job") -> AttemptRecord:
+    stored = backend.get(keys.ATTEMPTS + job_id)
+    assert stored is not None
+    return decode(AttemptRecord, stored.value, stored.key)
+
+
+def one_stage(job: Job) -> Any:
+    def write(stage: Stage) -> int:
+        (stage.output / "x").write_text("x")
+        return job.attempt
+
+    return job.stage("s", write).result()
+
+
+def run(memory: FaultyMemory, root: Path, function: Callable[[Job], Any]) -> JobResult:
+    """Run a job in the master's process that a single death would fail."""
+    JobCatalog(memory).submit(spec("job", "driver:job", **DRIVEN))
+    with Leader(memory, root, runner=ThreadRunner()) as leader:
+        leader.dispatcher.provide("job", function)
+        return leader.store.wait("job", 60.0)
+
+
+# -- what interrupts an attempt -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown])
+def test_the_mark_of_a_stage(memory: FaultyMemory, root: Path, error: type[Exception]) -> None:
+    memory.fault(keys.stage("job", "s"), error, times=2)
+
+    result = run(memory, root, one_stage)
+
+    assert result.status is JobStatus.FINISHED, result.failure
+    assert result.payload > 1
+    assert result.attempts[0].ended == "injected, before the commit"
+
+
+def test_a_disk_that_is_full_while_a_stage_is_published(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record is committed: the next attempt publishes it, and does not run it again."""
+    make, full = permissions.make, [OSError(errno.ENOSPC, "No space left on device")]
+
+    def once_full(path: Path, *how: Any, **more: Any) -> None:
+        if path.name == "out" and full:
+            raise full.pop()
+        make(path, *how, **more)
+
+    monkeypatch.setattr(permissions, "make", once_full)
+
+    result = run(memory, root, one_stage)
+
+    assert (result.status, result.payload, result.attempt) == (JobStatus.FINISHED, 1, 2)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), RuntimeError("no thread")])
+def test_no_room_for_last_words(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    say, errors = LastWords._say, [error]
+
+    def fails_once(self: LastWords, words: dict[str, Any]) -> None:
+        if errors:
+            raise errors.pop()
+        say(self, words)
+
+    monkeypatch.setattr(LastWords, "_say", fails_once)
+    called = []
+
+    result = run(memory, root, lambda job: called.append(job.attempt))
+
+    assert result.status is JobStatus.FINISHED
+    assert called == [2]
+
+
+def test_a_backend_that_is_away_while_a_process_begins() -> None:
+    """Its attempt could not open the backend: its function was not called."""
+    launch = Launch(
+        "etcd://127.0.0.1:1?timeout=1", "c", "/nowhere", "", encode(spec("job")).decode(),
+        attempt=1, epoch=1, fence_version=1, attempt_fence=None, first_started_at=0.0, mark="",
+        stdout="", stderr="", log_limit=0,
+    )  # fmt: skip
+
+    assert run_launch(launch, 1, None, PySparkEngine()) == EXIT_INTERRUPTED
+
+
+# -- what does not ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["the job's function", "a stage's"])
+def test_what_the_users_function_raises(memory: FaultyMemory, root: Path, inside: bool) -> None:
+    """A client of its own, of a server that never answers: a death."""
+
+    def asks(job: Job) -> None:
+        def ask(*_: Stage) -> None:
+            raise Unavailable("the other cluster is away")
+
+        if inside:
+            job.stage("s", ask)
+        ask()
+
+    result = run(memory, root, asks)
+
+    assert (result.status, result.attempt) == (JobStatus.FAILED, 1)
+    assert result.failure is not None
+    assert "the other cluster is away" in result.failure.message
+
+
+def test_which_calls_are_of_jrs(memory: FaultyMemory, tmp_path: Path) -> None:
+    """The innermost of the user's functions counts: what it has called of the attempt, or not."""
+    job = Lead(memory, tmp_path).job()
+    memory.fault(keys.stage("job", "s"), Unavailable)
+
+    def raised(function: Callable[[Job], Any]) -> bool:
+        with pytest.raises(Unavailable) as raised:
+            call_users(function, job)
+        return is_of_jrs(raised.value)
+
+    def asks_jrs_then_another(job: Job) -> None:
+        job.check()
+        raise Unavailable("another")
+
+    assert raised(one_stage)
+    assert not raised(asks_jrs_then_another)
+
+
+# -- trying again -------------------------------------------------------------------------------
+
+
+def test_the_delay_grows_and_no_death_is_counted(memory: FaultyMemory, root: Path) -> None:
+    """Until an attempt has run for a while, or has died."""
+    clock = FakeClock()
+    JobCatalog(memory).submit(spec("job", restart=RestartPolicy(attempts=2)))
+    with Leader(memory, root, clock=clock) as leader:
+        for number, delay in enumerate([1, 2, 4, 8, 16, 30, 30], 1):
+            attempt = leader.runner.of("job", number)
+            attempt.die("etcd restarts", interrupted=True)
+            leader.until_said("waiting", "job", f"again in {delay} s")
+            until(lambda: newest(memory).ended, "its end is recorded")
+            clock.now += delay
+            leader.look()
+        leader.runner.of("job", 8)
+        clock.now += 3600.0
+        leader.runner.of("job", 8).die("etcd restarts", interrupted=True)
+        until(lambda: len(leader.said("waiting", "job", "again in 1 s")) == 2, "at once again")
+        clock.now += 1.0
+        leader.look()
+        leader.runner.of("job", 9).die("it died")
+        leader.until_said("died", "job", "1 left")
+
+    found = newest(memory)
+    assert (found.attempt, found.deaths) == (9, 1)
+    assert found.earlier[0].ended == "etcd restarts"
+
+
+def test_no_attempt_follows_a_result(memory: FaultyMemory, root: Path) -> None:
+    """The commit of the result is of unknown outcome, and has happened."""
+    JobCatalog(memory).submit(spec("job", restart=ONCE))
+    with Leader(memory, root) as leader:
+        attempt = leader.runner.of("job")
+        attempt.record("done")
+        attempt.die("unknown", interrupted=True)
+        leader.until_clean("job")
+
+        assert leader.store.wait("job", 0.0).payload == "done"
+        assert len(leader.runner.started) == 1
+
+
+def test_what_an_interrupted_attempt_still_writes_is_fenced(
+    memory: FaultyMemory, root: Path
+) -> None:
+    """It may not have ended as it says: the next one has shut it out."""
+    clock = FakeClock()
+    JobCatalog(memory).submit(spec("job", restart=ONCE))
+    with Leader(memory, root, clock=clock) as leader:
+        first = leader.runner.of("job")
+        first.die("unknown", interrupted=True)
+        leader.until_said("waiting", "job", "again in 1 s")
+        clock.now += 1.0
+        leader.look()
+        second = leader.runner.of("job", 2)
+        with pytest.raises(Fenced):
+            first.record("first")
+        second.finish("second")
+
+        assert leader.store.wait("job", 60.0).payload == "second"
+
+
+def test_its_leaders_death_is_not_its_own(memory: FaultyMemory, root: Path) -> None:
+    """A job that waits to be tried again does not run in its leader, so it is no suspect."""
+    job = spec("job", "m:f", **DRIVEN)
+    JobCatalog(memory).submit(job)
+    with Leader(memory, root, clock=FakeClock()) as leader:
+        attempt = leader.runner.of("job")
+        assert suspects.ran_in_its_leader(newest(memory), job)
+        attempt.die("etcd restarts", interrupted=True)
+        leader.until_said("waiting", "job", "again in")
+
+        assert not suspects.ran_in_its_leader(newest(memory), job)
