@@ -101,7 +101,11 @@ class BackgroundTasks:
                 come_back(lambda: succeeded(found))
 
         under_way(True)
-        pool.submit(run)
+        try:
+            pool.submit(run)
+        except RuntimeError as error:  # No thread for it: as if the work had raised that.
+            under_way(False)
+            self.put_off(job_id, job, action, error)
 
     def may_try(self, job: JobMemory, action: Action | None) -> bool:
         """Return whether an action may be tried: it has not failed, or its delay has passed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import attrs
@@ -126,7 +127,8 @@ class Dispatcher:
             self._agenda.add(job_id)
         self._look_at_due()
         self._admit()  # A job that ran goes before those that wait.
-        self._tasks.pools.cleanups.submit(self._actions.empty_trash)
+        with suppress(RuntimeError):  # No thread for it now: the next leader empties the trash.
+            self._tasks.pools.cleanups.submit(self._actions.empty_trash)
 
     def start(self) -> None:
         """Continue deciding until `stop`, in threads of its own."""

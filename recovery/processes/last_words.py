@@ -161,7 +161,8 @@ class LastWords:
                 as lost.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError, RuntimeError: the file cannot be written, or there is no thread for it. Nothing
+                in the process has changed.
         """
         memory = self._memory("")
         with self._turn:
@@ -213,15 +214,25 @@ class LastWords:
             (folder / f"e{old}").unlink(missing_ok=True)
         self._path.unlink(missing_ok=True)  # The file of an earlier life of the backend.
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(self._path, flags, 0o600)
-        with suppress(OSError):  # On a filesystem without locks, a process that hangs looks dead.
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file = os.open(self._path, flags, 0o600)
+        try:
+            with suppress(OSError):  # On a filesystem without locks, a hanging process looks dead.
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._beat is None:
+                # Before the timers that it re-arms: without it they would end a harmless process.
+                beat = threading.Thread(
+                    target=self._rearm, args=(lock_limit / 8,), name="jrs-last-words", daemon=True
+                )
+                beat.start()
+                self._beat = beat
+            self._listen(file)
+        except BaseException:
+            while self._restore:
+                self._restore.pop()()
+            os.close(file)
+            raise
+        self._file = file
         forget_in_children(self)
-        self._listen(self._file)
-        self._beat = threading.Thread(
-            target=self._rearm, args=(lock_limit / 8,), name="jrs-last-words", daemon=True
-        )
-        self._beat.start()
 
     def _say(self, words: dict[str, Any]) -> None:
         assert self._file is not None
@@ -229,8 +240,6 @@ class LastWords:
 
     def _listen(self, file: int) -> None:
         was_enabled = faulthandler.is_enabled()
-        faulthandler.enable(file, all_threads=True)
-        faulthandler.register(_ENDED_BY, file, all_threads=True, chain=True)
         exits, owner = os._exit, os.getpid()
 
         def exit_at_once(status: int) -> Any:
@@ -239,8 +248,6 @@ class LastWords:
                     os.write(file, b"os._exit(%d) was called\n" % status)
                     faulthandler.dump_traceback(file, all_threads=False)
             exits(status)
-
-        os._exit = exit_at_once
 
         def restore() -> None:
             if os._exit is exit_at_once:
@@ -252,6 +259,9 @@ class LastWords:
                     faulthandler.enable(sys.__stderr__)
 
         self._restore.append(restore)
+        faulthandler.enable(file, all_threads=True)
+        faulthandler.register(_ENDED_BY, file, all_threads=True, chain=True)
+        os._exit = exit_at_once
 
     def _rearm(self, interval: float) -> None:
         """Re-arm the timers: this thread gets the interpreter's lock, so no other keeps it."""

@@ -39,7 +39,12 @@ class Pool:
         self._closed = False
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Have `work` run, which must not raise; after `close` it is dropped."""
+        """Have `work` run, which must not raise; after `close` it is dropped.
+
+        Raises:
+            RuntimeError: the system gives this process no thread, and the pool has none: `work`
+                does not run.
+        """
         with self._changed:
             if self._closed:
                 return
@@ -48,8 +53,15 @@ class Pool:
                 self._changed.notify()
                 return
             thread = self._thread(self._run, f"{self._name}-{len(self._threads)}")
-            self._threads.append(thread)
-        thread.start()
+            try:
+                thread.start()
+            except RuntimeError:
+                if not self._threads:
+                    self._waiting.pop()
+                    raise
+                self._changed.notify()  # A thread that lives does it, if later.
+            else:
+                self._threads.append(thread)
 
     def close(self) -> None:
         """Begin no further work, and drop what waits. Idempotent."""

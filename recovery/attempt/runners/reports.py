@@ -57,16 +57,23 @@ class Reports:
         """Return a new pipe, which is read until `close`.
 
         Raises:
-            OSError: the system gives this process no more descriptors.
+            OSError, RuntimeError: the system gives this process no more descriptors, or no thread.
+                Nothing is left open.
         """
         pipe = ReportPipe(on_report)
-        with self._lock:
-            self._selector.register(pipe.reading, selectors.EVENT_READ, pipe)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._read, name="jrs-attempt-reports", daemon=True
-                )
-                self._thread.start()
+        try:
+            with self._lock:
+                if self._thread is None:
+                    thread = threading.Thread(
+                        target=self._read, name="jrs-attempt-reports", daemon=True
+                    )
+                    thread.start()
+                    self._thread = thread
+                self._selector.register(pipe.reading, selectors.EVENT_READ, pipe)
+        except BaseException:
+            os.close(pipe.reading)
+            os.close(pipe.writing)
+            raise
         return pipe
 
     def close(self, pipe: ReportPipe) -> None:

@@ -1,0 +1,126 @@
+"""A host that has no thread left for a moment: what could not begin is tried again, and no more."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jrs.contract.clock import Deadline
+from jrs.contract.runtime import Runtime
+from jrs.records.model import JobStatus
+from jrs.recovery.attempt.reporter import ignore
+from jrs.recovery.attempt.runners.reports import Reports
+from jrs.recovery.processes.last_words import LastWords
+from jrs.recovery.processes.pools import Pool
+from jrs.store.jobs import JobCatalog
+from tests.recovery.support import FaultyMemory, Leader, spec
+from tests.support import BOUND, until
+
+Lacking = Callable[..., None]
+
+
+@pytest.fixture
+def lacking(monkeypatch: pytest.MonkeyPatch) -> Lacking:
+    """Have so many threads whose names begin so not start."""
+    start = threading.Thread.start
+
+    def lacking(name: str, times: int) -> None:
+        left = [name] * times
+
+        def start_or_not(thread: threading.Thread) -> None:
+            if left and thread.name.startswith(name):
+                left.pop()
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_or_not)
+
+    return lacking
+
+
+def test_a_pool_without_a_thread(lacking: Lacking) -> None:
+    """The work is refused, and the pool is as large as before."""
+    lacking("p", 3)
+    pool, ran = Pool("p", 1, Runtime()), threading.Semaphore(0)
+
+    def refused() -> None:
+        pytest.fail("it was refused")
+
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            pool.submit(refused)
+
+    pool.submit(ran.release)
+
+    assert ran.acquire(timeout=BOUND)
+    pool.close()
+    assert pool.join(Deadline.after(BOUND))
+
+
+def test_a_pool_with_one_thread_of_two(lacking: Lacking) -> None:
+    """The thread that lives does the work, if later."""
+    pool, ran, goes_on = Pool("p", 2, Runtime()), threading.Semaphore(0), threading.Event()
+
+    def wait() -> None:
+        goes_on.wait()
+
+    pool.submit(wait)
+    lacking("p", 1)
+    pool.submit(ran.release)
+    goes_on.set()
+
+    assert ran.acquire(timeout=BOUND)
+    pool.close()
+    assert pool.join(Deadline.after(BOUND))
+
+
+def test_a_leader_without_a_thread_for_a_start(
+    memory: FaultyMemory, root: Path, lacking: Lacking
+) -> None:
+    """The job is tried again: it was never looked at once more."""
+    lacking("jrs-start", 2)
+    with Leader(memory, root) as leader:
+        JobCatalog(memory).submit(spec("job"))
+        leader.until_said("error", "job", "can't start new thread")
+        leader.runner.of("job").finish()
+
+        assert leader.store.wait("job", BOUND).status is JobStatus.FINISHED
+
+
+def test_no_thread_for_last_words(tmp_path: Path, lacking: Lacking) -> None:
+    """Nothing in the process has changed; the next attempt has all of it."""
+    lacking("jrs-last-words", 1)
+    words, exits = LastWords(tmp_path, 1), os._exit
+    descriptors = len(os.listdir("/proc/self/fd"))
+    was_enabled = faulthandler.is_enabled()
+    with pytest.raises(RuntimeError), words.attempt("job", 60.0):
+        pytest.fail("it cannot begin")
+
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert os._exit is exits
+    assert faulthandler.is_enabled() == was_enabled
+
+    with words.attempt("job", 60.0):
+        assert "jrs-last-words" in {thread.name for thread in threading.enumerate()}
+        assert os._exit is not exits
+    words.farewell()
+    assert os._exit is exits
+
+
+def test_no_thread_for_reports(lacking: Lacking) -> None:
+    """No descriptor stays open, and the next attempt is heard."""
+    lacking("jrs-attempt-reports", 1)
+    reports = Reports()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(RuntimeError):
+        reports.open(ignore)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+    pipe = reports.open(ignore)
+    os.close(pipe.writing)
+    until(lambda: not pipe.is_open, "its end is heard")
