@@ -67,6 +67,9 @@ _TURN = 30.0
 """Seconds that a leader tries a job which it cannot start, before it lets another master try. The
 time doubles each time the masters take turns, up to four times as long."""
 
+_end_process = os._exit
+"""Not the one that leaves last words: the storage that has them may hang."""
+
 _LAST_RECORD = 1.0
 """Seconds for which a leader tries to record how its leadership has ended: its successor waits."""
 
@@ -387,7 +390,7 @@ class Master:
 
     def _exit(self, epoch: int) -> None:
         self._emit("deposed", epoch, "an attempt or main did not end; this process ends itself")
-        os._exit(EXIT_DEPOSED)
+        _end_process(EXIT_DEPOSED)
 
     def _emit(self, kind: str, epoch: int, message: str) -> None:
         notify(self._report, Event(kind, "", message, epoch, self._runtime.now()))

@@ -186,9 +186,9 @@ class Actions:
         for stored in self._backend.scan(keys.stages(job_id)):
             decode(StageRecord, stored.value, stored.key)
 
-    def farewell(self) -> None:
+    def farewell(self, deadline: Deadline) -> None:
         """Record that this leadership has ended, and that no attempt has killed its process."""
-        self._last_words.farewell()
+        self._last_words.farewell(deadline)
 
     def release(self, deadline: Deadline) -> None:
         """Release what this master holds of jobs that continue on another master."""

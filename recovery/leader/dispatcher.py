@@ -147,10 +147,10 @@ class Dispatcher:
     def end_attempts(self, deadline: Deadline) -> bool:
         """End every attempt at once, and let none begin; return whether all are known to be dead.
 
-        Safe to call from any thread, whatever the other threads do.
+        Safe to call from any thread, whatever the other threads do, also if the storage hangs.
         """
         dead = not self._attempts.end_all(deadline)
-        self._actions.farewell()
+        self._actions.farewell(Deadline.after(max(deadline.bounded(), _CLOSING)))
         return dead
 
     def stop(self, deadline: Deadline) -> bool:

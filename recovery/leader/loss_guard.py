@@ -82,6 +82,9 @@ class LossGuard:
         time_left = grace(self._leadership, self._ttl)
         deadline = Deadline.after(time_left * 1.5)
         # Not left to the leading thread: the driver's main may be in a long computation there.
-        dead = self._dispatcher.end_attempts(Deadline.after(time_left))
+        try:
+            dead = self._dispatcher.end_attempts(Deadline.after(time_left))
+        except BaseException:  # Nothing may keep this thread from ending the process.
+            dead = False
         if not self._over.wait(deadline.bounded()) and (self._main_runs.is_set() or not dead):
             self._end_process()

@@ -37,6 +37,7 @@ from typing import Any
 import attrs
 
 from jrs.contract.boot import boot_id
+from jrs.contract.clock import Deadline
 from jrs.contract.fork import forget_in_children
 
 HELD = "a thread held the interpreter's lock so long that its master could not send heartbeats"
@@ -144,7 +145,8 @@ class LastWords:
     ) -> None:
         self._path = folder / f"e{epoch}"
         self._memory = memory
-        self._turn = threading.Lock()
+        self._turn = threading.Lock()  # Never held while the storage is asked: it may hang.
+        self._writing = threading.Lock()
         self._over = threading.Event()
         self._file: int | None = None
         self._timers: set[_CpuTimer] = set()
@@ -161,11 +163,10 @@ class LastWords:
                 as lost.
 
         Raises:
-            OSError, RuntimeError: the file cannot be written, or there is no thread for it. Nothing
-                in the process has changed.
+            OSError, RuntimeError: the file cannot be written, or there is no thread for it.
         """
         memory = self._memory("")
-        with self._turn:
+        with self._writing:
             if not self._over.is_set():
                 self._open(lock_limit)
                 self._say({"began": job_id, **attrs.asdict(memory)})
@@ -181,23 +182,19 @@ class LastWords:
                 self._timers.discard(timer)
                 timer.delete()
 
-    def farewell(self) -> None:
-        """Record that this leadership has ended in an orderly way. Idempotent."""
+    def farewell(self, deadline: Deadline | None = None) -> None:
+        """Record that this leadership has ended in an orderly way. Idempotent.
+
+        Args:
+            deadline: until which to wait for a storage that hangs; by default forever.
+        """
         with self._turn:
-            if self._over.is_set():
-                return
             self._over.set()
             for timer in self._timers:
                 timer.disarm()
-            if self._file is not None:
-                with suppress(OSError):  # Its jobs become suspects: that only costs time.
-                    self._say({"farewell": True})
-                for restore in self._restore:
-                    restore()
-                os.close(self._file)
-                self._file = None
+        # By a thread that exists: the storage may hang, and the host lack threads.
         if self._beat is not None:
-            self._beat.join()
+            self._beat.join(None if deadline is None else deadline.bounded())
 
     def forget(self) -> Iterable[int]:
         """Have a forked child close the file: its end is no news of this process."""
@@ -264,12 +261,21 @@ class LastWords:
         os._exit = exit_at_once
 
     def _rearm(self, interval: float) -> None:
-        """Re-arm the timers: this thread gets the interpreter's lock, so no other keeps it."""
+        """Re-arm the timers: this thread gets the interpreter's lock. Then write the farewell."""
         while not self._over.wait(interval):
             with self._turn:
                 if not self._over.is_set():
                     for timer in self._timers:
                         timer.arm()
+        with self._writing:
+            if self._file is None:
+                return
+            with suppress(OSError):  # Its jobs become suspects: that only costs time.
+                self._say({"farewell": True})
+            for restore in self._restore:
+                restore()
+            os.close(self._file)
+            self._file = None
 
 
 def read(

@@ -125,7 +125,10 @@ class Outcome(Generic[T]):
 def side_by_side(
     name: str, calls: Sequence[Callable[[], T]], deadline: Deadline
 ) -> list[Outcome[T]]:
-    """Run the calls at once, each in a thread of its own, and wait for their ends."""
+    """Run the calls at once, each in a thread of its own, and wait for their ends.
+
+    A call for which the system has no thread is not made: its error is that of the thread.
+    """
     ends: queue.SimpleQueue[tuple[int, Outcome[T]]] = queue.SimpleQueue()
 
     def run(number: int) -> None:
@@ -136,7 +139,11 @@ def side_by_side(
         ends.put((number, end))
 
     for number in range(len(calls)):
-        threading.Thread(target=run, args=(number,), name=f"{name}-{number}", daemon=True).start()
+        thread = threading.Thread(target=run, args=(number,), name=f"{name}-{number}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            ends.put((number, Outcome(error=error)))
     found = [Outcome[T](hangs=True)] * len(calls)
     for _ in calls:
         try:

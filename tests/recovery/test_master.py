@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -328,7 +327,7 @@ def test_a_backend_that_hangs_does_not_end_the_process(
     """A leader that is lost while its own threads wait for the backend, and whose attempts are
     dead, lives on and leads again once the backend answers."""
     exits: list[int] = []
-    monkeypatch.setattr(os, "_exit", exits.append)
+    monkeypatch.setattr(master_module, "_end_process", exits.append)
     proceed, waits = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -360,7 +359,7 @@ def test_a_main_that_ignores_the_loss_is_ended_and_a_late_one_does_not_begin(
 ) -> None:
     """A driver's main that runs on after a loss ends its process; after a loss none begins."""
     exited, busy = threading.Event(), threading.Event()
-    monkeypatch.setattr(os, "_exit", lambda _: exited.set())
+    monkeypatch.setattr(master_module, "_end_process", lambda _: exited.set())
     mains: list[int] = []
     loses = lost_first
 
@@ -440,13 +439,33 @@ def test_names_of_masters_differ_within_a_process() -> None:
     assert master_module.default_name() != master_module.default_name()
 
 
+STORAGE_HANGS = """
+def hang(*_):
+    while True:
+        time.sleep(3600.0)
+def lose():
+    os.write = hang
+"""
+NO_THREADS = """
+def start(thread, real=threading.Thread.start):
+    if not leadership.lost.is_set():
+        return real(thread)
+    raise RuntimeError("can't start new thread")
+def lose():
+    threading.Thread.start = start
+"""
+
+
+@pytest.mark.parametrize(
+    "fault", ["def lose(): pass", STORAGE_HANGS, NO_THREADS], ids=["", "hangs", "no threads"]
+)
 def test_a_replaced_leader_with_an_attempt_that_will_not_end_ends_its_process(
-    tmp_path: Path,
+    tmp_path: Path, fault: str
 ) -> None:
     """A thread that ignores the loss of its leadership is ended with its whole process, whose exit
-    status says why."""
+    status says why; also where the storage hangs, or the host has no threads."""
     source = f"""
-import threading, time
+import os, threading, time
 from pathlib import Path
 import jrs
 from jrs.backends.memory import Space, MemoryBackend
@@ -464,9 +483,11 @@ def lead(dispatcher, leadership, stop):
     jrs.JobCatalog(backend).submit(JobSpec("job", "driver:job", runner=RunnerKind.THREAD))
     dispatcher.provide("job", deaf)
     running.wait(60)
+    globals()["leadership"] = leadership
+    lose()
     leadership.lost.set()
     return False
-
+{fault}
 master = jrs.Master(backend, url="memory://", storage=Path({str(tmp_path)!r}), ttl=0.5)
 master.run(threading.Event(), lead)
 """
