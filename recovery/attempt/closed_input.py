@@ -9,7 +9,8 @@ from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.objects import ClosedInput, InputListing
 
-from ..files import closed_inputs, transfer
+from ..files import closed_inputs
+from ..files.disk_errors import writing
 from ..storage.copies import read_record
 from .context import AttemptContext, held_if_unreadable
 
@@ -23,7 +24,7 @@ def close(context: AttemptContext, stage: str, source: Path) -> Path:
         Fenced: this attempt was shut out.
         Unavailable: a disk fails; the call may be repeated.
     """
-    with transfer.writing(f"closing the input {source} of stage {stage!r}"):
+    with writing(f"closing the input {source} of stage {stage!r}"):
         return _close(context, stage, source)
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import attrs
 
+from ..files.disk_errors import is_lost
 from . import offset_log
 from .listing import newest
 from .offset_log import OffsetLog
-from .unreadable import UnreadableCheckpoint, is_lost
+from .unreadable import UnreadableCheckpoint
 
 END_OF_TIME = 253402300799583
 """The watermark of a flushed stream, in milliseconds. It lies in the last second of the year 9999,

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from jrs.contract.errors import CorruptRecord
 
+from ..files.disk_errors import is_lost
 from . import file_logs
 from .file_logs import LoggedFile, compacted_name, list_entries, log_until
-from .unreadable import UnreadableCheckpoint, decode, is_lost
+from .unreadable import UnreadableCheckpoint, decode
 
 SINK_LOG = "_spark_metadata"
 

@@ -1,9 +1,7 @@
-"""The one error of this room, which errors of a disk count as damage, and the checks that all
-parsers share."""
+"""The one error of this room, and the checks that all parsers share."""
 
 from __future__ import annotations
 
-import errno
 import json
 import re
 from collections.abc import Sequence
@@ -14,21 +12,10 @@ from jrs.contract.errors import CorruptRecord
 
 _VERSION = re.compile(r"v[0-9]+")
 _LONG = 1 << 63
-_LOST = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO)
 
 
 class UnreadableCheckpoint(CorruptRecord):
     """A file is not what Spark writes, or jrs does not know its version."""
-
-
-def is_lost(error: OSError) -> bool:
-    """Return whether an error of reading a file is damage: the file is missing, or the disk has
-    lost it, and no retry can help.
-
-    Any other error passes: the process has no descriptor left, or the storage is away. Taken
-    for damage, it would put a job with an intact checkpoint back to a snapshot.
-    """
-    return error.errno in _LOST
 
 
 def decode(data: bytes, where: Path) -> str:

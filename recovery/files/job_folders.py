@@ -36,8 +36,7 @@ from jrs.records.model import StageRecord
 
 from ..storage.objects import Objects
 from . import epoch_folders, permissions, removal
-from .disk_errors import GONE as GONE
-from .disk_errors import unavailable
+from .disk_errors import GONE, unavailable
 
 _DAMAGED = "damaged"
 

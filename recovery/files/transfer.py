@@ -9,11 +9,8 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
-
-from jrs.contract.errors import Unavailable
 
 from . import permissions
 from .sync import sync as sync
@@ -27,17 +24,6 @@ _CAN_NOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno
 
 def silent(done: int, total: int) -> None:
     """Report nothing."""
-
-
-@contextmanager
-def writing(what: str) -> Iterator[None]:
-    """Turn an error of the filesystem into `Unavailable`, except for a file that is missing."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise Unavailable(f"{what} failed, nothing was changed: {error}") from error
 
 
 def open_regular(path: Path) -> int:

@@ -8,7 +8,6 @@ starting over would be a guess.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from jrs.store import heads
 from ..checkpoint_format import checkpoint
 from ..checkpoint_format.position import position
 from ..files import epoch_folders
+from ..files.disk_errors import is_lost
 from ..files.rescaled_checkpoint import complete_interrupted_rescale
 from ..snapshots import folders
 from ..snapshots.adopt import PREFIX
@@ -232,8 +232,8 @@ class RecoveryPoints:
             return str(error)
         except OSError as error:
             why = f"{error.filename or live} cannot be read: {error.strerror}"
-            if error.errno == errno.EIO:
-                return why  # The disk has lost it: no retry can help.
+            if is_lost(error):
+                return why
             raise Unavailable(f"job {job_id!r}, stage {stage!r}: {why}") from error
         if published > planned:
             # Spark's sinks would skip the next batches, up to that one.

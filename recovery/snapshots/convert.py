@@ -36,6 +36,7 @@ from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat, Snapsh
 from jrs.store import cluster_format
 
 from ..files import epoch_folders, permissions, transfer
+from ..files.disk_errors import writing
 from ..files.job_folders import JobStorage
 from . import delete, folders, manifest
 from .blobs import Blobs
@@ -95,7 +96,7 @@ def _converted(
             held.enter_context(Blobs(storage).acquire())
         folder = _begin(storage, record, held)
         try:
-            with transfer.writing(f"the conversion of {record}"):
+            with writing(f"the conversion of {record}"):
                 described, new_bytes = _fill(storage, folder, found, to, progress)
                 digest = manifest.write(folder, described)
                 transfer.sync_folders(folder)
@@ -128,7 +129,7 @@ def _begin(storage: JobStorage, record: SnapshotRecord, held: ExitStack) -> Path
     with folders.locked(folder) as mine:
         if mine:
             storage.discard(record.job_id, folder)  # A process that died has left it.
-    with transfer.writing(f"the conversion of {record}"), suppress(FileExistsError):
+    with writing(f"the conversion of {record}"), suppress(FileExistsError):
         permissions.make(folder)
         if held.enter_context(folders.locked(folder)):
             return folder

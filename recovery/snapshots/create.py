@@ -38,6 +38,7 @@ from jrs.store.history_texts import snapshot_taken
 from jrs.store.transitions import RestoreEvent
 
 from ..files import epoch_folders, permissions, transfer
+from ..files.disk_errors import writing
 from ..files.job_folders import JobStorage
 from . import contents, create_in_objects, folders, in_objects, logical, manifest
 from .blobs import Blobs
@@ -111,7 +112,7 @@ def create(
                 job_id, number, request.format, catalog.now(), str(storage.folder(job_id)), name,
                 parent.manifest.number if parent else None,
             )  # fmt: skip
-            with transfer.writing(f"the snapshot of job {job_id!r}"):
+            with writing(f"the snapshot of job {job_id!r}"):
                 found, digest = finish(folder, taken, described)
                 whole = folders.snapshot(storage, job_id, number)
                 os.rename(folder, whole)
@@ -173,7 +174,7 @@ def take(
             raise Unavailable(f"job {job_id!r} is being restored: no snapshot is taken of it")
         records = contents.read_records(backend, job_id)
         try:
-            with transfer.writing(f"the snapshot of job {job_id!r}"), contents.as_missing():
+            with writing(f"the snapshot of job {job_id!r}"), contents.as_missing():
                 found = contents.gather(
                     storage, job_id, records, output=request.output, batches=request.batches
                 )
@@ -216,7 +217,7 @@ def _begin(
     number = max((record.number for record in known), default=0)
     number = max(number, *folders.whole(storage, job_id), 0)
     parent = folders.snapshots(storage, job_id)
-    with transfer.writing(f"the snapshot of job {job_id!r}"):
+    with writing(f"the snapshot of job {job_id!r}"):
         permissions.make(parent, parents=True, exist_ok=True)
         while True:
             number += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import stat
@@ -20,12 +19,8 @@ from jrs.records.codec import decode, encode
 from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat
 
 from ..files import transfer
+from ..files.disk_errors import is_lost
 from .folders import FILES, MANIFEST
-
-_LOST = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EIO)
-"""Errors that say what has become of a file: it is missing, something else is in its place, or the
-disk has lost it. After any other one it may be whole: this process has too few descriptors, too
-little memory or no permission, or the server of the files does not answer."""
 
 Locate = Callable[[SnapshotFile], Path]
 """Returns the path of a file's bytes: in the snapshot's own folder, or among the blobs."""
@@ -114,7 +109,7 @@ def _lost(path: Path, error: OSError) -> str:
     """Return what is wrong with a file that cannot be read; raise `Unavailable` if it may be
     whole, so that a retry can help."""
     problem = f"{path} cannot be read: {error.strerror}"
-    if error.errno not in _LOST:
+    if not is_lost(error):
         raise Unavailable(problem) from error
     return problem
 

@@ -28,6 +28,7 @@ from jrs.records.codec import decode, encode
 from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat, SnapshotRecord
 
 from ..files import permissions, transfer
+from ..files.disk_errors import writing
 from ..files.job_folders import JobStorage
 from . import delete, folders, manifest
 from .blobs import Blobs
@@ -110,7 +111,7 @@ def export(
 def _copying(what: str, source: str) -> Iterator[None]:
     """Distinguish a file that is missing in the source from an error of the filesystem."""
     try:
-        with transfer.writing(what):
+        with writing(what):
             yield
     except FileNotFoundError as error:
         raise DamagedSnapshot(source, (f"{error.filename} is missing",)) from error
@@ -148,7 +149,7 @@ def _copy(
         _check_free(target, record)
         # An interrupted move may have copied files there.
         delete.discard(target, record.job_id, record.number)
-        with transfer.writing(f"the move of {record}"):
+        with writing(f"the move of {record}"):
             # A listed storage that is missing counts as one that is not mounted.
             target.make()
         # The copy's place is listed first: it is known whatever happens.

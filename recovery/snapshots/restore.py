@@ -50,6 +50,7 @@ from jrs.store.result_store import JobResultStore
 
 from ..checkpoint_format import relocation, sink_log
 from ..files import batch_folders, epoch_folders, permissions, transfer
+from ..files.disk_errors import writing
 from ..files.job_folders import JobStorage
 from ..storage.objects import Objects
 from ..storage.publication import is_there
@@ -266,7 +267,7 @@ def _building(storage: JobStorage, job_id: str) -> Iterator[Path]:
     """Yield an empty, locked folder to build in; it is removed afterwards."""
     folder = storage.folder(job_id)
     built = folders.restoring(storage, job_id)
-    with transfer.writing(f"the restore of job {job_id!r}"):
+    with writing(f"the restore of job {job_id!r}"):
         permissions.make(built, parents=True, exist_ok=True)
     with folders.locked(built) as mine:
         if not mine:
@@ -286,7 +287,7 @@ def _building(storage: JobStorage, job_id: str) -> Iterator[Path]:
 @contextmanager
 def _writing(what: str, found: OpenSnapshot) -> Iterator[None]:
     try:
-        with transfer.writing(what):
+        with writing(what):
             yield
     except FileNotFoundError as error:
         raise DamagedSnapshot(str(found.folder), (f"{error.filename} is missing",)) from error

@@ -21,7 +21,8 @@ from jrs.records.attempts import SparkApplication
 
 from ..attempt.context import AttemptContext
 from ..attempt.job_log import log_of
-from ..files import permissions, transfer
+from ..files import permissions
+from ..files.disk_errors import writing
 from .surroundings import is_local
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def look(attempt: AttemptContext, context: SparkContext) -> list[Executor]:
     """
     epoch = attempt.storage.folder(attempt.job_id) / f"e{attempt.epoch}"
     seen = epoch / f".seen-{uuid.uuid4().hex}"
-    with transfer.writing(f"making {seen}"):
+    with writing(f"making {seen}"):
         permissions.make(seen)
     found = {Executor(*row) for row in ask(context, _looking(str(seen)))}
     try:

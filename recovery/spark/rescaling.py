@@ -20,6 +20,7 @@ from ..checkpoint_format.offset_log import STATE_STORE, OffsetLog
 from ..checkpoint_format.position import state_plan
 from ..checkpoint_format.sink_log import SINK_LOG
 from ..files import transfer
+from ..files.disk_errors import writing
 from ..files.job_folders import sync_tree
 from ..files.rescaled_checkpoint import complete_interrupted_rescale, done_folder, work_folder
 from .held import or_held, position
@@ -97,7 +98,7 @@ def fill_sink_log(table: Path, checkpoint: Path, default: int) -> None:
         Unavailable: it cannot be read or written now; the call may be repeated.
     """
     log = table / SINK_LOG
-    with or_held(), transfer.writing(f"completing {log}"):
+    with or_held(), writing(f"completing {log}"):
         if log.is_dir():
             sink_log.fill(log, position(checkpoint).committed, default)
             sync_tree(log)

@@ -31,7 +31,7 @@ from jrs.records.policies import RestartPolicy
 
 from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StateLost, StreamHost
-from ..files import transfer
+from ..files.disk_errors import writing
 from . import boundary, cluster, queries, rescaling
 from .held import is_computed, plan_flush, position
 from .progress import ProgressWatch, summary
@@ -394,6 +394,6 @@ class StageQuery:
 
     def _lost(self, error: BaseException) -> StateLost:
         """Record durably that the state cannot be loaded; return the error to die of."""
-        with transfer.writing(f"recording the damage of stage {self.name!r}"):
+        with writing(f"recording the damage of stage {self.name!r}"):
             self.run.report_damage(self.name, str(error))
         return StateLost(f"stage {self.name!r}: its state cannot be loaded")

@@ -39,7 +39,7 @@ from ..attempt.engine import StreamHost
 from ..attempt.job import Build, Stream, StreamStage
 from ..attempt.plan_keeper import PlanKeeper
 from ..attempt.triage import call_users
-from ..files import transfer
+from ..files.disk_errors import writing
 from . import queries
 from .commits import Commits
 from .data_format import register_format
@@ -118,7 +118,7 @@ class Streams:
         committer, progress = None, ProgressWatch()
         if queries.uses_sink(writer):
             committer = self._committer(name, output, progress)
-        with transfer.writing(f"making the folder of stage {name!r}"):
+        with writing(f"making the folder of stage {name!r}"):
             folder = context.storage.stream(job.job_id, job.epoch, name)
         checkpoint = folder / "ck"
         # Unique in the session, which jobs may share; but a table has the name of its stage.
@@ -311,7 +311,7 @@ class Streams:
         folder = context.storage.checkpoint(context.job_id, context.epoch, stage).parent
         committer = BatchCommitter(context, stage, folder, output, progress.newest)
         if context.storage.objects is None:
-            with transfer.writing(f"making {output}"):
+            with writing(f"making {output}"):
                 context.storage.make_folder(output)
         committer.begin()
         self._sink_server().add(stage, committer)

@@ -21,7 +21,7 @@ import pytest
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.records.model import JobStatus, StopMode
-from jrs.recovery.files.job_folders import GONE
+from jrs.recovery.files.disk_errors import GONE
 from jrs.recovery.processes import left_running as left
 from jrs.store.stops import JobStops
 

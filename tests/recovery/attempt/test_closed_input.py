@@ -27,7 +27,7 @@ def test_a_disk_that_is_full(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
-        with pytest.raises(Unavailable, match=r"closing the input .* No space left"):
+        with pytest.raises(Unavailable, match=r"cannot be closed: .* No space left"):
             closed_input.close(context, "sums", source)
     folder = closed_input.close(context, "sums", source)
 
