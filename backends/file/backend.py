@@ -17,6 +17,7 @@ from jrs.contract.errors import CorruptRecord, InvalidInput, Unavailable, Unsupp
 from jrs.contract.fork import forget_in_children
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import EPOCH_KEY, Fence, Op, Record
+from jrs.contract.storage_place import folder_of
 from jrs.contract.watch import Watch
 
 from ..shared.changes import Changes
@@ -24,7 +25,7 @@ from ..shared.group_commit import GroupCommit
 from . import leader
 from .compaction import Compaction
 from .format import lines
-from .opening import open_folder, root_of
+from .opening import open_folder
 from .replica import Replica
 
 SEAL_AT = 8 << 20
@@ -38,7 +39,7 @@ R = TypeVar("R")
 
 def open_file(url: str, cluster: str, create: bool = True) -> FileBackend:
     """Open ``file:///path``. The entry point of the scheme."""
-    return FileBackend(root_of(url), cluster, create=create)
+    return FileBackend(folder_of(url), cluster, create=create)
 
 
 class FileBackend(Backend):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from jrs.contract.errors import InvalidInput, NoSuchCluster, Unavailable, WrongState
 from jrs.contract.formats import NEWEST_FORMAT
@@ -12,16 +11,6 @@ from jrs.contract.formats import NEWEST_FORMAT
 from . import segments
 from .conversion import convert
 from .format.folder import MARKER, check_filesystem, format_of, marker, publish, sync_folder
-
-
-def root_of(url: str) -> Path:
-    """Return the folder that a ``file:///path`` URL names."""
-    parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise InvalidInput(f"not a file URL: {url!r}; write file:///absolute/path")
-    if parts.query or parts.fragment:
-        raise InvalidInput(f"a file URL takes no options: {url!r}")
-    return Path(unquote(parts.path))
 
 
 def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:

@@ -30,6 +30,8 @@ CREDENTIALS = {
 """The environment variables that the credentials of each kind of store are in."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_FILE = re.compile(r"file:", re.IGNORECASE)
+_CONTROL = re.compile(r"[\0-\x1f\x7f]")
 
 
 @attrs.frozen
@@ -55,15 +57,42 @@ def place_of(named: str | Path) -> StoragePlace:
         InvalidInput: it is a URL that jrs does not know; the message says what it knows.
     """
     text = str(named)
-    found = _URL.match(text)
-    if found is None:
+    if _FILE.match(text):
+        return StoragePlace(folder_of(text))
+    if _URL.match(text) is None:
         return StoragePlace(Path(text).absolute())
-    if found[1].lower() == "file":
-        return StoragePlace(Path(unquote(urlsplit(text).path)).absolute())
     url = check_url(text)
     # Options may change, and the copies are still those of the same objects.
     name = hashlib.sha256(url.partition("?")[0].encode()).hexdigest()[:16]
     return StoragePlace(work_folder() / name, url)
+
+
+def folder_of(url: str) -> Path:
+    """Return the folder that a ``file:///path`` URL names.
+
+    Raises:
+        InvalidInput: the URL names a host, options or a relative path, or is none. Another folder
+            is never meant instead.
+    """
+    try:
+        parts = urlsplit(url)
+        path = unquote(parts.path, errors="surrogateescape")
+    except ValueError:
+        raise InvalidInput(_not_one(url)) from None
+    if parts.netloc not in ("", "localhost") or not path.startswith("/"):
+        raise InvalidInput(_not_one(url))
+    if "?" in url or "#" in url:
+        raise InvalidInput(
+            f"a file URL takes no options: {url!r}; in a path, write ? as %3F and # as %23"
+        )
+    # `urlsplit` removes some of them without a word.
+    if _CONTROL.search(url) or _CONTROL.search(path):
+        raise InvalidInput(f"a file URL takes no control characters: {url!r}")
+    return Path(path)
+
+
+def _not_one(url: str) -> str:
+    return f"not a file URL: {url!r}; write file:///absolute/path"
 
 
 def is_url(named: str | Path) -> bool:

@@ -160,6 +160,7 @@ def store(tmp_path: Path) -> Iterator[JobResultStore]:
         pytest.param(["master", "--storage", "/proc/x"], ["/proc/x"], id="storage"),
         pytest.param(["master", "--name", "a/b"], ["master name"], id="name"),
         pytest.param(["master", "--storage", "ftp://h/x"], ["is not known", "s3://"], id="url"),
+        pytest.param(["master", "--storage", "file://d/x"], ["file:///"], id="storage-host"),
         pytest.param(["master", "--storage", "s3://k:pw@b/x"], ["credentials"], id="url-password"),
         pytest.param(["doctor", "--storage", "s3://b?endpont=x"], ["endpont"], id="url-option"),
         pytest.param(["files", "j", "s", "--storage", "gs:///x"], ["BUCKET"], id="no-bucket"),

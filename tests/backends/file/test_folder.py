@@ -12,21 +12,10 @@ import pytest
 
 from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.format.folder import check_filesystem
-from jrs.backends.file.opening import root_of
 from jrs.contract.errors import InvalidInput
 from jrs.contract.operations import Create
 from jrs.store.opening import open_backend
 from jrs.testing.contract import contents
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["file://", "file:relative", "file://host/x", "file:///x?y=1", "file:///x#y"],
-)
-def test_what_is_no_file_url(url: str) -> None:
-    """A URL that names no absolute path, a host or options is refused."""
-    with pytest.raises(InvalidInput):
-        root_of(url)
 
 
 def test_a_path_with_spaces(tmp_path: Path) -> None:
