@@ -72,7 +72,8 @@ class CurrentSegment:
         self._begin(segment)
 
     def reopen(self) -> None:
-        """Open the newest segment after a failed sync has closed this one."""
+        """Open the newest segment after a failed sync has closed this one, or if other processes
+        were a segment ahead."""
         try:
             self.open_newest()
         except OSError as error:
@@ -202,8 +203,7 @@ class CurrentSegment:
         os.close(following.fd)
         if following.start != self.log.start:
             following.base.close()
-            self.open_newest()
-            self._note_any_change()  # Other processes were a segment ahead.
+            self.reopen()
         else:
             state = self.log.state_machine
             state.overlay.close()

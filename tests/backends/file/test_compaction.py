@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import compaction
+from jrs.backends.file import compaction, segments
 from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.compaction import Compaction
 from jrs.backends.file.replica import NEVER
+from jrs.contract.errors import Unavailable
 from jrs.contract.operations import Create
 from tests.support import BOUND, until
 
@@ -91,3 +93,30 @@ def test_a_child_that_is_killed_each_time_is_not_started_at_each_call(
         assert len(started) == 1
     pending.replica._compaction._next_try = 0.0
     until(lambda: is_based(pending), "the base is there")
+
+
+def test_a_newer_segment_that_cannot_be_opened_now(
+    pending: FileBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other processes are a segment further: without descriptors a read is Unavailable, and
+    the next one finds it."""
+    monkeypatch.setattr(Children, "begin", lambda *_, **__: False)
+    assert not is_based(pending)
+    with FileBackend(tmp_path) as other:
+        other.commit(Create("l", b""))
+        other.compact()
+        real, opened = segments.open_newest, []
+
+        def open_newest(folder: Path) -> segments.Segment:
+            opened.append(folder)
+            if len(opened) == 2:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return real(folder)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(segments, "open_newest", open_newest)
+            with pytest.raises(Unavailable, match="Too many open files"):
+                pending.get("l")
+            assert len(opened) == 2
+        assert pending.get("l") is not None
+        assert pending.replica.start == other.replica.start
