@@ -72,5 +72,5 @@ def test_watches_wait_for_no_disk(tmp_path: Path, hung: threading.Event) -> None
         assert contents(backend).keys() == {"first"}
         watch.changes(0.0)
         backend.commit(Create("second", b""))
-        assert watch.changes(BOUND) == {"second"}
+        assert watch.changes(BOUND) == frozenset({"second"})
         watch.close()
