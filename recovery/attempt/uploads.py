@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.errors import InvalidInput
-from jrs.records.objects import BatchManifest, OutputManifest, StoredObject
+from jrs.records.objects import BatchManifest, OutputManifest, StoredFile, StoredObject
 
 from ..storage.batches import follow
 from ..storage.copies import PrefixWriter
@@ -32,13 +32,15 @@ class Uploads:
         self.objects = objects
         self.writer = PrefixWriter(objects, job_id, f"e{epoch}.a{attempt}.{token[:_NONCE]}")
         self._job_id = job_id
+        self._written: dict[str, dict[str, StoredFile]] = {}
+        """By stage, what a call that failed has written of its output. No sweep removes it."""
 
     def put_output(self, stage: str, folder: Path) -> StoredObject:
         """Write the output of a batch stage; return its manifest, for the stage's record.
 
         Raises:
             InvalidInput: there is a link in it.
-            Unavailable: from the store; the call may be repeated.
+            Unavailable: from the store; the call may be repeated, and writes what is missing.
         """
         files = {}
         for path in sorted(folder.rglob("*")):
@@ -47,8 +49,11 @@ class Uploads:
                 raise InvalidInput(f"{path} is a link, and objects have none: write the file")
             if stat.S_ISREG(mode):
                 files[str(path.relative_to(folder))] = path
-        stored = self.writer.put_files(f"{stage}/out", files)
-        return self.writer.put_record(f"{stage}/out", OutputManifest(self._job_id, stage, stored))
+        known = self._written.setdefault(stage, {})
+        stored = self.writer.put_files(f"{stage}/out", files, known=known)
+        named = self.writer.put_record(f"{stage}/out", OutputManifest(self._job_id, stage, stored))
+        del self._written[stage]
+        return named
 
     def put_batch(
         self, manifest: BatchManifest, before: tuple[BatchManifest, StoredObject] | None

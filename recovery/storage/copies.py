@@ -19,19 +19,17 @@ from jrs.records.codec import decode, encode
 from jrs.records.objects import StoredFile, StoredObject
 from jrs.records.stored import Stored
 
-from .objects import ONE_PUT, Objects
+from .objects import LARGE_AT_ONCE, MOST_PARTS, ONE_PUT, Objects
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Stored)
 
 _AT_ONCE = 32
 """Requests in flight, of small files."""
-_LARGE_AT_ONCE = 4
-"""Large files that are read or written at once, each in parts."""
 _SMALL = 1024 * 1024
 """Bytes of a file that is put into an object with others."""
-_PACK = 8 * 1024 * 1024
-"""Bytes of such an object, at least if there is more."""
+_PACK = ONE_PUT - _SMALL
+"""Bytes of such an object, at least if there is more: it is written in one request."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
 
 
@@ -63,7 +61,12 @@ class PrefixWriter:
         return StoredObject(name, len(content), sha256_of(content))
 
     def put_files(
-        self, what: str, files: Mapping[str, Path], *, together: bool = False
+        self,
+        what: str,
+        files: Mapping[str, Path],
+        *,
+        together: bool = False,
+        known: dict[str, StoredFile] | None = None,
     ) -> tuple[StoredFile, ...]:
         """Write files; return how a manifest names them, in the order of their paths.
 
@@ -71,6 +74,8 @@ class PrefixWriter:
             what: part of the objects' names, for people.
             files: the files of this host, by their paths in the manifest.
             together: put small ones into an object with others; else each has one of its own.
+            known: what an earlier call has written of the same files, if its objects cannot have
+                been removed since; those are not written again. The call adds to it.
 
         Raises:
             FileNotFoundError: one of the files is gone.
@@ -80,20 +85,28 @@ class PrefixWriter:
         if together:
             small = {path: real for path, real in files.items() if real.stat().st_size <= _SMALL}
             alone = {path: real for path, real in files.items() if path not in small}
-        calls = [_call(self._put_pack, what, pack) for pack in _packs(small)]
-        large: list[Callable[[], list[StoredFile]]] = []
+        packs = [_call(self._put_pack, what, pack) for pack in _packs(small)]
+        by_size: dict[int, list[Callable[[], list[StoredFile]]]] = {_AT_ONCE: []}
+        by_size |= {MOST_PARTS: packs, LARGE_AT_ONCE: []}
         for path, real in alone.items():
-            kind = large if real.stat().st_size > _SMALL else calls
-            kind.append(_call(self._put_one, what, path, real))
-        stored = (*side_by_side(calls), *side_by_side(large, _LARGE_AT_ONCE))
+            most = _most(real.stat().st_size, LARGE_AT_ONCE)
+            by_size[most].append(_call(self._put_one, what, path, real, known))
+        stored = [one for most, calls in by_size.items() for one in side_by_side(calls, most)]
         found = itertools.chain.from_iterable(stored)
         return tuple(sorted(found, key=lambda one: one.path))
 
-    def _put_one(self, what: str, path: str, real: Path) -> list[StoredFile]:
+    def _put_one(
+        self, what: str, path: str, real: Path, known: dict[str, StoredFile] | None
+    ) -> list[StoredFile]:
         size, digest = real.stat().st_size, sha256_of(real)
-        name = self.name(what, real.name)
-        self._objects.put(name, real if size > _SMALL else real.read_bytes())
-        return [StoredFile(path, name, size, digest)]
+        found = None if known is None else known.get(path)
+        if found is not None and (found.size, found.sha256) == (size, digest):
+            return [found]
+        stored = StoredFile(path, self.name(what, real.name), size, digest)
+        self._objects.put(stored.object, real if size > _SMALL else real.read_bytes())
+        if known is not None:
+            known[path] = stored
+        return [stored]
 
     def _put_pack(self, what: str, files: Sequence[tuple[str, Path]]) -> list[StoredFile]:
         name, content, found = self.name(what, "pack"), bytearray(), []
@@ -139,13 +152,12 @@ def fetch(objects: Objects, files: Iterable[StoredFile], folder: Path) -> None:
         wanted.setdefault(one.object, []).append(one)
     for above in sorted({(folder / one.path).parent for group in wanted.values() for one in group}):
         above.mkdir(parents=True, exist_ok=True)
-    calls: list[Callable[[], None]] = []
-    large: list[Callable[[], None]] = []
+    by_size: dict[int, list[Callable[[], None]]] = {_AT_ONCE: [], MOST_PARTS: []}
     for group in wanted.values():
-        kind = large if group[0].size > ONE_PUT else calls
-        kind.append(_call(_fetch_from, objects, group, folder))
-    side_by_side(calls)
-    side_by_side(large, _LARGE_AT_ONCE)
+        most = _most(sum(one.size for one in group), MOST_PARTS)
+        by_size[most].append(_call(_fetch_from, objects, group, folder))
+    for most, calls in by_size.items():
+        side_by_side(calls, most)
 
 
 def _fetch_from(objects: Objects, files: Sequence[StoredFile], folder: Path) -> None:
@@ -208,6 +220,17 @@ def _changed(objects: Objects, one: StoredFile) -> CorruptRecord:
 def _new_file(path: Path) -> BinaryIO:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, 0o600), "wb")
+
+
+def _most(size: int, in_parts: int) -> int:
+    """Return how many objects of a size are copied at once.
+
+    Args:
+        in_parts: how many of those that need several requests.
+    """
+    if size <= _SMALL:
+        return _AT_ONCE
+    return MOST_PARTS if size <= ONE_PUT else in_parts
 
 
 def side_by_side(calls: Sequence[Callable[[], T]], most: int = _AT_ONCE) -> list[T]:

@@ -24,17 +24,24 @@ from jrs.contract.texts import printable
 
 # Imported inside functions: obstore, since it is an extra.
 
-ONE_PUT = 16 * 1024 * 1024
+ONE_PUT = 5 * 1024 * 1024
 """Bytes up to which an object is written in one request. Larger ones are written in parts of that
 size; what is left of those after a crash, only the bucket's lifecycle rule removes."""
+MOST_PARTS = 6
+"""Parts of objects that are in flight at once: each request has to end in time, also where all of
+them share a slow connection. These need 9 Mbit/s."""
+LARGE_AT_ONCE = 2
+"""Objects that are written in parts at once."""
 
 _TIMEOUT = timedelta(seconds=30)
 """Of one request."""
 _PATIENCE = timedelta(seconds=60)
 """Of one call, with the requests that repeat a failed one."""
 _RETRIES = 4
-_PARTS = 4
+_PARTS = MOST_PARTS // LARGE_AT_ONCE
 """Parts of one object that are written at once."""
+_NUMBERS = 10_000
+"""Parts that an object may have."""
 _PAGE = 1000
 _STATUS = re.compile(r"status code: ([0-9]{3} [A-Za-z ]*)|\(code: ([0-9]{3})\)")
 _CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
@@ -106,7 +113,9 @@ class Objects:
             StorageRefused: the same, and it will not help.
         """
         with self._errors("PUT", name):
-            self._open().put(name, content, chunk_size=ONE_PUT, max_concurrency=_PARTS)
+            size = content.stat().st_size if isinstance(content, Path) else len(content)
+            chunk = max(ONE_PUT, -(-size // _NUMBERS))
+            self._open().put(name, content, chunk_size=chunk, max_concurrency=_PARTS)
 
     def create(self, name: str, content: bytes) -> bool:
         """Write an object unless there is one; return whether it was written. Durable.
@@ -222,7 +231,8 @@ class Objects:
                 length = min(ONE_PUT, size - first)
                 content.write(self._open().get_range(source, start=first, length=length))
             content.seek(0)
-            self._open().put(target, content, chunk_size=ONE_PUT, max_concurrency=_PARTS)
+            chunk = max(ONE_PUT, -(-size // _NUMBERS))
+            self._open().put(target, content, chunk_size=chunk, max_concurrency=_PARTS)
 
     def _delete_each(self, names: Sequence[str]) -> None:
         for name in names:

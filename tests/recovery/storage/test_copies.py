@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jrs.contract.errors import CorruptRecord, Unavailable
 from jrs.records.objects import OutputManifest, StoredFile
+from jrs.recovery.attempt.uploads import Uploads
 from jrs.recovery.storage import copies
 from jrs.recovery.storage import objects as objects_module
 from jrs.recovery.storage.copies import PrefixWriter, fetch, read_record
+from jrs.recovery.storage.objects import Objects
 from tests.recovery.storage.support import Store, objects
 
 
@@ -123,3 +126,81 @@ def test_no_name_is_used_twice(writer: PrefixWriter, store: Store, tmp_path: Pat
 
     assert len(store.names()) == store.calls["put"] - 1
     assert len(set(store.names())) == 3
+
+
+class InFlight:
+    """A store that counts the bytes that are in flight for one object, at most."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self.parts = 0
+
+    def put(
+        self, name: str, content: bytes | Path, *, chunk_size: int, max_concurrency: int
+    ) -> None:
+        size = content.stat().st_size if isinstance(content, Path) else len(content)
+        self.most = max(self.most, min(size, chunk_size * max_concurrency))
+        self.parts = max(self.parts, -(-size // chunk_size))
+
+    def get_ranges(self, name: str, *, starts: list[int], lengths: list[int]) -> list[bytes]:
+        self.most = max(self.most, sum(lengths))
+        return [bytes(length) for length in lengths]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_little_is_in_flight_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    """All requests share one connection, and each has to end within its time limit."""
+    store, found = InFlight(), list[int]()
+    calls_made = copies.side_by_side
+
+    def side_by_side(calls: Any, most: int = copies._AT_ONCE) -> Any:
+        store.most = 0
+        made = calls_made(calls, most)
+        found.append(store.most * min(most, len(calls)))
+        return made
+
+    monkeypatch.setattr(copies, "side_by_side", side_by_side)
+    files = {}
+    for count, size in ((70, 2**20 - 1), (10, 2**22), (8, 40 * 2**20)):
+        for number in range(count):
+            path = files[f"{size}/{number}"] = tmp_path / f"{size}-{number}"
+            path.touch()
+            os.truncate(path, size)
+    there = Objects("s3://bucket", "c", lambda url, options: store)
+    stored = PrefixWriter(there, "job", "x").put_files("s/out", files, together=together)
+    fetch(there, stored, tmp_path / "out")
+
+    in_time = 9e6 / 8 * objects_module._TIMEOUT.total_seconds()
+    assert 0 < max(found) <= in_time
+
+
+def test_a_file_that_needs_many_parts(tmp_path: Path) -> None:
+    """Stores take no more than 10,000 parts of one object."""
+    (tmp_path / "file").touch()
+    os.truncate(tmp_path / "file", 2**40)
+    store = InFlight()
+    Objects("s3://bucket", "c", lambda url, options: store).put("job/a", tmp_path / "file")
+
+    assert 9_000 < store.parts <= 10_000
+
+
+def test_a_repeated_output_writes_what_is_missing(store: Store, tmp_path: Path) -> None:
+    """Else a large one would begin again from its first file, each time that the store fails. A
+    file that was changed meanwhile is written."""
+    for number in range(5):
+        (tmp_path / f"f{number}").write_text(f"{number}")
+    uploads = Uploads(objects(store), "job", 1, 1, "ff" * 8)
+    store.fail(2)
+    with pytest.raises(Unavailable):
+        uploads.put_output("s", tmp_path)
+    assert store.calls["put"] == 5
+    (tmp_path / "f0").write_text("changed")
+    named = uploads.put_output("s", tmp_path)
+
+    # The two that failed, the one that was changed, if it is another one, and the manifest.
+    assert store.calls["put"] - 5 in (3, 4)
+    found = read_record(objects(store), OutputManifest, named).files
+    content = [copies.contents(objects(store), [one])[0] for one in found]
+    assert content == [b"changed", b"1", b"2", b"3", b"4"]
