@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -415,6 +418,19 @@ def state_of(pid: int) -> str:
     except OSError:
         return ""
     return stat.rpartition(b")")[2].split()[0].decode()
+
+
+@contextmanager
+def many_descriptors() -> Iterator[None]:
+    """Give every further descriptor of this process a number that `select` does not take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= 1024:
+            stack.callback(os.close, descriptor)
+        os.close(descriptor)
+        yield
 
 
 def gone(pids: list[int]) -> bool:

@@ -77,10 +77,10 @@ class ForkServer:
                 self._server = _Server(self._command, surroundings)
             try:
                 return self._server.fork(json.dumps([mark, old_mark]).encode(), end)
-            except _Failed:
+            except Exception as error:  # It is never needed: whatever ails it fails no attempt.
                 self._stop()
                 self._not_before = self._runtime.clock() + _BREAK
-                raise
+                raise _Failed from error
 
     def _stop(self) -> None:
         if self._server is not None:
@@ -115,8 +115,9 @@ class _Server:
         word, writing = os.pipe2(os.O_CLOEXEC)
         try:
             self._socket.send(Kind.FORK, request, end, writing)
-            answers, _, _ = select.select([self._socket.fileno()], [], [], _PATIENCE)
-            message = self._socket.receive() if answers else None
+            look = select.poll()  # `select` takes no descriptor from 1024 on.
+            look.register(self._socket.fileno(), select.POLLIN)
+            message = self._socket.receive() if look.poll(_PATIENCE * 1000) else None
             if message is None or not message.descriptors:
                 raise _Failed
             return _Forked(message.descriptors[0], word)

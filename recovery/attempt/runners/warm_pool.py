@@ -196,14 +196,14 @@ class WarmPool:
             waiting = {
                 warm.watchdog.fileno(): warm for warm in self._warm.values() if not warm.is_reserved
             }
-        try:
-            found, _, _ = select.select([self._woken, *waiting], [], [], _TURN)
-        except (OSError, ValueError):
-            return  # One was taken meanwhile, and is closed.
-        for descriptor in found:
+        look = select.poll()  # `select` takes no descriptor from 1024 on.
+        for descriptor in (self._woken, *waiting):
+            if descriptor >= 0:  # One that was taken meanwhile may be closed.
+                look.register(descriptor, select.POLLIN)
+        for descriptor, event in look.poll(_TURN * 1000):
             if descriptor == self._woken:
                 os.read(self._woken, 512)
-            else:
+            elif not event & select.POLLNVAL:
                 self._hear(waiting[descriptor])
 
     def _hear(self, warm: _Warm) -> None:

@@ -20,6 +20,7 @@ from jrs.records.model import JobResult, JobStatus
 from jrs.records.policies import RestartPolicy
 from jrs.records.settings import JobSettings
 from jrs.recovery.attempt.attempt_process import AttemptProcess
+from jrs.recovery.attempt.launch_socket import LaunchSocket
 from jrs.recovery.attempt.runners import fork_server_process
 from jrs.recovery.attempt.runners.fork_server_process import ForkServer
 from jrs.recovery.attempt.runners.process import ProcessRunner
@@ -32,7 +33,16 @@ from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
 from jrs.testing.processes import children, command_lines
-from tests.recovery.support import CLUSTER, FakeClock, Leader, gone, noted, spec, state_of
+from tests.recovery.support import (
+    CLUSTER,
+    FakeClock,
+    Leader,
+    gone,
+    many_descriptors,
+    noted,
+    spec,
+    state_of,
+)
 from tests.support import BOUND, until
 
 JOBS = Path(__file__).with_name("fork_jobs.py")
@@ -285,6 +295,25 @@ def test_it_reaps_its_children(fork_server: ForkServer) -> None:
 
 
 # -- a host that has no room for the attempt's process -------------------------------------------
+
+
+def test_a_master_with_very_many_descriptors(fork_server: ForkServer) -> None:
+    """`select` takes none from 1024 on: no attempt could be started in a process."""
+    with many_descriptors():
+        end(start(fork_server))
+
+
+def test_an_unforeseen_error_of_the_fork_server(
+    fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempt is started in another way."""
+
+    def fails(*_: object) -> None:
+        raise ValueError("unforeseen")
+
+    monkeypatch.setattr(LaunchSocket, "receive", fails)
+
+    assert start(fork_server) is None
 
 
 FULL_ONCE = """

@@ -31,7 +31,17 @@ from jrs.recovery.processes import marks
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
-from tests.recovery.support import CLUSTER, FakeClock, Leader, gone, job, noted, spec, state_of
+from tests.recovery.support import (
+    CLUSTER,
+    FakeClock,
+    Leader,
+    gone,
+    job,
+    many_descriptors,
+    noted,
+    spec,
+    state_of,
+)
 from tests.support import in_long_form, until
 
 from .warm_program import NOTES, PROGRAM, THEN
@@ -283,6 +293,14 @@ def test_a_module_that_cannot_be_imported(make: Callable[..., Pool], tmp_path: P
     assert "the module no_such_etl cannot be preloaded: ModuleNotFoundError" in pool.until_said(
         "is lost"
     )
+
+
+def test_one_of_a_master_with_very_many_descriptors(make: Callable[..., Pool]) -> None:
+    """`select` takes none from 1024 on: the pool heard of nothing, and took all of a processor."""
+    with many_descriptors():
+        pool = make()
+        pool.prepared()
+        pool.close()
 
 
 # -- nothing is claimed -------------------------------------------------------------------------
