@@ -274,6 +274,8 @@ class Master:
             raise _Held(f"{error}; restore the record with 'jrs fsck --repair'") from error
         except (InvalidInput, WrongState) as error:
             raise _Held(str(error)) from error
+        except OSError as error:  # A disk that fails now may be well again, or is mended.
+            raise _Held(f"the storage's marker cannot be read: {error}") from error
 
     def _record_storage(self, leadership: Leadership) -> bool:
         """Record the storage as the cluster's; return whether this master may lead with it."""

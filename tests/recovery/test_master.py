@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from jrs.contract.runtime import Runtime
 from jrs.records import keys
 from jrs.records.model import RunnerKind
 from jrs.recovery import master as master_module
+from jrs.recovery.files import storage_marker
 from jrs.recovery.leader.dispatcher import Dispatcher
 from jrs.recovery.master import EXIT_DEPOSED, Master
 from jrs.recovery.rules.events import Event
@@ -437,6 +439,25 @@ def test_a_master_without_a_place_for_files_is_refused(memory: FaultyMemory) -> 
 def test_names_of_masters_differ_within_a_process() -> None:
     """Two masters of one process do not share a name by default."""
     assert master_module.default_name() != master_module.default_name()
+
+
+def test_a_marker_that_cannot_be_listed_now(
+    memory: FaultyMemory, root: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The master says so and waits: one error of the disk ended its process."""
+    listed, errors = storage_marker._Files.epochs, [OSError(errno.EIO, "Input/output error")]
+
+    def fails_once(marker: Any) -> list[int]:
+        if errors and threading.current_thread() is not threading.main_thread():
+            raise errors.pop()
+        return listed(marker)
+
+    monkeypatch.setattr(storage_marker._Files, "epochs", fails_once)
+    running = start("m1")
+    running.until("leading")
+
+    assert [event for event in running.events if "Input/output error" in event.message]
+    assert running.errors == []
 
 
 STORAGE_HANGS = """
