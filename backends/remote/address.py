@@ -21,7 +21,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 import attrs
 
 from jrs.contract.errors import InvalidInput
-from jrs.contract.texts import redacted
+from jrs.contract.texts import misspelled, redacted
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 _MIN_TIMEOUT, _MAX_TIMEOUT = 0.1, 600.0
@@ -82,6 +82,7 @@ class Address:
         Raises:
             InvalidInput: the URL cannot be used; the message contains no secret.
         """
+        check_spelling(url)
         try:
             parts = urlsplit(url)
             options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True))
@@ -92,6 +93,8 @@ class Address:
                 raise InvalidInput(
                     f"the options of {redacted(url)} are not OPTION=VALUE&…"
                 ) from None
+        # First, because the other messages name the hosts.
+        endpoints = _endpoints(parts, default_port)
         where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         unknown = sorted(options.keys() - {"ca", "cert", "key", "tls", "timeout"})
         if unknown:
@@ -103,7 +106,6 @@ class Address:
             raise InvalidInput(
                 f"not a path: {parts.path!r} of {where} (names of A-Z a-z 0-9 . _ - joined by /)"
             )
-        endpoints = _endpoints(parts, where, default_port)
         user, password = _credentials(parts, where, environment)
         names = ",".join(sorted(f"{_bracketed(host)}:{port}" for host, port in endpoints))
         return cls(
@@ -122,19 +124,42 @@ class Address:
         return ",".join(f"{_bracketed(host)}:{port}" for host, port in self.endpoints)
 
 
-def _endpoints(parts: SplitResult, where: str, default_port: int) -> tuple[tuple[str, int], ...]:
+def check_spelling(url: str) -> None:
+    """Check that the parts of a URL can be told from each other.
+
+    Raises:
+        InvalidInput: they cannot; the message does not quote the URL, which may have a password.
+    """
+    scheme = url.partition(":")[0]
+    try:
+        urlsplit(url)
+    except ValueError:
+        raise InvalidInput(
+            f"the host in the {scheme} URL cannot be read; escape [ and ] in the user and the "
+            "password as %5B and %5D"
+        ) from None
+    if misspelled(url):
+        raise InvalidInput(
+            f"the {scheme} URL has an @ behind a / ? or #: escape these in the user and the "
+            "password as %2F, %3F and %23, or set JRS_BACKEND_USER and JRS_BACKEND_PASSWORD"
+        )
+
+
+def _endpoints(parts: SplitResult, default_port: int) -> tuple[tuple[str, int], ...]:
     found = []
     for name in parts.netloc.rpartition("@")[2].split(","):
         try:
             one = urlsplit(f"//{name}")
-            port = one.port
+            host, port = one.hostname, one.port
         except ValueError:
-            raise InvalidInput(f"not a host and port: {name!r} in {where}") from None
-        if not one.hostname or one.netloc != name or port == 0:
-            raise InvalidInput(f"not a host and port: {name!r} in {where}")
-        found.append((one.hostname, default_port if port is None else port))
+            host, port = None, 0
+        if not host or one.netloc != name or port == 0:
+            # Where a host is missing, a part of a password may stand where the port should.
+            spelled = name.partition(":")[0] + (":…" if ":" in name else "")
+            raise InvalidInput(f"not a host and port: {spelled!r} in the {parts.scheme} URL")
+        found.append((host, default_port if port is None else port))
     if len(set(found)) != len(found):
-        raise InvalidInput(f"an endpoint is named twice in {where}")
+        raise InvalidInput(f"an endpoint is named twice in the {parts.scheme} URL")
     return tuple(found)
 
 

@@ -32,6 +32,10 @@ _UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
+_HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(:[0-9]*)?")
+"""A host of a URL, perhaps with its port."""
+_OPTION = re.compile(r"[a-z]+=.*")
+
 
 def bounded(text: str, limit: int = LIMIT) -> str:
     """Return `text`, or a note of the cut and the text's end, in at most `limit` stored bytes.
@@ -136,14 +140,38 @@ def _note(cut: int) -> str:
 def redacted(url: str) -> str:
     """Return `url` without user, password and query, for messages and logs.
 
-    It may be behind the scheme of a backend that wraps another one: ``recorded:etcd://…``.
+    It may be behind the scheme of a backend that wraps another one: ``recorded:etcd://…``. What may
+    be a part of a password, because the URL is misspelled, is left out as well.
     """
     wrapper, colon, rest = url.partition(":")
     if colon and not rest.startswith("/") and "://" in rest:
         return f"{wrapper}:{redacted(rest)}"
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return f"{wrapper}://…"
+    if misspelled(url):
+        return f"{wrapper}://…"
+    names = parts.netloc.rpartition("@")[2].split(",")
+    host = ",".join(
+        name if _HOST.fullmatch(name) else f"{name.partition(':')[0]}:…" for name in names
+    )
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def misspelled(url: str) -> bool:
+    """Return whether the user or the password of `url` seems to contain an unescaped / ? or #, so
+    that a part of it would be taken for a host, a path or an option."""
+    scheme, there, rest = url.partition("://")
+    if not there:
+        return "@" in url and not scheme.partition(":")[2].startswith("/")
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    path, _, query = rest[len(authority) :].partition("?")
+    if not authority or "@" in authority:
+        return False  # A folder; or the user and the password end where they should.
+    hosts = all(_HOST.fullmatch(name) for name in authority.split(","))
+    options = all(_OPTION.fullmatch(one) for one in query.split("&"))
+    return "@" in path or ("@" in query and not (hosts and options))
 
 
 def with_reason(text: str, reason: str) -> str:

@@ -44,8 +44,11 @@ def opener_of(url: str) -> Opener:
         raise InvalidInput(f"not a URL: {shown(url)}")
     try:
         urlsplit(url)
-    except ValueError as error:
-        raise InvalidInput(f"not a URL: {shown(url)}: {error}") from None
+    except ValueError:
+        raise InvalidInput(
+            f"not a URL: {redacted(url)!r}: its host cannot be read; escape [ and ] in the user "
+            "and the password as %5B and %5D"
+        ) from None
     scheme, colon, _ = url.partition(":")
     try:
         return _own(scheme) if colon and scheme in OWN else _others(url, scheme if colon else "")

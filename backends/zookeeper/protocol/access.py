@@ -12,7 +12,7 @@ import attrs
 
 from jrs.contract.errors import InvalidInput
 
-from ...remote.address import Address, Tls
+from ...remote.address import Address, Tls, check_spelling
 from ...remote.tls import CurrentContext
 from . import codec
 
@@ -43,6 +43,7 @@ class Access:
         Raises:
             InvalidInput: the URL cannot be used; the message contains no secret.
         """
+        check_spelling(url)
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True)
         spelled = [value for name, value in options if name == "auth"]
