@@ -44,10 +44,9 @@ from ..rules.decision import Stop
 from . import suspects
 from .context import LeaderContext
 
-_AGAIN = 1.0
-"""Seconds until an attempt that did not die is tried again; twice as long each time in a row."""
-_LONGEST = 30.0
-"""Seconds until it is tried again, at most."""
+_AGAIN, _LONGEST = 1.0, 30.0
+"""Seconds until an attempt that did not die is tried again, at first and at most: twice as long
+each time in a row."""
 RETRY = 30.0
 """Seconds until a master tries again to start a job, if its host lacks what the job needs."""
 
@@ -227,8 +226,8 @@ class AttemptRecords:
 
     def _interrupted(self, spec: JobSpec, ended: AttemptExit, times: int) -> RestartPlan:
         """Record the end of an attempt that has not died; return when the next one may start."""
-        before, version = self.newest(spec.job_id)
-        before = before or AttemptRecord(spec.job_id)
+        found, version = self.newest(spec.job_id)
+        before = found or AttemptRecord(spec.job_id)
         delay = min(_LONGEST, _AGAIN * 2.0 ** min(times - 1, 16))
         record = attrs.evolve(
             before,
@@ -240,8 +239,8 @@ class AttemptRecords:
             counted_at=0.0,
         )
         self._put(keys.ATTEMPTS + spec.job_id, encode(record), version)
-        said = f"{ended.message}; not counted as a death; trying again in {delay:g} s"
-        self._emit("waiting", spec.job_id, said)
+        said = f"not counted as a death; trying again in {delay:g} s"
+        self._emit("waiting", spec.job_id, f"{ended.message}; {said}")
         return RestartPlan(before.deaths, delay, used=record.used, interruptions=times)
 
     def end(self, job_id: str, how: str) -> None:

@@ -45,7 +45,7 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        195,
+        196,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -82,7 +82,7 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        275,
+        276,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""
