@@ -150,10 +150,10 @@ def _endpoints(parts: SplitResult, default_port: int) -> tuple[tuple[str, int], 
     for name in parts.netloc.rpartition("@")[2].split(","):
         try:
             one = urlsplit(f"//{name}")
-            host, port = one.hostname, one.port
+            host, port = one.hostname if one.netloc == name else None, one.port
         except ValueError:
             host, port = None, 0
-        if not host or one.netloc != name or port == 0:
+        if not host or port == 0:
             # Where a host is missing, a part of a password may stand where the port should.
             spelled = name.partition(":")[0] + (":…" if ":" in name else "")
             raise InvalidInput(f"not a host and port: {spelled!r} in the {parts.scheme} URL")

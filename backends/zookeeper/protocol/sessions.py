@@ -95,8 +95,8 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
         read: bytes = super()._read(length, min(timeout, ANSWER_TIMEOUT))
         return read
 
-    def _read_response(self, *reply: Any) -> object:
-        found: object = super()._read_response(*reply)
+    def _read_response(self, header: Any, buffer: Any, offset: int) -> int | None:
+        found: int | None = super()._read_response(header, buffer, offset)
         self.ended = found == CloseInstance.type  # After that kazoo reads no more.
         return found
 
