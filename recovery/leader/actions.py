@@ -54,7 +54,7 @@ from .context import LeaderContext
 from .hand_over import HandOver
 from .recovery_point import RecoveryPoints
 from .results import Results
-from .take_over import take_over
+from .take_over import publish_finished, take_over
 
 _KILL = 30.0
 """Seconds in which processes have to die after SIGKILL."""
@@ -382,6 +382,8 @@ class Actions:
 
     def _end_for_good(self, job_id: str) -> None:
         """Ensure that nothing of the job appears after its result is recorded: no record, and no
-        batch that a sink publishes."""
+        batch that a sink publishes. What its finished stages have written appears before."""
         with suppress(JobHeld):  # The reason to hold does not matter: the job ends here.
             self._end_left_over(job_id)
+        if self._storage.objects is None:
+            publish_finished(self._backend, self._storage, job_id, self._fence)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, JobHeld, Unavailable
+from jrs.contract.errors import CorruptRecord, Fenced, InvalidInput, JobHeld, Unavailable
 from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -13,7 +14,7 @@ from jrs.records.model import StageRecord
 from jrs.store import heads
 
 from ..checkpoint_format.links import link_checkpoint
-from ..files import batch_folders, epoch_folders
+from ..files import batch_folders, epoch_folders, publishing
 from ..files.job_folders import JobStorage
 
 
@@ -40,6 +41,32 @@ def take_over(backend: Backend, storage: JobStorage, job_id: str, fence: Fence) 
         staged=_staged(backend, job_id),
         link_checkpoint=link_checkpoint,
     )
+
+
+def publish_finished(backend: Backend, storage: JobStorage, job_id: str, fence: Fence) -> None:
+    """Publish the output of finished stages whose attempt ended before it did so, of a job that
+    ends here; its files must have been taken over. Idempotent. The next attempt of a job that
+    resumes does the same.
+
+    Raises:
+        Unavailable: the disk is full, or a similar error; the call may be repeated.
+        Fenced: a newer leader has taken the files over.
+    """
+    folder = storage.folder(job_id) / f"e{fence.epoch}"
+    for stored in backend.scan(keys.stages(job_id)):
+        with suppress(CorruptRecord, InvalidInput):  # What cannot be published keeps no job.
+            record = decode(StageRecord, stored.value, stored.key)
+            if record.published is None or not (folder / record.published).is_dir():
+                continue
+            try:
+                if record.target is None:
+                    storage.publish(record, fence.epoch)
+                else:
+                    publishing.publish(storage, record, fence.epoch)
+            except Fenced as error:
+                if not backend.is_current(fence):
+                    raise
+                raise Unavailable(str(error)) from error  # Somebody has moved its files.
 
 
 def _publish_committed(backend: Backend, storage: JobStorage, job_id: str) -> JobHeld | None:
