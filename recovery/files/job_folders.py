@@ -235,17 +235,16 @@ class JobStorage:
                 return
             raise Fenced(f"{staged} is gone and {target} is missing: epoch {epoch} was replaced")
         try:
-            self.make_folder(target.parent)
-            if target.exists():
-                # No finished stage of this job wrote it, or its record would have been found.
-                self.discard(record.job_id, target)
-            removal.rename(staged, target)
-            sync_folder(target.parent)
-            sync_folder(staged.parent)
+            with unavailable(f"{target} cannot be published"):
+                self.make_folder(target.parent)
+                if target.exists():
+                    # No finished stage of this job wrote it, or its record would have been found.
+                    self.discard(record.job_id, target)
+                removal.rename(staged, target)
+                sync_folder(target.parent)
+                sync_folder(staged.parent)
         except GONE:
             raise Fenced(f"{staged} is gone: epoch {epoch} was replaced") from None
-        except OSError as error:
-            raise Unavailable(f"{target} cannot be published: {error}") from error
 
     def left_in_staging(self, job_id: str) -> list[Path]:
         """Return the job's epoch and temporary folders, which cleanup removes."""

@@ -66,7 +66,7 @@ def publish_finished(backend: Backend, storage: JobStorage, job_id: str, fence: 
             except Fenced as error:
                 if not backend.is_current(fence):
                     raise
-                raise Unavailable(str(error)) from error  # Somebody has moved its files.
+                raise Unavailable(str(error)) from error  # Another process has moved its files.
 
 
 def _publish_committed(backend: Backend, storage: JobStorage, job_id: str) -> JobHeld | None:
