@@ -49,7 +49,8 @@ class Attempt(enum.Enum):
     NONE = "none"
     RUNNING = "running"
     BACKING_OFF = "backing off"
-    """It died, and the restart policy's delay has not passed."""
+    """It has ended without a result, and the next one is not due: a delay follows each death, and
+    each interruption."""
     UNHEARD = "unheard"
     """It ran alone in an earlier leader that hangs, and whose last words may still come."""
     UNSTARTABLE = "unstartable"
@@ -202,7 +203,9 @@ def _without_result(facts: Facts) -> Decision:
     if facts.attempt is Attempt.SPENT:
         return Decision(Action.FAIL, "failing: it died as often as its restart policy allows")
     if facts.attempt is Attempt.BACKING_OFF:
-        return Decision(Action.WAIT, "waiting: it died; the restart policy's delay has not passed")
+        return Decision(
+            Action.WAIT, "waiting: its attempt has ended without a result; the next one is not due"
+        )
     if facts.attempt is Attempt.UNHEARD:
         return Decision(Action.WAIT, "waiting: it ran alone in a leader that hangs")
     if facts.attempt is Attempt.UNSTARTABLE:

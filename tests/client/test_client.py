@@ -195,7 +195,7 @@ def test_snapshots_need_a_storage(memory: FaultyMemory) -> None:
     ("deaths", "retry_in", "action", "reason"),
     [
         (0, None, Action.LEAVE, "running since"),
-        (1, 60.0, Action.WAIT, "the restart policy's delay has not passed"),
+        (1, 60.0, Action.WAIT, "the next one is not due"),
         (1, -60.0, Action.RECOVER, "starting"),
         (2, 60.0, Action.FAIL, "as often as its restart policy allows"),
     ],

@@ -543,7 +543,7 @@ CASES = (
             attempt(deaths=1, retry_at=FAR),
         ),
         READABLE(attempt=Attempt.BACKING_OFF),
-        "waiting: it died; the restart policy's delay has not passed [wait]",
+        "waiting: its attempt has ended without a result; the next one is not due [wait]",
     ),
     Case(
         "its leader hangs",

@@ -361,7 +361,7 @@ def test_the_delay_of_the_restart_policy_outlives_the_leader(
         old.until_said("died", "job", "next in 1000 s")
     clock = FakeClock()
     with Leader(memory, root, clock=clock) as new:
-        new.until_said("decision", "job", "delay has not passed")
+        new.until_said("decision", "job", "the next one is not due")
 
         assert new.runner.started == []
 
