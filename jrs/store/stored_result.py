@@ -78,11 +78,12 @@ def stored_entry(backend: Backend, job_id: str) -> JobResultEntry | None:
 
 
 def entry_in(job_id: str, record: Stored, marker: Stored, grave: Stored) -> JobResultEntry | None:
-    """Return the entry that the records of `ENTRY` make; an unreadable result makes an entry with a
-    `problem`."""
-    if isinstance(record, CorruptRecord):
-        return JobResultEntry(job_id, ResultState.DIRTY, None, str(record))
-    if record is not None:
+    """Return the entry that the records of `ENTRY` make. If the result, or whether it is dirty,
+    cannot be read, the entry has a `problem`."""
+    unreadable = record if isinstance(record, CorruptRecord) else record and marker
+    if isinstance(unreadable, CorruptRecord):
+        return JobResultEntry(job_id, ResultState.DIRTY, None, str(unreadable))
+    if isinstance(record, Record):
         return entry_of(record, ResultState.CLEAN if marker is None else ResultState.DIRTY)
     if isinstance(grave, CorruptRecord):
         return JobResultEntry(job_id, ResultState.EXPIRED, None)
