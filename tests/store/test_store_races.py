@@ -158,6 +158,32 @@ def test_an_entry_that_cannot_be_read_and_has_no_marker(
         store.mark_clean("j", None)
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_marker_that_cannot_be_read(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    """D2: whether a result is dirty is not guessed; a job without a result has none."""
+    store, get_many = JobResultStore(backend), backend.get_many
+    if ended:
+        store.create_dirty(result("j"), None)
+        store.mark_clean("j", None)
+
+    def damaged(wanted: Sequence[str], **more: Any) -> Any:
+        found = get_many(wanted, **more)
+        return [
+            CorruptRecord(f"{key}: damaged") if key.startswith(keys.DIRTY) else one
+            for key, one in zip(wanted, found, strict=True)
+        ]
+
+    monkeypatch.setattr(backend, "get_many", damaged)
+    entry = store.get("j")
+
+    assert (entry is not None) is ended
+    if entry is not None:
+        assert entry.result is None
+        assert entry.problem == "dirty/j: damaged"
+
+
 @pytest.mark.parametrize(
     ("primitive", "nth"),
     [("_commit", 1), ("_get", 1), ("_get", 2), ("_get_many", 1), ("_get_many", 2)],
