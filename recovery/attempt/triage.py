@@ -75,7 +75,7 @@ TRIAGE = (
 """The first row that applies decides. `SystemExit` and `CancelledError` are the job's own."""
 
 
-def call_users(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def call_users(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function of the user's: a job's, a stage's, or one that builds a query."""
     return function(*args, **kwargs)
 

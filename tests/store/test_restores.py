@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from jrs import JobSpec
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Conflict
+from jrs.contract.errors import Conflict, CorruptRecord
 from jrs.contract.operations import Create, Fence, Record, Update
 from jrs.records import keys
 from jrs.records.codec import encode
@@ -40,16 +40,17 @@ def move(backend: Backend) -> None:
 
 
 def get_then_move(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the restore move right after the first read of a key."""
-    get = backend.get
+    """Have the restore move right after the first read of a key. Keys that are read together are
+    read one after the other, as far as the contract says."""
+    get_many = backend.get_many
 
-    def first_get(key: str, **options: Any) -> Record | None:
-        found = get(key, **options)
-        monkeypatch.setattr(backend, "get", get)
+    def first_get(wanted: Sequence[str]) -> list[Record | CorruptRecord | None]:
+        monkeypatch.setattr(backend, "get_many", get_many)
+        found = get_many(wanted[:1])
         move(backend)
-        return found
+        return [*found, *get_many(wanted[1:])]
 
-    monkeypatch.setattr(backend, "get", first_get)
+    monkeypatch.setattr(backend, "get_many", first_get)
 
 
 def scan_then_move(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
