@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import subprocess
 import sys
@@ -28,6 +29,8 @@ from pathlib import Path
 from jrs.contract.errors import Unavailable
 
 from . import segments
+
+_log = logging.getLogger("jrs.backends.file")
 
 SMALL = 2 << 20
 """Bytes up to which this process merges by itself, which is faster than starting a child."""
@@ -82,15 +85,22 @@ class Compaction:
             write: writes the base in this process; None leaves every base to a child.
 
         Raises:
-            Unavailable: it took longer than `timeout`, or the child could not write the base.
+            Unavailable: it took longer than `timeout`, the child could not write the base, or was
+                killed twice.
             OSError: this process could not write the base.
         """
         end = time.monotonic() + self.timeout
+        killed = 0
         while segments.newest(self._folder) < start:
             if self.here and write is not None:
                 write()
             elif self._child is not None:
-                self._hear_child(_LOOK)
+                killed += self._hear_child(_LOOK)
+                if killed > 1:
+                    raise Unavailable(
+                        f"{self._folder}: the process that compacts a segment was killed {killed} "
+                        "times; nothing was changed"
+                    )
             elif self.begin(start, size, write):
                 return
             if segments.newest(self._folder) >= start:
@@ -120,7 +130,10 @@ class Compaction:
                 self._hear_child(0.0)
             elif now >= self._next_try:
                 return self.begin(start)
-        except Exception:  # Whatever it is, the call that came by has nothing to do with it.
+        except Exception as error:
+            # Whatever it is, the call that came by has nothing to do with it.
+            if not isinstance(error, (Unavailable, OSError)):
+                _log.warning("%s is not compacted: %r", self._folder, error)
             self._next_try = now + _AGAIN
         return False
 
@@ -150,7 +163,12 @@ class Compaction:
             _left.append(child)
         _left[:] = [each for each in _left if each.poll() is None]
 
-    def _hear_child(self, timeout: float) -> None:
+    def _hear_child(self, timeout: float) -> bool:
+        """Return whether the child was killed: any process may go next, and this one not at once.
+
+        Raises:
+            Unavailable: it could not write the base.
+        """
         child = self._child
         assert child is not None
         assert child.stderr is not None
@@ -160,8 +178,10 @@ class Compaction:
             self.close()
             if status > 0:
                 raise Unavailable(why or f"{self._folder}: compacting it failed ({status})")
-            if status < 0:  # It was killed: any process may go next, and this one not at once.
+            if status < 0:
                 self._next_try = time.monotonic() + _AGAIN
+                return True
+        return False
 
     @contextlib.contextmanager
     def _turn(self, start: int) -> Iterator[int | None]:

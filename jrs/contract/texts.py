@@ -162,14 +162,14 @@ def redacted(url: str) -> str:
 def misspelled(url: str) -> bool:
     """Return whether the user or the password of `url` seems to contain an unescaped / ? or #, so
     that a part of it would be taken for a host, a path or an option."""
-    scheme, there, rest = url.partition("://")
-    if not there:
-        return "@" in url and not scheme.partition(":")[2].startswith("/")
-    authority = re.split("[/?#]", rest, maxsplit=1)[0]
-    path, _, query = rest[len(authority) :].partition("?")
-    if not authority or "@" in authority:
-        return False  # A folder; or the user and the password end where they should.
-    hosts = all(_HOST.fullmatch(name) for name in authority.split(","))
+    scheme, _, rest = url.partition(":")
+    if scheme.lower() == "file" or url.startswith("/"):
+        return False  # A folder.
+    authority = re.split("[/?#]", rest.removeprefix("//"), maxsplit=1)[0]
+    if not rest.startswith("//") or not authority:
+        return "@" in url
+    path, _, query = rest[2 + len(authority) :].partition("?")
+    hosts = all(_HOST.fullmatch(name) for name in authority.rpartition("@")[2].split(","))
     options = all(_OPTION.fullmatch(one) for one in query.split("&"))
     return "@" in path or ("@" in query and not (hosts and options))
 

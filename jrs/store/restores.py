@@ -42,9 +42,9 @@ def spec_of(spec: Record | None) -> bytes | None:
     return None if found is None else found[1]
 
 
-def readable_spec(spec: Record | CorruptRecord | None) -> tuple[JobSpec, bytes] | None:
+def readable_spec(spec: Record | None) -> tuple[JobSpec, bytes] | None:
     """Return what `spec_of` returns, read and as it is stored."""
-    if spec is None or isinstance(spec, CorruptRecord):
+    if spec is None:
         return None
     try:
         value = spec.value

@@ -72,18 +72,21 @@ def stored_entry(backend: Backend, job_id: str) -> JobResultEntry | None:
     """Return the entry of a job, by one request; None if the job has no result.
 
     Raises:
+        CorruptRecord: it cannot be read whether the result is dirty.
         Unavailable: the backend did not answer.
     """
-    return entry_in(job_id, *backend.get_many([prefix + job_id for prefix in ENTRY]))
+    record, marker, grave = backend.get_many([prefix + job_id for prefix in ENTRY])
+    if isinstance(record, Record) and isinstance(marker, CorruptRecord):
+        raise marker
+    return entry_in(job_id, record, marker, grave)
 
 
 def entry_in(job_id: str, record: Stored, marker: Stored, grave: Stored) -> JobResultEntry | None:
-    """Return the entry that the records of `ENTRY` make. If the result, or whether it is dirty,
-    cannot be read, the entry has a `problem`."""
-    unreadable = record if isinstance(record, CorruptRecord) else record and marker
-    if isinstance(unreadable, CorruptRecord):
-        return JobResultEntry(job_id, ResultState.DIRTY, None, str(unreadable))
-    if isinstance(record, Record):
+    """Return the entry that the records of `ENTRY` make: one with a `problem` if the result cannot
+    be read, and a dirty one if its marker cannot."""
+    if isinstance(record, CorruptRecord):
+        return JobResultEntry(job_id, ResultState.DIRTY, None, str(record))
+    if record is not None:
         return entry_of(record, ResultState.CLEAN if marker is None else ResultState.DIRTY)
     if isinstance(grave, CorruptRecord):
         return JobResultEntry(job_id, ResultState.EXPIRED, None)

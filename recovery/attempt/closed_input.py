@@ -10,7 +10,6 @@ from jrs.records.codec import decode, encode
 from jrs.records.objects import ClosedInput, InputListing
 
 from ..files import closed_inputs
-from ..files.disk_errors import writing
 from ..storage.copies import read_record
 from .context import AttemptContext, held_if_unreadable
 
@@ -22,13 +21,8 @@ def close(context: AttemptContext, stage: str, source: Path) -> Path:
         InvalidInput: `source` is not a folder.
         JobHeld: the record of an input that was closed cannot be read.
         Fenced: this attempt was shut out.
-        Unavailable: a disk fails; the call may be repeated.
+        Unavailable: the disk of the storage is full, or fails; the call may be repeated.
     """
-    with writing(f"closing the input {source} of stage {stage!r}"):
-        return _close(context, stage, source)
-
-
-def _close(context: AttemptContext, stage: str, source: Path) -> Path:
     storage, job_id = context.storage, context.job_id
     if storage.objects is None:
         return closed_inputs.close(storage, job_id, stage, source)

@@ -23,7 +23,7 @@ from jrs.records.model import JobSpec, RunnerKind
 from jrs.store.historian import Historian
 from jrs.store.stops import JobStops
 
-from ..files.disk_errors import GONE, writing
+from ..files.disk_errors import GONE, unavailable
 from ..files.job_folders import JobStorage
 from ..processes.last_words import LastWords
 from . import scratch
@@ -52,7 +52,7 @@ def held_or_away(what: str) -> Iterator[None]:
     Args:
         what: what the block does, for people.
     """
-    with held_if_unreadable(), writing(what):
+    with held_if_unreadable(), unavailable(f"{what} failed"):
         yield
 
 

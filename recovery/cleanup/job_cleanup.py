@@ -289,11 +289,13 @@ class JobCleanup:
         self, resources: Sequence[Resource], job_id: str, fence: Fence | None, deadline: Deadline
     ) -> Iterator[tuple[Resource, _Problem | None]]:
         """Clean resources, those that may hang side by side; yield the problem of each."""
-        if resources:
-            self._backend.check_current(fence, f"cleanup of {job_id!r} stops here")
-        for resource in (one for one in resources if one.records_only):
-            yield resource, self._clean(resource, job_id, fence)
+        records = [one for one in resources if one.records_only]
         others = [one for one in resources if not one.records_only]
+        for some in (records, others):
+            if some:
+                self._backend.check_current(fence, f"cleanup of {job_id!r} stops here")
+            if some is records:
+                yield from ((one, self._clean(one, job_id, fence)) for one in records)
         calls = [partial(self._clean, resource, job_id, fence) for resource in others]
         ends = side_by_side(f"jrs-cleanup-{job_id}", calls, deadline)
         for resource, end in zip(others, ends, strict=True):

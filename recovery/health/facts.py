@@ -25,8 +25,9 @@ READY_WITHIN = 15.0
 BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The bounds of the histogram of failovers, in seconds."""
 ATTEMPT_ENDS = ("completed", "died", "fenced", "interrupted", "not_started", "stopped")
-"""How attempts end: with the job's result; by dying; because a newer leader exists; before the
-job's function was called; or because their leader ended them, for example to suspend the job."""
+"""How attempts end: with the job's result; by dying; because a newer leader exists; because the
+backend, the storage or the host failed them; before the job's function was called; or because their
+leader ended them, for example to suspend the job."""
 
 
 @attrs.frozen

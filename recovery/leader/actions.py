@@ -382,7 +382,7 @@ class Actions:
 
     def _end_for_good(self, job_id: str) -> None:
         """Ensure that nothing of the job appears after its result is recorded: no record, and no
-        batch that a sink publishes. What its finished stages have written appears before."""
+        batch that a sink publishes. The output of its finished stages appears before."""
         with suppress(JobHeld):  # The reason to hold does not matter: the job ends here.
             self._end_left_over(job_id)
         if self._storage.objects is None:

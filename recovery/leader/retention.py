@@ -35,6 +35,8 @@ from ..snapshots.references import jobs_in_use
 from ..storage.objects import Objects
 from .context import LeaderContext
 
+_MOST_SAID = 20
+"""Problems of one pass that are reported."""
 _SHORTEST, _LONGEST = 5.0, 3600.0
 """Seconds between two passes: a tenth of the shortest age, within these."""
 _OBJECTS = 300.0
@@ -63,9 +65,9 @@ class Retention:
         self._snapshots = SnapshotIndex(context.backend, context.storage)
         self._objects = context.storage.objects
         self._over = threading.Event()
-        self._problems: list[str] = []
+        self._problems: dict[str, None] = {}
         """Of this pass."""
-        self._said: list[str] = []
+        self._said: dict[str, None] = {}
         """Those of the pass before."""
         self._thread = context.runtime.thread(self._run, "jrs-retention")
 
@@ -88,7 +90,7 @@ class Retention:
         """
         removed: Counter[Kind] = Counter()
         now = self._context.runtime.now()
-        self._problems = []
+        self._problems = {}
         with self._noting():
             self._retain_files(now, removed)
         if self._policy.results is not None:
@@ -134,9 +136,8 @@ class Retention:
         except Fenced:
             raise
         except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-            if why not in self._problems:
-                self._problems.append(why)
+            if len(self._problems) < _MOST_SAID:
+                self._problems[f"{type(error).__name__}: {error}"] = None
 
     def _is_over(self) -> bool:
         return self._over.is_set() or self._context.leadership.lost.is_set()

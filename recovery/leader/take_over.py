@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, Fenced, InvalidInput, JobHeld, Unavailable
+from jrs.contract.errors import CorruptRecord, Fenced, JobHeld, Unavailable
 from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -14,7 +14,7 @@ from jrs.records.model import StageRecord
 from jrs.store import heads
 
 from ..checkpoint_format.links import link_checkpoint
-from ..files import batch_folders, epoch_folders, publishing
+from ..files import batch_folders, epoch_folders
 from ..files.job_folders import JobStorage
 
 
@@ -48,21 +48,23 @@ def publish_finished(backend: Backend, storage: JobStorage, job_id: str, fence: 
     ends here; its files must have been taken over. Idempotent. The next attempt of a job that
     resumes does the same.
 
+    What the job publishes at a path of its user's own is left out: nothing there may keep a job
+    from ending.
+
     Raises:
         Unavailable: the disk is full, or a similar error; the call may be repeated.
         Fenced: a newer leader has taken the files over.
     """
     folder = storage.folder(job_id) / f"e{fence.epoch}"
     for stored in backend.scan(keys.stages(job_id)):
-        with suppress(CorruptRecord, InvalidInput):  # What cannot be published keeps no job.
+        with suppress(CorruptRecord):  # A record that cannot be read keeps no job from ending.
             record = decode(StageRecord, stored.value, stored.key)
-            if record.published is None or not (folder / record.published).is_dir():
+            if record.published is None or record.target is not None:
+                continue
+            if not (folder / record.published).is_dir():
                 continue
             try:
-                if record.target is None:
-                    storage.publish(record, fence.epoch)
-                else:
-                    publishing.publish(storage, record, fence.epoch)
+                storage.publish(record, fence.epoch)
             except Fenced as error:
                 if not backend.is_current(fence):
                     raise
