@@ -30,6 +30,7 @@ def plan_flush(checkpoint: Path, *, now: float | None = None) -> None:
     """
     at = position(checkpoint)
     if at.at_the_end:
+        sync(checkpoint / "offsets")  # An earlier call may have failed right before.
         return
     if at.planned < 0 or at.planned != at.committed:
         raise JobHeld(

@@ -18,8 +18,8 @@ from .listing import entries, newest
 _MOST = 64 * 1024
 """Bytes of the texts that `texts` returns."""
 _KEPT = 16 * 1024 * 1024
-"""Bytes of the largest file that is kept until it is durable. A larger one, such as the compacted
-log of a source, is only synced again."""
+"""Bytes of the files, in all, that are kept until they are durable: those that say most. The rest,
+such as compacted logs of a source, are only synced again."""
 
 
 class PlanFiles:
@@ -65,11 +65,13 @@ class PlanFiles:
             self._tried, self._contents = batch, {}
         for name, data in self._contents.items():
             _write_again(self._checkpoint / name, data)
+        room = _KEPT - sum(map(len, self._contents.values()))
         for name in names:
             path = self._checkpoint / name
             with suppress(FileNotFoundError):  # Spark removes old entries.
-                if name not in self._contents and path.stat().st_size <= _KEPT:
+                if name not in self._contents and path.stat().st_size <= room:
                     self._contents[name] = path.read_bytes()
+                    room -= len(self._contents[name])
         _sync(self._checkpoint, names)
         self._contents = {}
 

@@ -11,12 +11,15 @@ from jrs.contract.errors import Unavailable
 GONE = (FileNotFoundError, NotADirectoryError)
 """The errors of a path whose epoch folder was renamed: a file takes the folder's place."""
 
-_LOST = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EIO)
+_LOST = (
+    *(errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO),
+    *(errno.EIO, errno.EUCLEAN, errno.EBADMSG),
+)
 
 
 def is_lost(error: OSError) -> bool:
     """Return whether an error of reading a file is damage: the file is missing, something else is
-    in its place, or the disk has lost it. No retry can help.
+    in its place, or the disk or the filesystem has lost it. No retry can help.
 
     Any other error passes: the process has no descriptor left, or the storage is away. Taken for
     damage, it would put a job with an intact checkpoint back to a snapshot, or would delete a

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from jrs.records.model import StageRecord
 from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat, SnapshotRecord
 
 from ..files import transfer
+from ..files.disk_errors import is_lost
 from ..files.job_folders import JobStorage
 from . import folders, manifest
 from .blobs import Blobs
@@ -58,7 +58,7 @@ def opened(own: JobStorage, source: SnapshotRecord | Path) -> Iterator[OpenSnaps
             if not there and isinstance(source, SnapshotRecord):
                 place(own, source).root.stat()
         except OSError as error:
-            if error.errno == errno.EIO:
+            if is_lost(error) and not isinstance(error, FileNotFoundError):
                 raise DamagedSnapshot(str(source), (f"{folder}: {error.strerror}",)) from error
             # A filesystem may not be mounted, so it is unknown what exists.
             raise Unavailable(

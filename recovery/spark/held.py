@@ -14,7 +14,7 @@ from ..checkpoint_format import final_batch
 from ..checkpoint_format import position as positions
 from ..checkpoint_format.position import Position
 from ..checkpoint_format.unreadable import UnreadableCheckpoint
-from ..files.disk_errors import is_lost, writing
+from ..files.disk_errors import is_lost, unavailable
 
 
 @contextmanager
@@ -60,5 +60,5 @@ def plan_flush(checkpoint: Path) -> None:
         JobHeld: the checkpoint is damaged, or its newest batch is not committed.
         Unavailable: the batch cannot be written now; the call may be repeated.
     """
-    with or_held(), writing(f"planning the last batch of {checkpoint}"):
+    with or_held(), unavailable(f"the last batch of {checkpoint} cannot be planned"):
         final_batch.plan_flush(checkpoint)

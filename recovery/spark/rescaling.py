@@ -84,6 +84,17 @@ def rescale(session: SparkSession, checkpoint: Path, wanted: int) -> None:
     complete_interrupted_rescale(checkpoint)
 
 
+def complete(checkpoint: Path) -> None:
+    """Finish a swap of checkpoints that was interrupted. Durable and idempotent; the query must not
+    run.
+
+    Raises:
+        Unavailable: the disk fails; the call may be repeated.
+    """
+    with writing(f"completing the rescale of {checkpoint}"):
+        complete_interrupted_rescale(checkpoint)
+
+
 def fill_sink_log(table: Path, checkpoint: Path, default: int) -> None:
     """Give the log of a file sink an entry without files for each batch committed without it.
 

@@ -206,6 +206,7 @@ class StageQuery:
 
     def _launch(self, draining: bool) -> None:
         """Start the query in the way that its checkpoint and its job require."""
+        rescaling.complete(self.checkpoint)  # An interrupted one would look like no checkpoint.
         at = position(self.checkpoint)
         if self._reported is None:
             self._reported = at.committed

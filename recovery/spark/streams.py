@@ -48,6 +48,7 @@ from .progress import ProgressWatch
 from .session import cancel_work
 from .sink_server import SinkServer
 from .stage_query import DeclaredStream, StageQuery, Step
+from .waiting import Waiting
 
 _LOOK = 0.25
 """Seconds between two checks of the queries: a dead query is noticed within a second."""
@@ -80,7 +81,9 @@ class Streams:
         self._marks: list[StageRecord] = []
         """The records of the stages that are being marked as finished."""
         self._sinks: SinkServer | None = None
-        self._commits = Commits(self._fail, self._context.reporter.waiting)
+        waiting = self._context.reporter.waiting
+        self._commits = Commits(self._fail, waiting)
+        self._waiting = Waiting(waiting, self._context.runtime.clock)
         self._supervisor = self._context.runtime.thread(self._supervise, "jrs-streams")
         try:
             self._supervisor.start()
@@ -242,7 +245,6 @@ class Streams:
     def _supervise(self) -> None:
         # Each check runs by itself: none waits for a slow backend, or for a query that is starting.
         looks: dict[str, Future[None]] = {}
-        # What no thread can be had for is checked at the next turn.
         with Pool(_MOST, "jrs-look", self._context.runtime) as pool:
             while not self._over.is_set():
                 self._wake.wait(_LOOK)
@@ -256,14 +258,17 @@ class Streams:
                         for name, stage in self._stages.items()
                     }
                 todo[_FENCE_LOOK] = self._check_fence
+                # What waits longest comes first: there may be fewer threads than checks.
+                turn = [*(name for name in todo if name not in looks), *looks]
                 try:
                     for look in looks.values():
                         if look.done():
                             look.result()
-                    for name, what in todo.items():
+                    for name in turn:
                         if name not in looks or looks[name].done():
-                            begun = pool.submit(what)
+                            begun = pool.submit(todo[name])
                             if begun is not None:
+                                looks.pop(name, None)
                                 looks[name] = begun
                     self._finish_drained()
                 except BaseException as error:
@@ -295,8 +300,10 @@ class Streams:
             ends = {one.name: self._stages[one.name].output_ends() for one in self._marks}
             conditions = {name: end for name, end in ends.items() if end is not None}
             self._run.commit_stages(self._marks, conditions)
-        except (Unavailable, OutcomeUnknown):
-            return  # The same marks are tried at the next check: this try may have been applied.
+        except (Unavailable, OutcomeUnknown) as error:
+            # The same marks are tried at the next check: this try may have been applied.
+            self._waiting.say(f"stages that have drained are not marked yet: {error}")
+            return
         self._run.add_finished(self._marks)
         with self._changed:
             for record in self._marks:

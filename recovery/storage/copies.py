@@ -10,11 +10,11 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from jrs.contract.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord, Unavailable
 from jrs.records.codec import decode, encode
 from jrs.records.objects import StoredFile, StoredObject
 from jrs.records.stored import Stored
@@ -234,11 +234,24 @@ def _most(size: int, in_parts: int) -> int:
 
 
 def side_by_side(calls: Sequence[Callable[[], T]], most: int = _AT_ONCE) -> list[T]:
-    """Make calls in threads, and return what they return; the first error once all have ended."""
+    """Make calls in threads, and return what they return; or raise the first error, once those that
+    have begun by then have ended.
+
+    Raises:
+        Unavailable: the system gives this process no thread.
+    """
     if len(calls) < 2:
         return [call() for call in calls]
     with ThreadPoolExecutor(min(most, len(calls)), thread_name_prefix="jrs-objects") as pool:
-        futures = [pool.submit(call) for call in calls]
+        try:
+            futures = [pool.submit(call) for call in calls]
+        except RuntimeError as error:
+            pool.shutdown(cancel_futures=True)
+            raise Unavailable(f"objects cannot be asked for now: {error}") from error
+        ended, left = wait(futures, return_when=FIRST_EXCEPTION)
+        if left:
+            pool.shutdown(cancel_futures=True)
+            raise next(filter(None, (one.exception() for one in futures if one in ended)))
     return [future.result() for future in futures]
 
 
