@@ -10,7 +10,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -234,8 +234,7 @@ def _most(size: int, in_parts: int) -> int:
 
 
 def side_by_side(calls: Sequence[Callable[[], T]], most: int = _AT_ONCE) -> list[T]:
-    """Make calls in threads, and return what they return; or raise the first error, once those that
-    have begun by then have ended.
+    """Make calls in threads, and return what they return; the first error once all have ended.
 
     Raises:
         Unavailable: the system gives this process no thread.
@@ -248,10 +247,6 @@ def side_by_side(calls: Sequence[Callable[[], T]], most: int = _AT_ONCE) -> list
         except RuntimeError as error:
             pool.shutdown(cancel_futures=True)
             raise Unavailable(f"objects cannot be asked for now: {error}") from error
-        ended, left = wait(futures, return_when=FIRST_EXCEPTION)
-        if left:
-            pool.shutdown(cancel_futures=True)
-            raise next(filter(None, (one.exception() for one in futures if one in ended)))
     return [future.result() for future in futures]
 
 
