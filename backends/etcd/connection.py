@@ -19,7 +19,6 @@ import random
 import ssl
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
@@ -90,8 +89,6 @@ class Connection:
         self._renewing = threading.Lock()
         self._replaced: WeakSet[Any] = WeakSet()
         """Channels that others have replaced, as long as calls use them."""
-        self._abandoned: list[Any] = []
-        """Channels that cannot be closed."""
         # Masters that start together should not all ask the same member.
         self._current = random.randrange(len(self._members))
         self._login = threading.Lock()
@@ -130,15 +127,9 @@ class Connection:
         return self._call(method, request, deadline, WRITE, wrote=True)
 
     def stream(self, method: Method, requests: Any) -> Any:
-        """Open a stream to the current member. It also raises gRPC's own errors, and RuntimeError
-        if the system gives this process no thread."""
+        """Open a stream to the current member. It also raises gRPC's own errors."""
         stubs = self._members[self._current]
-        metadata = self._metadata(stubs, Deadline.after(ATTEMPT))
-        try:
-            return method(stubs)(requests, metadata=metadata)
-        except RuntimeError:
-            self._abandon(stubs)
-            raise
+        return method(stubs)(requests, metadata=self._metadata(stubs, Deadline.after(ATTEMPT)))
 
     def each(self, method: Method, request: Any, timeout: float) -> list[Any]:
         """Ask every member once; return its answer or its error."""
@@ -250,19 +241,6 @@ class Connection:
         if self.closed:
             for stubs in members:
                 stubs.channel.close()
-
-    def _abandon(self, stubs: Stubs) -> None:
-        """Replace a channel for whose stream no thread could be started. gRPC takes its thread for
-        started: it would deliver nothing of a later stream, and closing it would wait forever."""
-        with self._renewing, suppress(OSError, ValueError, InvalidInput):
-            fresh = _members(self.address)
-            self._abandoned.append(stubs.channel)
-            self._members = [
-                new if old is stubs else old for old, new in zip(self._members, fresh, strict=True)
-            ]
-            for unused in fresh:
-                if unused not in self._members:
-                    unused.channel.close()
 
     def _check_open(self) -> None:
         if self.closed:
