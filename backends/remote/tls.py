@@ -27,7 +27,10 @@ def load(tls: Tls) -> ssl.SSLContext:
         OSError: a file cannot be read, or contains no valid certificate or key.
         KeyEncrypted: the key is encrypted.
     """
-    context = ssl.create_default_context(cafile=tls.ca)
+    return _with_certificate(ssl.create_default_context(cafile=tls.ca), tls)
+
+
+def _with_certificate(context: ssl.SSLContext, tls: Tls) -> ssl.SSLContext:
     if tls.cert is not None:
         context.load_cert_chain(tls.cert, tls.key, password=_refuse_password)
     return context
@@ -44,13 +47,13 @@ def tls_context(tls: Tls, where: str) -> ssl.SSLContext:
         InvalidInput: a file contains no valid certificate or key.
     """
     try:
-        ssl.create_default_context(cafile=tls.ca)
+        context = ssl.create_default_context(cafile=tls.ca)
     except ssl.SSLError:
         raise InvalidInput(
             f"the ca file {str(tls.ca)!r} for {where} contains no certificate"
         ) from None
     try:
-        return load(tls)
+        return _with_certificate(context, tls)
     except (ssl.SSLError, ValueError):
         raise InvalidInput(
             f"the cert file {str(tls.cert)!r} and the key file {str(tls.key)!r} for {where} "

@@ -7,7 +7,6 @@ when it is asked for.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
@@ -181,13 +180,7 @@ class OutputsInObjects:
             context.until_stored(copy)
         with unavailable(f"{target} cannot be fetched"), context.fenced_if_gone():
             sync_tree(building)
-            try:
-                os.rename(building, target)
-            except OSError:
-                if not target.is_dir():
-                    raise
-                # Another thread was faster. Its copy is of the same manifest.
-                context.storage.discard(context.job_id, building)
+            context.storage.put_in_place(context.job_id, building, target)
 
 
 def outputs_of(context: AttemptContext) -> StageOutputs:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import attrs
 
-from ..files.disk_errors import is_lost
 from . import offset_log
 from .listing import newest
 from .offset_log import OffsetLog
-from .unreadable import UnreadableCheckpoint
+from .unreadable import UnreadableCheckpoint, damage
 
 END_OF_TIME = 253402300799583
 """The watermark of a flushed stream, in milliseconds. It lies in the last second of the year 9999,
@@ -64,17 +63,11 @@ def read_plan(checkpoint: Path, batch: int) -> OffsetLog:
         UnreadableCheckpoint: the plan is missing, is damaged, or names no watermark.
         OSError: the plan cannot be read now.
     """
-    try:
+    with damage(f"the offset log of {checkpoint} cannot be read: batch {batch}"):
         plan = offset_log.read(checkpoint / "offsets" / str(batch))
         if plan.watermark is None:
             raise UnreadableCheckpoint("it names no watermark")
-    except (OSError, UnreadableCheckpoint) as error:
-        if isinstance(error, OSError) and not is_lost(error):
-            raise
-        raise UnreadableCheckpoint(
-            f"the offset log of {checkpoint} cannot be read: batch {batch}: {error}"
-        ) from None
-    return plan
+        return plan
 
 
 def input_digest(checkpoint: Path, batch: int) -> str:
@@ -85,14 +78,8 @@ def input_digest(checkpoint: Path, batch: int) -> str:
         UnreadableCheckpoint: the disk has lost a file.
         OSError: a file cannot be read now.
     """
-    try:
+    with damage(f"the input of batch {batch} of {checkpoint} cannot be read"):
         return _input_digest(checkpoint, batch)
-    except OSError as error:
-        if not is_lost(error):
-            raise
-        raise UnreadableCheckpoint(
-            f"the input of batch {batch} of {checkpoint} cannot be read: {error}"
-        ) from None
 
 
 def _input_digest(checkpoint: Path, batch: int) -> str:

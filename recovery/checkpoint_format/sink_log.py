@@ -6,12 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord
-
-from ..files.disk_errors import is_lost
 from . import file_logs
 from .file_logs import LoggedFile, compacted_name, list_entries, log_until
-from .unreadable import UnreadableCheckpoint, decode
+from .unreadable import damage, decode
 
 SINK_LOG = "_spark_metadata"
 
@@ -92,14 +89,10 @@ def fill(log: Path, last: int, default: int) -> None:
 
 def _named(log: Path) -> Iterator[str]:
     """Yield the paths of the named files, relative to the table, which may have been moved."""
-    try:
+    with damage(f"{log}: not the log of a file sink"):
         for _, files in files_until(log, list_entries(log).newest):
             for file in files:
                 yield Path(file.path).as_posix().rpartition(f"/{log.parent.name}/")[2]
-    except (OSError, CorruptRecord) as error:
-        if isinstance(error, OSError) and not is_lost(error):
-            raise
-        raise UnreadableCheckpoint(f"{log}: not the log of a file sink: {error}") from error
 
 
 def _compact_interval(log: Path, default: int) -> int:

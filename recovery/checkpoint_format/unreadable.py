@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from jrs.contract.errors import CorruptRecord
+
+from ..files.disk_errors import is_lost
 
 _VERSION = re.compile(r"v[0-9]+")
 _LONG = 1 << 63
@@ -16,6 +19,24 @@ _LONG = 1 << 63
 
 class UnreadableCheckpoint(CorruptRecord):
     """A file is not what Spark writes, or jrs does not know its version."""
+
+
+@contextmanager
+def damage(what: str) -> Iterator[None]:
+    """Raise `UnreadableCheckpoint` where the block finds that a file is damaged, or that the disk
+    has lost it. The error of a file that cannot be read now stays.
+
+    Args:
+        what: for the message, which ends with the error.
+    """
+    try:
+        yield
+    except CorruptRecord as error:
+        raise UnreadableCheckpoint(f"{what}: {error}") from error
+    except OSError as error:
+        if not is_lost(error):
+            raise
+        raise UnreadableCheckpoint(f"{what}: {error}") from error
 
 
 def decode(data: bytes, where: Path) -> str:

@@ -291,11 +291,13 @@ class JobCleanup:
         """Clean resources, those that may hang side by side; yield the problem of each."""
         records = [one for one in resources if one.records_only]
         others = [one for one in resources if not one.records_only]
-        for some in (records, others):
-            if some:
-                self._backend.check_current(fence, f"cleanup of {job_id!r} stops here")
-            if some is records:
-                yield from ((one, self._clean(one, job_id, fence)) for one in records)
+        check = partial(self._backend.check_current, fence, f"cleanup of {job_id!r} stops here")
+        if records:
+            check()
+        for resource in records:
+            yield resource, self._clean(resource, job_id, fence)
+        if others:
+            check()
         calls = [partial(self._clean, resource, job_id, fence) for resource in others]
         ends = side_by_side(f"jrs-cleanup-{job_id}", calls, deadline)
         for resource, end in zip(others, ends, strict=True):

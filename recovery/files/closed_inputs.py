@@ -69,10 +69,5 @@ def make(storage: JobStorage, job_id: str, path: Path, links: Mapping[str, str])
             permissions.make((whole / name).parent, parents=True, exist_ok=True)
             (whole / name).symlink_to(leads_to)
         sync_tree(whole)
-        try:
-            os.rename(whole, path)
-        except OSError:
-            if not path.is_dir():
-                raise
-            storage.discard(job_id, whole)  # An earlier attempt has closed the input.
+        storage.put_in_place(job_id, whole, path)
         sync_folder(path.parent)

@@ -246,6 +246,20 @@ class JobStorage:
         except GONE:
             raise Fenced(f"{staged} is gone: epoch {epoch} was replaced") from None
 
+    def put_in_place(self, job_id: str, whole: Path, path: Path) -> None:
+        """Rename a folder to its place, unless another thread, or an earlier attempt, has put one
+        of the same content there: then discard it.
+
+        Raises:
+            OSError, Unavailable: that is not possible now; the call may be repeated.
+        """
+        try:
+            os.rename(whole, path)
+        except OSError:
+            if not path.is_dir():
+                raise
+            self.discard(job_id, whole)
+
     def left_in_staging(self, job_id: str) -> list[Path]:
         """Return the job's epoch and temporary folders, which cleanup removes."""
         folder = self.folder(job_id)

@@ -121,8 +121,7 @@ class Streams:
         committer, progress = None, ProgressWatch()
         if queries.uses_sink(writer):
             committer = self._committer(name, output, progress)
-        with writing(f"making the folder of stage {name!r}"):
-            folder = context.storage.stream(job.job_id, job.epoch, name)
+        folder = context.storage.stream(job.job_id, job.epoch, name)
         checkpoint = folder / "ck"
         # Unique in the session, which jobs may share; but a table has the name of its stage.
         title = name if queries.is_table(writer) else f"{job.job_id}/{name}"
