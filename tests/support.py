@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from jrs.contract.clock import Deadline
 from jrs.testing.chaos.surroundings import environment as environment
@@ -17,6 +20,20 @@ BOUND = 60.0
 def in_long_form(long: int, short: int) -> int:
     """Return how many there are of something: fewer unless JRS_SOAK=1 asks for the long form."""
     return long if os.environ.get("JRS_SOAK") else short
+
+
+def refuse_threads(monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> list[str]:
+    """Have the system refuse so many threads whose name begins like that; return those refused."""
+    start, refused = threading.Thread.start, list[str]()
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith(name) and len(refused) < times:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    return refused
 
 
 def until(

@@ -39,6 +39,20 @@ def once_before(
     monkeypatch.setattr(backend, step, call)
 
 
+def lose(monkeypatch: pytest.MonkeyPatch, backend: Backend, prefix: str) -> None:
+    """Have the records under a prefix be damaged, for all that read several together."""
+    get_many = backend.get_many
+
+    def damaged(wanted: Sequence[str], **more: Any) -> Any:
+        found = get_many(wanted, **more)
+        return [
+            CorruptRecord(f"{key}: damaged") if key.startswith(prefix) else one
+            for key, one in zip(wanted, found, strict=True)
+        ]
+
+    monkeypatch.setattr(backend, "get_many", damaged)
+
+
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_a_dirty_result_is_never_listed_as_clean(
     backend: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch, step: int
@@ -144,16 +158,8 @@ def test_an_entry_that_cannot_be_read_and_has_no_marker(
 ) -> None:
     """S4: what cannot be read and is not marked as dirty is said to be damaged, not in conflict."""
     store = JobResultStore(backend)
-    get_many = backend.get_many
 
-    def damaged(wanted: Sequence[str], **more: Any) -> Any:
-        found = get_many(wanted, **more)
-        return [
-            CorruptRecord(f"{key}: damaged") if key.startswith(keys.RESULTS) else one
-            for key, one in zip(wanted, found, strict=True)
-        ]
-
-    monkeypatch.setattr(backend, "get_many", damaged)
+    lose(monkeypatch, backend, keys.RESULTS)
     with pytest.raises(CorruptRecord, match="results/j"):
         store.mark_clean("j", None)
 
@@ -163,19 +169,12 @@ def test_a_marker_that_cannot_be_read(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, ended: bool
 ) -> None:
     """D2: whether a result is dirty is not guessed; a job without a result has none."""
-    store, get_many = JobResultStore(backend), backend.get_many
+    store = JobResultStore(backend)
     if ended:
         store.create_dirty(result("j"), None)
         store.mark_clean("j", None)
 
-    def damaged(wanted: Sequence[str], **more: Any) -> Any:
-        found = get_many(wanted, **more)
-        return [
-            CorruptRecord(f"{key}: damaged") if key.startswith(keys.DIRTY) else one
-            for key, one in zip(wanted, found, strict=True)
-        ]
-
-    monkeypatch.setattr(backend, "get_many", damaged)
+    lose(monkeypatch, backend, keys.DIRTY)
     if not ended:
         assert store.get("j") is None
         return

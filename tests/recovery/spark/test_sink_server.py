@@ -19,7 +19,7 @@ from jrs.recovery.spark import sink_server, waiting
 from jrs.recovery.spark.commits import Commits
 from jrs.recovery.spark.sink import _Writer
 from jrs.recovery.spark.sink_server import SinkServer
-from tests.support import until
+from tests.support import refuse_threads, until
 
 ASK = """
 import socket, sys
@@ -171,15 +171,7 @@ def test_a_sink_that_has_gone_while_its_commit_waits(
 
 def test_no_thread_for_a_request(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is answered as soon as there is one."""
-    start, refused = threading.Thread.start, list[str]()
-
-    def refuse(thread: threading.Thread) -> None:
-        if thread.name.startswith("jrs-sink-") and len(refused) < 3:
-            refused.append(thread.name)
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    refused = refuse_threads(monkeypatch, "jrs-sink-", 3)
     assert sink.error(stage="sums", batch=3, files=[]) is None
     assert sink.committed == [(3, [])]
     assert len(refused) == 3

@@ -35,7 +35,7 @@ from jrs.recovery.spark.stage_query import DeclaredStream, StageQuery, Step
 from jrs.recovery.spark.streams import Streams
 from tests.recovery.snapshots import fabricate
 from tests.recovery.support import CLUSTER, FaultyMemory, put, spec
-from tests.support import until
+from tests.support import refuse_threads, until
 
 
 class Query:
@@ -182,15 +182,7 @@ def test_a_death_is_noticed_while_another_stage_starts(scene: Scene) -> None:
 
 def test_no_thread_for_a_check(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stages are checked as soon as there is one, and the job lives."""
-    start, refused = threading.Thread.start, list[str]()
-
-    def refuse(thread: threading.Thread) -> None:
-        if thread.name.startswith("jrs-look-") and len(refused) < 3:
-            refused.append(thread.name)
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    refused = refuse_threads(monkeypatch, "jrs-look-", 3)
     until(lambda: scene.streams.failure or scene.streams._fence_at, "the fence is looked at")
     # Each of these needs a thread of its own, as none of them returns meanwhile.
     writers = [scene.add(name, attempts=2) for name in ("one", "two", "three")]
