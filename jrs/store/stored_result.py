@@ -82,15 +82,17 @@ def stored_entry(backend: Backend, job_id: str) -> JobResultEntry | None:
 
 
 def entry_in(job_id: str, record: Stored, marker: Stored, grave: Stored) -> JobResultEntry | None:
-    """Return the entry that the records of `ENTRY` make: one with a `problem` if the result cannot
-    be read, and a dirty one if its marker cannot."""
-    if isinstance(record, CorruptRecord):
-        return JobResultEntry(job_id, ResultState.DIRTY, None, str(record))
-    if record is not None:
-        return entry_of(record, ResultState.CLEAN if marker is None else ResultState.DIRTY)
-    if isinstance(grave, CorruptRecord):
-        return JobResultEntry(job_id, ResultState.EXPIRED, None)
-    return None if grave is None else expired_entry_of(grave)
+    """Return the entry that the records of `ENTRY` make: a dirty one if the marker cannot be read,
+    and one with a `problem` if the result or the tombstone in its place cannot. The disk may have
+    lost that record, or it never was there; so the job is neither expired nor without a result."""
+    found = grave if record is None else record
+    if isinstance(found, CorruptRecord):
+        return JobResultEntry(job_id, ResultState.DIRTY, None, str(found))
+    if found is None:
+        return None
+    if found is grave:
+        return expired_entry_of(found)
+    return entry_of(found, ResultState.CLEAN if marker is None else ResultState.DIRTY)
 
 
 def entry_of(record: Record, state: ResultState) -> JobResultEntry:

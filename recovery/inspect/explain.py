@@ -130,7 +130,7 @@ class Explainer:
             spec=found.spec_fact,
             result=found.result,
             attempt=Attempt.NONE if ended else attempt,
-            cancel=view.cancel is not None,
+            cancel=found.cancel,
             stop=found.stop_fact(),
             lost=not ended and spec is not None and self._is_lost(spec),
             startable=spec is None or not spec.only_in_driver or driven,

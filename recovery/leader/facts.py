@@ -208,7 +208,7 @@ class Gatherer:
             result=found.result,
             outcome=found.outcome,
             attempt=attempt,
-            cancel=stored[keys.CANCEL] is not None,
+            cancel=found.cancel,
             stop=stop,
             lost=unended is not None and self._is_lost(unended),
             startable=found.spec is None or not found.spec.only_in_driver or driven,

@@ -36,9 +36,12 @@ class Gathered:
     """How the job has ended, if it did not finish and its result was read here: see `Facts`."""
     finished_at: float
     """When the job ended, in seconds since 1970; 0 if its result was not read here."""
+    cancel: bool
+    """Whether it is certain that the job shall be canceled."""
     stop: StopRecord | None
     """Its stop, if it has one that can be read."""
     stop_unreadable: bool
+    """Its stop cannot be read, or the disk has perhaps lost a request to cancel it."""
     problems: tuple[str, ...]
     """The records that cannot be read, one line each."""
 
@@ -49,6 +52,9 @@ class Gathered:
 
 def gathered(job_id: str, stored: Mapping[str, Stored], result: Result | None = None) -> Gathered:
     """Return what the records of a job tell, by prefix.
+
+    A `CorruptRecord` says that a record cannot be read, and perhaps never was there: damage in a
+    file holds every key that it may have hit. So it counts neither as the record nor as none.
 
     Args:
         result: the fact about the result, if the caller knows it better.
@@ -61,9 +67,14 @@ def gathered(job_id: str, stored: Mapping[str, Stored], result: Result | None = 
         result, ended = _result(job_id, stored, problems)
         if ended is not None:
             outcome, finished_at = _outcome(ended), ended.finished_at
+    cancel = stored[keys.CANCEL]
+    if isinstance(cancel, CorruptRecord):
+        problems.append(str(cancel))
+        stop_unreadable = True
     return Gathered(
-        spec_fact, spec, result, outcome, finished_at, stop, stop_unreadable, tuple(problems)
-    )
+        spec_fact, spec, result, outcome, finished_at, isinstance(cancel, Record), stop,
+        stop_unreadable, tuple(problems),
+    )  # fmt: skip
 
 
 def recorded_attempt(
@@ -89,13 +100,15 @@ def recorded_attempt(
 
 
 def _spec(stored: Mapping[str, Stored], problems: list[str]) -> tuple[JobSpec | None, Spec]:
-    record = stored[keys.JOBS]
-    if stored[keys.RESTORES] is not None:
-        return None, Spec.RESTORING
-    if record is None:
-        there = stored[keys.APPLICATIONS] is not None
-        return None, Spec.APPLICATION if there else Spec.NONE
+    record, restore = stored[keys.JOBS], stored[keys.RESTORES]
     try:
+        if isinstance(restore, CorruptRecord):
+            raise restore
+        if restore is not None:
+            return None, Spec.RESTORING
+        if record is None:
+            there = stored[keys.APPLICATIONS] is not None
+            return None, Spec.APPLICATION if there else Spec.NONE
         if isinstance(record, CorruptRecord):
             raise record
         if restores.took_place_of(record):
@@ -123,10 +136,12 @@ def _result(
     job_id: str, stored: Mapping[str, Stored], problems: list[str]
 ) -> tuple[Result, JobResult | None]:
     """Return the fact about the result, and the result if it can be read."""
-    record = stored[keys.RESULTS]
-    if record is None:
-        return Result.NONE if stored[keys.TOMBSTONES] is None else Result.EXPIRED, None
+    record, grave = stored[keys.RESULTS], stored[keys.TOMBSTONES]
     try:
+        if record is None and isinstance(grave, CorruptRecord):
+            raise grave
+        if record is None:
+            return Result.NONE if grave is None else Result.EXPIRED, None
         if isinstance(record, CorruptRecord):
             raise record
         result = decode(JobResult, record.value, record.key)

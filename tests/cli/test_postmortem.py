@@ -291,7 +291,7 @@ def test_nobody_leads(
     [
         ({"epoch": 1}, False, "running on h1 since"),
         ({"epoch": 1, "spark": WAITING}, False, "waiting for executors of spark://s:7077"),
-        ({"epoch": 1, "retry_at": 4e9, "deaths": 1}, False, "waiting: it died"),
+        ({"epoch": 1, "retry_at": 4e9, "deaths": 1}, False, "waiting: its attempt has ended"),
         ({"epoch": 1, "retry_at": 1.0, "deaths": 3}, False, "failing: it died as often"),
         ({"epoch": 1}, True, "held: its stop request cannot be read"),
         (None, False, "waiting: the driver's main has not reached it yet"),

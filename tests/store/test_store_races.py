@@ -182,6 +182,30 @@ def test_a_marker_that_cannot_be_read(
         store.get("j")
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_tombstone_that_cannot_be_read(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    """D2: damage may have hit a tombstone that never was there. The job is not called expired."""
+    store = JobResultStore(backend)
+    if ended:
+        store.create_dirty(result("j"), None)
+
+    lose(monkeypatch, backend, keys.TOMBSTONES)
+    entry = store.get("j")
+
+    assert entry is not None
+    if ended:
+        assert entry.result == result("j")
+        return
+    assert entry.problem == "tombstones/j: damaged"
+    assert entry.state is ResultState.DIRTY
+    with pytest.raises(CorruptRecord, match="tombstones/j"):
+        store.mark_clean("j", None)
+    with pytest.raises(CorruptRecord, match="tombstones/j"):
+        store.wait("j", 0.0)
+
+
 @pytest.mark.parametrize(
     ("primitive", "nth"),
     [("_commit", 1), ("_get", 1), ("_get_many", 1)],
