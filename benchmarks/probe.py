@@ -139,12 +139,12 @@ def open_sqlite(folder: Path) -> dict[str, float]:
 
 
 def _memory() -> tuple[float, float]:
-    """Private bytes, without the pages of a mapped base: those are the kernel's to take back."""
+    """Private bytes, without the pages of mapped filters: those are the kernel's to take back."""
     private, counts = 0, True
     for line in Path("/proc/self/smaps").read_text().splitlines():
         name, _, rest = line.partition(" ")
         if not name.endswith(":"):
-            counts = not line.endswith(".run")
+            counts = not line.endswith(".filter")
         elif counts and name in ("Private_Clean:", "Private_Dirty:"):
             private += int(rest.split()[0]) * 1024
     return private, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from .index import Index
-from .mapped import MappedLines
+from .line_file import LineFile
 from .remains import Remains
 
 
@@ -44,7 +44,7 @@ class Block(NamedTuple):
 class Blocks(ABC):
     """The blocks of one base. The two forms of a base differ in how they examine damage."""
 
-    def __init__(self, file: MappedLines) -> None:
+    def __init__(self, file: LineFile) -> None:
         self.file = file
         self.index = Index([])
         self.flaws: list[str] = []
@@ -109,7 +109,7 @@ class Blocks(ABC):
         for number, (begin, end) in enumerate(self._written(size)):
             fits = None
             for moved in (0, shift):
-                data = bytes(self.file.data[max(0, begin + moved) : max(0, end + moved)])
+                data = self.file.read(begin + moved, end + moved)
                 if len(data) == end - begin and self._fits(number, data):
                     fits = (begin + moved, end + moved)
                     break

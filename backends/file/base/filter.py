@@ -18,12 +18,13 @@ from __future__ import annotations
 import mmap
 import os
 from hashlib import blake2b
+from io import BufferedReader
 from pathlib import Path
 from struct import Struct
 
 from ..format.folder import write_all
 from ..format.lines import checked, sealed
-from .index import Trailer, digest_of
+from .index import Trailer, digest_of, digest_of_rest
 
 _BITS = 16
 """Bits for each key; with three of them set by a key, one of 200 absent keys is not told."""
@@ -110,27 +111,26 @@ def load(path: Path, trailer: Trailer) -> tuple[Filter | None, str]:
     """
     try:
         with path.open("rb") as file:
-            data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+            # Read before it is mapped: what the disk cannot return would kill with SIGBUS there.
+            begin, found = _checked_begin(file, trailer)
+            if begin is not None:
+                return Filter(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), begin), ""
     except FileNotFoundError:
         return None, ""
-    except (OSError, ValueError) as error:  # An empty file cannot be mapped.
-        return None, f"{path}: cannot be read ({error}); look-ups are slower without it"
-    begin, found = _checked_begin(data, trailer)
-    if begin is None:
-        data.close()
-        return None, found and f"{path}: {found}; look-ups are slower without it"
-    return Filter(data, begin), ""
+    except OSError as error:
+        found = f"cannot be read ({error.strerror})"
+    return None, found and f"{path}: {found}; look-ups are slower without it"
 
 
-def _checked_begin(data: mmap.mmap, trailer: Trailer) -> tuple[int | None, str]:
+def _checked_begin(file: BufferedReader, trailer: Trailer) -> tuple[int | None, str]:
     """Return where the bits begin; None if they cannot be used, and why, if that is damage."""
-    begin = data.find(b"\n", 0, _HEAD_MOST) + 1
-    fields = (checked(data[: max(0, begin - 1)]) or b"").split(b"\t")
+    head = file.readline(_HEAD_MOST)
+    fields = (checked(head[:-1]) or b"").split(b"\t")
     if len(fields) != 5 or fields[0] != b"F":
         return None, "it is damaged"
     if fields[1] != b"1" or fields[2] != digest_of(trailer.line()):
         return None, ""  # Of another run with this name, which lost; or of a newer version.
-    with memoryview(data) as view, view[begin:] as bits:
-        if len(bits) != int(fields[3]) or digest_of(bits) != fields[4]:
-            return None, "it is damaged"
-    return begin, ""
+    digest = digest_of_rest(file)
+    if file.tell() != len(head) + int(fields[3]) or digest != fields[4]:
+        return None, "it is damaged"
+    return len(head), ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord, Unavailable
 from jrs.contract.operations import Record
 
 from . import filter as filters
@@ -13,8 +13,8 @@ from .blocks import Block, State
 from .entries import TOP, Held
 from .filter import Filter, Hashes, hashes_of
 from .index import Index, Trailer
+from .line_file import LineFile
 from .lines import ABOVE_ALL, HELD, held_line, key_in, record_in, salvaged
-from .mapped import MappedLines
 from .run import Run
 from .two_files import TwoFiles
 
@@ -23,7 +23,7 @@ _SHORT = 32
 
 
 class Base:
-    """A mapped base, or the empty base if `path` is None.
+    """An open base, or the empty base if `path` is None.
 
     Args:
         path: the file.
@@ -35,12 +35,12 @@ class Base:
         self, path: Path | None, index: Path | None = None, trailer: Trailer | None = None
     ) -> None:
         self.path = path
-        self._file = MappedLines(path)
+        self._file = LineFile(path)
         try:
             self._blocks = (
                 TwoFiles(self._file, index) if trailer is None else Run(self._file, trailer)
             )
-        except OSError:
+        except (OSError, Unavailable):
             self._file.close()
             raise
         self.lines_about = self.size // _SHORT if trailer is None else trailer.checks_size // 4
@@ -152,7 +152,7 @@ class Base:
                 low, high = blocks.edges(number)
         suspect: int | None = None
         while high > low:
-            start = pivot = file.data.rfind(b"\n", low, (low + high) // 2) + 1 or low
+            start = pivot = file.after_newline(low, (low + high) // 2)
             found = None
             following = start
             while found is None and pivot < high:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from ..format.lines import checked
 from .blocks import Blocks, State
 from .index import TRAILER_MOST, Trailer, digest_of, parse
+from .line_file import LineFile
 from .lines import ABOVE_ALL, check_of
-from .mapped import MappedLines
 from .remains import Remains
 
 
@@ -22,7 +22,7 @@ class Run(Blocks):
         trailer: the expected end of the file.
     """
 
-    def __init__(self, file: MappedLines, trailer: Trailer) -> None:
+    def __init__(self, file: LineFile, trailer: Trailer) -> None:
         super().__init__(file)
         self._trailer = trailer
         self._checks: bytes | None = None
@@ -33,7 +33,7 @@ class Run(Blocks):
         """Check the trailer, and that the index belongs to the run."""
         file, expected = self.file, self._trailer
         size = file.size
-        end = bytes(file.data[max(0, size - TRAILER_MOST) :])
+        end = file.read(size - TRAILER_MOST, size)
         found = Trailer.at_the_end(end)
         if found is not None and found != expected:
             self.lost, file.size = True, 0
@@ -47,7 +47,7 @@ class Run(Blocks):
         parts = expected.index_size + expected.checks_size
         behind = size - len(expected.line()) if found else expected.size + parts
         for begin in (behind - parts, expected.size):
-            body = bytes(file.data[max(0, begin) : begin + expected.index_size])
+            body = file.read(begin, begin + expected.index_size)
             if begin >= 0 and digest_of(body) == expected.digest:
                 file.size, self.index = begin, parse(body)
                 break
@@ -95,7 +95,7 @@ class Run(Blocks):
         """Return the recorded checksums of all lines; empty if the checks are damaged."""
         if self._checks is None:
             begin = self.file.size + self._trailer.index_size
-            checks = bytes(self.file.data[begin : begin + self._trailer.checks_size])
+            checks = self.file.read(begin, begin + self._trailer.checks_size)
             fit = digest_of(checks) == self._trailer.checks_digest
             self._checks = checks if fit else b""
         return self._checks

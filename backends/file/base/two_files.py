@@ -11,8 +11,8 @@ from pathlib import Path
 
 from .blocks import Blocks, State
 from .index import Index, load
+from .line_file import LineFile
 from .lines import key_in
-from .mapped import MappedLines
 
 
 class TwoFiles(Blocks):
@@ -22,7 +22,7 @@ class TwoFiles(Blocks):
         path: the index's file; None for a base without an index.
     """
 
-    def __init__(self, file: MappedLines, path: Path | None) -> None:
+    def __init__(self, file: LineFile, path: Path | None) -> None:
         super().__init__(file)
         self._compared = False
         """The whole file was compared with its index."""
@@ -76,8 +76,8 @@ class TwoFiles(Blocks):
         index, size = self.index, self.file.size
         last = len(index.lines) - 1
         written = index.start(last) or 0
-        at = self.file.data.find(b"\t%s\t" % index.key(last))
-        begin = self.file.data.rfind(b"\n", 0, max(at, 0)) + 1
+        at = self.file.find(b"\t%s\t" % index.key(last), 0, size)
+        begin = self.file.after_newline(0, max(at, 0))
         shift = begin - written if at >= 0 else 0
         found = self._search(shift, size - shift)
         fitting = sum(place is not None for place in found)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +19,7 @@ from jrs.backends.file.base import index as index_module
 from jrs.backends.file.base.entries import Change
 from jrs.backends.file.base.index import Trailer
 from jrs.backends.file.base.merge import write_base, write_run
-from jrs.contract.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord, Unavailable
 
 KEYS = [f"{folder}/{number:03}" for folder in ("dirty", "jobs", "results") for number in range(60)]
 OTHERS = [f"{folder}/{number:03}x" for folder in ("a", "jobs", "z") for number in range(0, 60, 4)]
@@ -251,4 +255,64 @@ def test_another_run_in_its_place(tmp_path: Path) -> None:
     base = Base(path, trailer=trailer)
     assert all(is_held(base, key) for key in [*KEYS, *OTHERS])
     assert list(base.damage())
+    base.close()
+
+
+CUT_OFF = """
+import os, sys
+from pathlib import Path
+from jrs.backends.file.backend import FileBackend
+from jrs.contract.errors import CorruptRecord
+from jrs.contract.operations import Create
+with FileBackend(Path(sys.argv[1])) as backend:
+    for number in range(400):
+        backend.commit(Create(f"results/{number:03}", b"x" * 200))
+    backend.compact()
+    (run,) = [one.path for one in backend.replica.segment.base.runs if one.size]
+    os.truncate(run, 100)
+    try:
+        backend.get("results/300")
+    except CorruptRecord as held:
+        print(held)
+"""
+
+
+def test_a_run_that_is_cut_off_while_it_is_open(tmp_path: Path) -> None:
+    """D2: a reader whose file is cut off behind its back holds the keys and names the file; it is
+    not killed by SIGBUS, as one that has mapped the file would be."""
+    ran = subprocess.run(
+        [sys.executable, "-c", CUT_OFF, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert re.fullmatch(r"results/300: held, because damage in .*\.run may .*\n", ran.stdout)
+
+
+def test_a_part_that_the_disk_does_not_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D2: what the disk does not return is no damage, and no answer either."""
+    path, trailer = write_new(tmp_path, changes(KEYS, "a"))
+    base = Base(path, trailer=trailer)
+    bad = os.path.getsize(path) // 2
+
+    def pread(fd: int, size: int, at: int) -> bytes:
+        if at <= bad < at + size:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(fd, size, at)
+
+    read = os.pread
+    monkeypatch.setattr(os, "pread", pread)
+    answers, refused = 0, set()
+    for key in KEYS:
+        try:
+            answers += base.get(key) is not None
+        except Unavailable as error:
+            refused.add(str(error))
+    assert len(KEYS) // 2 < answers < len(KEYS)
+    assert refused == {f"{path}: Input/output error"}
+    with pytest.raises(Unavailable, match="Input/output error"):
+        list(base.after("", inclusive=True))
+    monkeypatch.undo()
+    assert all(base.get(key) for key in KEYS)
     base.close()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.base.filter import FilterWriter, hashes_of, load
 from jrs.backends.file.base.index import Trailer
-from jrs.backends.file.base.mapped import MappedLines
+from jrs.backends.file.base.line_file import LineFile
 from jrs.contract.errors import Conflict
 from jrs.contract.operations import Create, Delete
 
@@ -98,13 +98,13 @@ def test_creating_new_keys_reads_no_run(tmp_path: Path, monkeypatch: pytest.Monk
         base = backend.replica.segment.base
         assert all(run.filter is not None for run in base.runs)
         reads = list[tuple[int, int]]()
-        read = MappedLines.read
+        read = LineFile.read
 
-        def counted(file: MappedLines, begin: int, end: int) -> bytes:
+        def counted(file: LineFile, begin: int, end: int) -> bytes:
             reads.append((begin, end))
             return read(file, begin, end)
 
-        monkeypatch.setattr(MappedLines, "read", counted)
+        monkeypatch.setattr(LineFile, "read", counted)
         monkeypatch.setattr(backend.replica, "_seal_at", 1 << 40)
         for number in numbers[300:]:
             backend.commit(Create(f"results/{number}", b"x" * 100))
