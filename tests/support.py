@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,20 @@ def refuse_threads(monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> li
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     return refused
+
+
+def rot(folder: Path, key: str) -> None:
+    """Have the disk lose the record of a key: where a run below the folder has it, are zeros."""
+    lost = 0
+    for run in folder.rglob("*.run"):
+        data = bytearray(run.read_bytes())
+        at = data.find(b"\t%s\t" % key.encode())
+        if at >= 0:
+            begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at) + 1
+            data[begin:end] = bytes(end - begin)
+            run.write_bytes(data)
+            lost += 1
+    assert lost, f"no run has {key}"
 
 
 def until(

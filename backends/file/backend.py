@@ -57,6 +57,7 @@ class FileBackend(Backend):
         durable=True,
         multi_process=True,
         multi_host=False,
+        may_omit=True,
     )
 
     def __init__(
@@ -145,6 +146,9 @@ class FileBackend(Backend):
 
         # No deadline: everything is read.
         yield from self._alone(look, Deadline.after(math.inf))
+
+    def damaged_under(self, prefix: str, *, deadline: Deadline | None = None) -> str:
+        return self._read(lambda: self.replica.damaged_under(prefix), deadline or self._deadline())
 
     def accept_damage(self) -> list[str]:
         return self._alone(self.replica.accept_damage, Deadline.after(math.inf))

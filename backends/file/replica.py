@@ -132,6 +132,10 @@ class Replica:
             page.append(record)
         return page
 
+    def damaged_under(self, prefix: str) -> str:
+        """Return the file whose damage may have hit a record under the prefix; "" if none has."""
+        return self.segment.log.state_machine.overlay.damaged_under(prefix)
+
     def created_since(self, prefix: str, version: int) -> list[Record]:
         """Return the records under a prefix of `version` and of later ones, in any order."""
         log = self.segment.log

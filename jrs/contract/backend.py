@@ -287,6 +287,11 @@ class Backend(abc.ABC):
         """
         self.marked_format = max(self.marked_format, version)
 
+    def damaged_under(self, prefix: str, *, deadline: Deadline | None = None) -> str:
+        """Return the file whose damage may have hit a record under the prefix; "" if there is none.
+        Servers refuse to work on damaged files, or repair them from each other."""
+        return ""
+
     def accept_damage(self) -> list[str]:
         """Discard what is damaged, permanently; return the parts that can still be read."""
         return []

@@ -32,6 +32,8 @@ class Capabilities:
     """Several processes can open the same cluster."""
     multi_host: bool
     """Several hosts can."""
+    may_omit: bool = False
+    """A scan leaves out records that damage may have hit; `get` raises `CorruptRecord` for them."""
 
 
 def check_key(key: str, limits: Capabilities) -> None:

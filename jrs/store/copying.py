@@ -12,6 +12,7 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.errors import TooLarge
 from jrs.contract.operations import Check, Create, Delete, Op, Record, Update
+from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
@@ -61,10 +62,13 @@ def survey(source: Backend, target: Backend | None) -> Contents:
 
     Args:
         target: None if its limits are not known.
+
+    Raises:
+        CorruptRecord: the disk may have lost a record.
     """
     records = size = 0
     by_kind: dict[str, int] = {}
-    for record in source.scan(""):
+    for record in scan_whole(source, ""):
         if not moves(record.key):
             continue
         if target is not None:
@@ -85,6 +89,7 @@ def sync(source: Backend, target: Backend, copy: Check) -> int:
 
     Raises:
         Conflict: the condition does not hold, or another process writes to the target.
+        CorruptRecord: the disk of the source may have lost a record.
         TooLarge, Unavailable, OutcomeUnknown: as `Backend.commit`.
     """
     differed = size = 0
@@ -122,7 +127,7 @@ def _check_limits(record: Record, target: Backend) -> None:
 def _pairs(source: Backend, target: Backend) -> Iterator[tuple[str, Record | None, Record | None]]:
     """Yield each key that moves, or that only the target has, with the record on both sides, in
     O(page) memory."""
-    ours = (record for record in source.scan("") if moves(record.key))
+    ours = (record for record in scan_whole(source, "") if moves(record.key))
     theirs = (record for record in target.scan("") if record.key not in _OWN)
     here, there = next(ours, None), next(theirs, None)
     while here is not None or there is not None:

@@ -25,6 +25,7 @@ from jrs.contract.operations import (
     unchanged,
 )
 from jrs.contract.read_back import commit_and_read_back
+from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.heads import JobGeneration, StreamHead, StreamPlan
@@ -52,16 +53,19 @@ def stored(backend: Backend, job_id: str, stage: str) -> tuple[StreamHead, Recor
 
 
 def of_job(backend: Backend, job_id: str) -> Iterator[StreamHead | CorruptRecord]:
-    """Yield the heads of a job's stages; an error for one that cannot be read.
+    """Yield the heads of a job's stages; an error for one that cannot be read or may be lost.
 
     Raises:
         Unavailable: the backend did not answer.
     """
-    for record in backend.scan(keys.heads(job_id)):
-        try:
-            yield decode(StreamHead, record.value, record.key)
-        except CorruptRecord as error:
-            yield error
+    try:
+        for record in scan_whole(backend, keys.heads(job_id)):
+            try:
+                yield decode(StreamHead, record.value, record.key)
+            except CorruptRecord as error:
+                yield error
+    except CorruptRecord as lost:
+        yield lost
 
 
 def generation_of(backend: Backend, job_id: str) -> int:

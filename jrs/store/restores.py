@@ -7,10 +7,12 @@ no key of its own, and took the place of the job's spec. This module alone knows
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, UnsupportedVersion, WrongState
 from jrs.contract.operations import Absent, Record
+from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import JobSpec
@@ -95,8 +97,10 @@ def begun_from(backend: Backend, job_id: str) -> Iterator[RestoreRecord]:
 
     Raises:
         UnsupportedVersion: a newer jrs has begun a restore, and its source is unknown.
+        CorruptRecord: the disk may have lost a restore; raised at the end.
     """
-    for found in scan(backend):
+    formerly = (spec for spec in backend.scan(keys.JOBS) if took_place_of(spec))
+    for found in chain(formerly, scan_whole(backend, keys.RESTORES)):
         try:
             restore = decode(RestoreRecord, found.value, found.key)
         except UnsupportedVersion:

@@ -157,17 +157,21 @@ class Gatherer:
         Raises:
             Unavailable: the backend could not be asked.
         """
+        stored = {job_id: dict(known.get(job_id, {})) for job_id in jobs}
+        if self._backend.capabilities.may_omit:  # What no scan has shown may be there.
+            for of_job in stored.values():
+                for prefix in [prefix for prefix, record in of_job.items() if record is None]:
+                    del of_job[prefix]
         wanted = [
             (job_id, prefix)
             for job_id, job in jobs.items()
             for prefix in _READ
-            if prefix not in known.get(job_id, ())
+            if prefix not in stored[job_id]
             and (prefix != keys.ATTEMPTS or job.restart.deaths is None)
         ]
         names = [prefix + job_id for job_id, prefix in wanted]
         *read, pause = self._backend.get_many([*names, keys.PAUSE])
         self._pause.read(pause)
-        stored = {job_id: dict(known.get(job_id, {})) for job_id in jobs}
         for (job_id, prefix), record in zip(wanted, read, strict=True):
             stored[job_id][prefix] = record
         found: dict[str, Look | Exception] = {}

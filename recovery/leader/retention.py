@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jrs.contract.errors import Conflict, CorruptRecord, Fenced, SnapshotInUse, Unavailable
+from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import JobSpec, ResultState, Tombstone
@@ -250,16 +251,15 @@ class Retention:
         """Return the job's snapshots that the system took and no restore needs."""
         try:
             found = [record for record in self._snapshots.list(job_id) if record.is_systems]
+            begun = restores.begun_from(self._backend, job_id) if found else ()
+            needed = {restore.source for restore in begun}
         except CorruptRecord:
             return []  # `jrs fsck` names it.
-        if not found:
-            return []
-        needed = {restore.source for restore in restores.begun_from(self._backend, job_id)}
         return [record for record in found if str(record.number) not in needed]
 
     def _used(self) -> set[str]:
         """Return the jobs whose output an unfinished job or a snapshot still needs."""
-        live = [keys.job_of(record.key) for record in self._backend.scan(keys.JOBS)]
+        live = [keys.job_of(record.key) for record in scan_whole(self._backend, keys.JOBS)]
         return jobs_in_use(self._snapshots, live)
 
     def _retain_logs(self, now: float, removed: Counter[Kind]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, Fenced, JobHeld, Unavailable
 from jrs.contract.operations import Fence
+from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StageRecord
@@ -100,11 +101,11 @@ def _publish_committed(backend: Backend, storage: JobStorage, job_id: str) -> Jo
 
 def _staged(backend: Backend, job_id: str) -> set[str] | None:
     """Return the staging folders that the records of finished stages name; None if one of them
-    cannot be read."""
+    cannot be read, or may be lost."""
     try:
         records = [
             decode(StageRecord, stored.value, stored.key)
-            for stored in backend.scan(keys.stages(job_id))
+            for stored in scan_whole(backend, keys.stages(job_id))
         ]
     except CorruptRecord:
         return None

@@ -17,6 +17,7 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchJob, WrongState
+from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StageRecord
@@ -58,6 +59,7 @@ def read_records(backend: Backend, job_id: str) -> dict[str, str]:
     """Return the records of a job that belong in a snapshot, as they are stored.
 
     Raises:
+        CorruptRecord: the disk may have lost one of them.
         Unavailable: from the backend.
     """
     found = {}
@@ -65,7 +67,7 @@ def read_records(backend: Backend, job_id: str) -> dict[str, str]:
     if spec is not None:
         found["spec"] = as_text(spec.value)
     for prefix in (keys.STAGES, keys.STREAMS):
-        for record in backend.scan(f"{prefix}{job_id}/"):
+        for record in scan_whole(backend, f"{prefix}{job_id}/"):
             name = record.key.removeprefix(f"{prefix}{job_id}/")
             found[f"{prefix}{name}"] = as_text(record.value)
     return found

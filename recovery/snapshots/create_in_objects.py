@@ -14,6 +14,7 @@ from jrs.contract.errors import (
 )
 from jrs.contract.operations import Absent, Create, Fence
 from jrs.contract.read_back import commit_and_read_back
+from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.heads import StreamHead, StreamPlan
@@ -141,13 +142,13 @@ def _described(
 
 
 def _heads(catalog: SnapshotIndex, job_id: str) -> dict[str, StreamHead]:
-    scanned = catalog.backend.scan(keys.heads(job_id))
+    scanned = scan_whole(catalog.backend, keys.heads(job_id))
     found = (decode(StreamHead, one.value, one.key) for one in scanned)
     return {head.stage: head for head in found}
 
 
 def _plans(catalog: SnapshotIndex, job_id: str) -> dict[str, StreamPlan]:
-    scanned = catalog.backend.scan(keys.plans(job_id))
+    scanned = scan_whole(catalog.backend, keys.plans(job_id))
     found = (decode(StreamPlan, one.value, one.key) for one in scanned)
     generation = heads.generation_of(catalog.backend, job_id)
     return {plan.stage: plan for plan in found if plan.generation == generation}
@@ -156,7 +157,8 @@ def _plans(catalog: SnapshotIndex, job_id: str) -> dict[str, StreamPlan]:
 def _inputs(catalog: SnapshotIndex, job_id: str) -> dict[str, str]:
     prefix = f"{keys.INPUTS}{job_id}/"
     return {
-        one.key.removeprefix(prefix): as_text(one.value) for one in catalog.backend.scan(prefix)
+        one.key.removeprefix(prefix): as_text(one.value)
+        for one in scan_whole(catalog.backend, prefix)
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from jrs.contract.errors import CorruptRecord
+from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.snapshots import SnapshotRecord
@@ -32,7 +33,7 @@ def jobs_in_use(catalog: SnapshotIndex, live: Iterable[str]) -> set[str]:
     storage, found = catalog.storage, set()
     for path in _read_by_jobs(storage, live):
         found |= _owner(storage, path)
-    for stored in catalog.backend.scan(keys.SNAPSHOTS):
+    for stored in scan_whole(catalog.backend, keys.SNAPSHOTS):
         record = decode(SnapshotRecord, stored.value, stored.key)
         if not record.output:
             found.add(record.job_id)

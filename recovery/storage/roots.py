@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import attrs
 
 from jrs.contract.backend import Backend
+from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.heads import StreamHead, StreamPlan
@@ -57,22 +58,22 @@ class Named:
             Unavailable: from the backend or the store.
         """
         found = cls()
-        for stored in backend.scan(keys.stages(job_id)):
+        for stored in scan_whole(backend, keys.stages(job_id)):
             stage = decode(StageRecord, stored.value, stored.key)
             if stage.manifest is not None:
                 # What is published at a place of the user's own has copies there.
                 is_temporary = stage.temporary or stage.target is not None
                 kept = found.temporary if is_temporary else found.outputs
                 kept[stage.name] = stage.manifest
-        for stored in backend.scan(keys.heads(job_id)):
+        for stored in scan_whole(backend, keys.heads(job_id)):
             head = decode(StreamHead, stored.value, stored.key)
             if head.manifest is not None:
                 found.streams[head.stage] = head.manifest
-        for stored in backend.scan(keys.plans(job_id)):
+        for stored in scan_whole(backend, keys.plans(job_id)):
             plan = decode(StreamPlan, stored.value, stored.key)
             if plan.manifest is not None:
                 found.plans[plan.stage] = plan.manifest
-        for stored in backend.scan(f"{keys.INPUTS}{job_id}/"):
+        for stored in scan_whole(backend, f"{keys.INPUTS}{job_id}/"):
             found.inputs.append(decode(ClosedInput, stored.value, stored.key).listing)
         snapshots = cls.by_snapshots(backend, objects, job_id)
         found.inputs.extend(snapshots.inputs)
@@ -82,7 +83,7 @@ class Named:
     def by_snapshots(cls, backend: Backend, objects: Objects, job_id: str) -> Named:
         """Return what the snapshots of a job name. Raises as `by_records`."""
         found = cls()
-        for stored in backend.scan(keys.snapshots(job_id)):
+        for stored in scan_whole(backend, keys.snapshots(job_id)):
             snapshot = decode(SnapshotRecord, stored.value, stored.key)
             if snapshot.objects is not None:
                 found._add(read_record(objects, Manifest, snapshot.objects), snapshot.objects)

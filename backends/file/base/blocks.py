@@ -95,7 +95,7 @@ class Blocks(ABC):
     def _examine(self, number: int, block: bytes) -> State:
         """Return the state of a block with these bytes; may keep the remains of a damaged one."""
 
-    def _fits(self, number: int, block: bytes) -> bool:
+    def fits(self, number: int, block: bytes) -> bool:
         """Return whether these are the bytes that were written as this block."""
         crc = (self.index.crc(number) or b"").removeprefix(b"!")
         return crc == b"%08x" % zlib.crc32(block)
@@ -110,7 +110,7 @@ class Blocks(ABC):
             fits = None
             for moved in (0, shift):
                 data = self.file.read(begin + moved, end + moved)
-                if len(data) == end - begin and self._fits(number, data):
+                if len(data) == end - begin and self.fits(number, data):
                     fits = (begin + moved, end + moved)
                     break
             places.append(fits)

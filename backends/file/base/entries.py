@@ -74,8 +74,10 @@ def stacked(
         below = next(older, None)
 
 
-def span(entry: Change | Held) -> tuple[str, str]:
+def span(entry: Change | Record | Held) -> tuple[str, str]:
     """Return the first key that an entry is about, and the first one behind it."""
     if isinstance(entry, Held):
         return entry.low, entry.high
+    if isinstance(entry, Record):
+        return entry.key, entry.key + "!"
     return entry[0], entry[0] + "!"  # "!" is below every byte of a key.

@@ -95,6 +95,12 @@ class Levels:
             found = visible(run.entries(start, inclusive=inclusive), found)
         return found
 
+    def damaged_under(self, prefix: str) -> str:
+        """Return the file whose damage may have hit a record under the prefix; "" if none has.
+        Newer runs may know better what became of the record; that is not looked into."""
+        damaged = (run.path for run in self.runs if run.is_damaged_under(prefix))
+        return str(next(damaged, ""))
+
     def damage(self) -> Iterator[str]:
         """Yield a line for each flaw of a run; reads all of them."""
         for run in self.runs:

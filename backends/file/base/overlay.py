@@ -41,6 +41,9 @@ class Layer(Protocol):
     def after(self, start: str, *, inclusive: bool) -> Iterator[Record]:
         """Yield the records from `start` in key order."""
 
+    def damaged_under(self, prefix: str) -> str:
+        """Return the file whose damage may have hit a record under the prefix; "" if none has."""
+
     def damage(self) -> Iterator[str]:
         """Yield a line for each flaw of the layer."""
 
@@ -89,6 +92,14 @@ class Overlay:
         while record is not None:
             yield record
             record = next(below, None)
+
+    def damaged_under(self, prefix: str) -> str:
+        for key, stored in self.changes.after(prefix, inclusive=True):
+            if not key.startswith(prefix):
+                break
+            if stored == UNKNOWN:
+                return str(self._log)
+        return self.below.damaged_under(prefix)
 
     def damage(self) -> Iterator[str]:
         yield from self.below.damage()

@@ -10,7 +10,7 @@ from jrs.contract.operations import Record
 
 from . import filter as filters
 from .blocks import Block, State
-from .entries import TOP, Held
+from .entries import TOP, Held, span
 from .filter import Filter, Hashes, hashes_of
 from .index import Index, Trailer
 from .line_file import LineFile
@@ -105,12 +105,13 @@ class Base:
             if state is State.SOUND:
                 # Values have no tabs, so this match is the key of a line.
                 field = block.find(b"\t%s\t" % name)
-                if field < 0:
+                if field >= 0:
+                    begin = block.rfind(b"\n", 0, field) + 1
+                    record = record_in(block[begin : block.find(b"\n", field)])
+                    if record is not None and record.key == key:
+                        return record
+                elif blocks.fits(number, block):  # It was, when it was first read.
                     return None
-                begin = block.rfind(b"\n", 0, field) + 1
-                record = record_in(block[begin : block.find(b"\n", field)])
-                if record is not None and record.key == key:
-                    return record
             elif number in blocks.remains:
                 remains = blocks.remains[number]
                 line = remains.lines.get(name)
@@ -262,6 +263,19 @@ class Base:
         for _, line in self._file.lines(at, end):
             record = record_in(line)
             yield (salvaged(line), False) if record is None else (record, True)
+
+    def is_damaged_under(self, prefix: str) -> bool:
+        """Return whether damage may have hit a record under the prefix; reads all of them."""
+        for entry in self.entries(prefix, inclusive=True) if self.answers else ():
+            low, high = span(entry)
+            if low > prefix and not low.startswith(prefix):
+                break
+            if isinstance(entry, Held):
+                if high > prefix:
+                    return True
+            elif entry.version == HELD:
+                return True
+        return False
 
     # -- for the merge ---------------------------------------------------------------------
 

@@ -71,7 +71,7 @@ class Run(Blocks):
         return not self._checked_lines()
 
     def _examine(self, number: int, block: bytes) -> State:
-        if self._fits(number, block):
+        if self.fits(number, block):
             crc = self.index.crc(number) or b""
             return State.DAMAGED if crc[:1] in b"!-" else State.SOUND
         checks = self._checks_of(number)

@@ -50,7 +50,7 @@ class TwoFiles(Blocks):
     def _examine(self, number: int, block: bytes) -> State:
         index, end = self.index, self.edges(number)[1]
         following = index.key(number + 1)
-        if self._fits(number, block) and (
+        if self.fits(number, block) and (
             following is None or self.file.is_record_at(end, following)
         ):
             return State.SOUND
@@ -58,7 +58,7 @@ class TwoFiles(Blocks):
             self._compare()
             if not self.index.lines:
                 return State.DAMAGED
-        if self._fits(number, block):
+        if self.fits(number, block):
             return State.SOUND  # The next block is damaged, not the index.
         if index.crc(number) == b"-":
             return State.DAMAGED

@@ -211,6 +211,9 @@ class RecordedBackend(Backend):
         # `scan` records: the other backend may page otherwise.
         return self._inner._page(prefix, after, limit, deadline)
 
+    def damaged_under(self, prefix: str, *, deadline: Deadline | None = None) -> str:
+        return self._inner.damaged_under(prefix, deadline=deadline)
+
     def scan(
         self,
         prefix: str,
