@@ -29,7 +29,7 @@ _NEVER_DONE = (
     "etcdserver: no leader",
     "too many requests",
     "not capable",
-    "not supported for learner",
+    "not supported for learner",  # UNAVAILABLE, and since 3.6 FAILED_PRECONDITION
 )
 _EXPIRED = ("invalid auth token", "auth revision in the header is old", "revision of auth store")
 _DENIED = (
@@ -87,6 +87,8 @@ def expired(error: Any) -> bool:
 
 def answered(error: Any) -> bool:
     """Return whether the error came from a member that is up and has a leader."""
+    if _says(words(error).lower(), _NEVER_DONE):
+        return False
     return expired(error) or error.code() not in _SILENT
 
 
@@ -119,9 +121,10 @@ def translate_error(error: Any, where: str, *, wrote: bool) -> str:
         raise InvalidInput(
             f"{where} does not speak etcd's API of version 3.4 or newer: {details}"
         ) from error
-    if code in _REFUSED:
+    never_done = _says(said, _NEVER_DONE)
+    if code in _REFUSED and not never_done:
         raise Refused(f"{where}: {details}") from error
-    if wrote and not _says(said, _NEVER_DONE):
+    if wrote and not never_done:
         raise OutcomeUnknown(
             f"{where}: {details}: the write may or may not have happened; read it back"
         ) from error

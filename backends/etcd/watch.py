@@ -15,6 +15,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError
 from jrs.contract.watch import Watch
 
+from ..remote.shield import start_thread
 from ..shared.changes import Changes
 from ._etcd3 import grpc, rpc
 from .connection import ATTEMPT, Connection, behind
@@ -36,6 +37,9 @@ class EtcdWatch(Watch):
     Args:
         prefix: the prefix of etcd's keys.
         above: bytes of an etcd key before the map's key.
+
+    Raises:
+        Unavailable: this host has no thread left for it.
     """
 
     def __init__(self, connection: Connection, prefix: bytes, above: int = 0) -> None:
@@ -51,7 +55,7 @@ class EtcdWatch(Watch):
         self._stream: Any = None
         self._turn = threading.Lock()
         self._thread = threading.Thread(target=self._listen, name="jrs-etcd-watch", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     def wait(self, timeout: float) -> bool:
         now = time.monotonic()

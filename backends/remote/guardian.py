@@ -6,12 +6,13 @@ the master is dead, and so is every process that inherited the pipe (see `Guardi
 guardian ends the session and exits. It also exits after so long without a heartbeat that the
 session must be gone. A master that ended its session itself kills the guardian.
 
-    python -m jrs.backends.remote.guardian MODULE < pipe
+    python -m jrs.backends.remote.guardian MODULE DESCRIPTOR < pipe
 
-MODULE has a function ``ender(config)``, which returns a function that ends the session of a given
-secret within a deadline. All slow work, such as importing and connecting, is done when MODULE is
-imported and ``ender`` called: a moment after the start, when the master no longer needs the
-processor for its own. The arguments, the environment and the output contain no secret.
+DESCRIPTOR is that of an open file with the configuration and the ttl, as JSON. MODULE has a
+function ``ender(config)``, which returns a function that ends the session of a given secret within
+a deadline. All slow work, such as importing and connecting, is done when MODULE is imported and
+``ender`` called: a moment after the start, when the master no longer needs the processor for its
+own. The arguments, the environment and the output contain no secret.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Guardian:
 
     def __init__(self, module: str, config: Mapping[str, Any], ttl: float) -> None:
         self._module = module
-        self._hello = {"config": dict(config), "ttl": ttl}
+        self._hello = json.dumps({"config": dict(config), "ttl": ttl}).encode()
         self._secret: bytes | None = None
         self._turn = threading.Lock()
         self._over = False
@@ -145,23 +146,26 @@ class Guardian:
 
     def _start(self) -> subprocess.Popen[bytes]:
         _left[:] = [process for process in _left if process.poll() is None]
-        # The configuration comes over the pipe; the environment must not contain secrets.
+        # The configuration comes in a file without a name, since it may be longer than an atomic
+        # write to a pipe; arguments and environment must not contain secrets.
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("JRS_BACKEND_")
         }
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-m", __name__, self._module],
-                stdin=self._ears,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=environment,
-                start_new_session=True,
-            )
+            with open(os.memfd_create("jrs-guardian"), "w+b") as hello:
+                hello.write(self._hello)
+                hello.seek(0)
+                return subprocess.Popen(
+                    [sys.executable, "-m", __name__, self._module, str(hello.fileno())],
+                    stdin=self._ears,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(hello.fileno(),),
+                    env=environment,
+                    start_new_session=True,
+                )
         except OSError as error:
             raise _short(error) from error
-        self._tell(self._hello)
-        return process
 
     def _tell_secret(self) -> None:
         if self._secret is not None:
@@ -186,31 +190,30 @@ def main() -> int:
         signal.signal(number, signal.SIG_IGN)  # Meant for the master, which then dismisses us.
     pipe = sys.stdin.fileno()
     os.set_blocking(pipe, True)
+    with open(int(sys.argv[2]), "rb") as file:
+        hello = json.load(file)
+    config, ttl = hello["config"], hello["ttl"]
     prepared: Ender | None = None
-    config: Mapping[str, Any] | None = None
     secret: bytes | None = None
-    ttl = 60.0
     pending = b""
     settled = Deadline.after(_SETTLED)
     while True:
-        if prepared is None and config is not None and settled.expired:
+        if prepared is None and settled.expired:
             prepared = _ender(config)
-        wait = 2 * ttl if prepared is not None or config is None else settled.remaining()
+        wait = 2 * ttl if prepared is not None else settled.remaining()
         if not select.select([pipe], [], [], wait)[0]:
             if wait < 2 * ttl:
                 continue
             return 0  # No heartbeat for two ttls: the session is gone.
         read = os.read(pipe, 65536)
         if not read:
-            if secret is None or config is None:
+            if secret is None:
                 return 0
             return _end(prepared or _ender(config), secret)
         *lines, pending = (pending + read).split(b"\n")
         for line in lines:
             message = json.loads(line)
-            if "config" in message:
-                config, ttl = message["config"], message["ttl"]
-            elif "secret" in message:
+            if "secret" in message:
                 secret = base64.b64decode(message["secret"])
 
 

@@ -12,6 +12,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TypeVar
 
+from jrs.contract.errors import Unavailable
+
 R = TypeVar("R")
 
 _IDLE = 2
@@ -21,11 +23,26 @@ _LOOK = 1.0
 """Seconds between two checks, during a long call, whether the shield was closed."""
 
 
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread.
+
+    Raises:
+        Unavailable: this host has no thread, or no memory, left for it.
+    """
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError) as error:
+        raise Unavailable(f"{thread.name}: {error or 'out of memory'}") from error
+
+
 class Shield:
     """Runs each call in a thread of its own, so that a long call does not delay others.
 
     Args:
         name: the name of its threads.
+
+    Raises:
+        Unavailable: this host has no thread left for it.
     """
 
     def __init__(self, name: str) -> None:
@@ -86,9 +103,9 @@ class Shield:
         return self._closed and not self._threads
 
     def _start(self) -> None:
-        """Start a thread; the caller has the mutex. Raises RuntimeError at the limit of threads."""
+        """Start a thread, as `start_thread` does; the caller has the mutex."""
         thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-        thread.start()
+        start_thread(thread)
         self._threads.add(thread)
         self._idle += 1
 
@@ -98,7 +115,7 @@ class Shield:
                 self._idle -= 1
                 if not self._idle and not self._closed:
                     # Without another thread the next call may wait; the next one tries again.
-                    with suppress(RuntimeError, MemoryError):
+                    with suppress(Unavailable):
                         self._start()
             call()
             with self._mutex:

@@ -100,16 +100,19 @@ class Switchovers:
     # -- its thread ------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._over.is_set():
-            try:
-                with self._backend.watch(keys.CLUSTER) as watch:
-                    while not self._over.is_set():
-                        self._look()
-                        # A moment that passes, such as the end of a head start, has no hint.
-                        watch.wait(_POLL if self._withdrawn.is_set() else 0.5)
-            except JrsError:
-                self._withdrawn.clear()
-                self._over.wait(1.0)
+        try:
+            while not self._over.is_set():
+                try:
+                    with self._backend.watch(keys.CLUSTER) as watch:
+                        while not self._over.is_set():
+                            self._look()
+                            # A moment that passes, as the end of a head start, has no hint.
+                            watch.wait(_POLL if self._withdrawn.is_set() else 0.5)
+                except JrsError:
+                    self._withdrawn.clear()
+                    self._over.wait(1.0)
+        finally:
+            self._withdrawn.clear()  # Or this master would never campaign again.
 
     def _look(self) -> None:
         request = self._read()

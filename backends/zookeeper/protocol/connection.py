@@ -25,7 +25,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import AccessDenied, JrsError, Unavailable
 
-from ...remote.shield import Shield
+from ...remote.shield import Shield, start_thread
 from . import codec
 from .access import Access
 from .request import Request
@@ -89,6 +89,7 @@ class Connection:
         self._generation = 0
         self._heard = 0.0
         self._nudged = 0.0
+        self._revive_at = 0.0
         self._refused: JrsError | None = None
         self._over = threading.Event()
         self.on_tick: Callable[[], None] = lambda: None
@@ -117,11 +118,15 @@ class Connection:
         """Connect and log in; return when requests can be made.
 
         Raises:
-            Unavailable: not within the deadline.
+            Unavailable: not within the deadline, or this host has no thread left for it.
             AccessDenied: the server rejects the user or the password.
         """
-        self._client.start_async()
-        self._keeper.start()
+        try:
+            self._client.start_async()
+            start_thread(self._keeper)
+        except (RuntimeError, MemoryError, OSError, Unavailable) as error:
+            self.close()
+            raise Unavailable(f"{self.where}: no session: {error}") from error
         with self._changes:
             self._changes.wait_for(
                 lambda: self._connected or self._refused is not None, deadline.bounded()
@@ -172,13 +177,17 @@ class Connection:
             self._keeper.join()
         self._handler.given_up = not connected
         farewell = threading.Timer(_FAREWELL, self._cut)
-        farewell.start()
+        try:
+            start_thread(farewell)
+        except Unavailable:
+            self._cut()  # At once: the server hears no farewell, and ends the session later.
         try:
             self._client.stop()
             self._client.close()
         finally:
             farewell.cancel()
-            farewell.join()
+            if farewell.ident is not None:
+                farewell.join()
 
     def end_session(self) -> None:
         """Close the connection like `close`. Idempotent.
@@ -267,20 +276,28 @@ class Connection:
             socket.abort()
 
     def _keep(self) -> None:
-        revive_at = 0.0
         while not self._over.wait(_TICK):
-            self.on_tick()
-            with self._mutex:
-                hangs = self._check_silence(time.monotonic())
-                while self._outbox and self._outbox[0].canceled:
-                    self._outbox.popleft()
-            if hangs:
-                self._cut()
-            routine = self._protocol._connection_routine
-            if routine is not None and not routine.is_alive() and time.monotonic() > revive_at:
-                # kazoo gives up forever if a login fails, even because of a lost connection.
-                self._client.start_async()
-                revive_at = time.monotonic() + _REVIVAL
+            try:
+                self._look_after()
+            except Exception as error:
+                # Short of descriptors, threads or memory, which passes. Without this thread the
+                # handle would never connect again.
+                log.warning("%s: %r; tried again", self.where, error)
+
+    def _look_after(self) -> None:
+        self.on_tick()
+        with self._mutex:
+            hangs = self._check_silence(time.monotonic())
+            while self._outbox and self._outbox[0].canceled:
+                self._outbox.popleft()
+        if hangs:
+            self._cut()
+        routine = self._protocol._connection_routine
+        ended = routine is None or not routine.is_alive()  # None: it could not be started.
+        if ended and time.monotonic() > self._revive_at:
+            # kazoo gives up forever if a login fails, even because of a lost connection.
+            self._revive_at = time.monotonic() + _REVIVAL
+            self._client.start_async()
 
     def _check_silence(self, now: float) -> bool:
         """Return whether the server counts as hung; before that, try to wake it."""

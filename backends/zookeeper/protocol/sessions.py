@@ -57,6 +57,16 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
     ready: Callable[[], None]
     _xid: int
 
+    def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
+        try:
+            found: list[tuple[str, str, int]] = super()._expand_client_hosts()
+        except OSError as error:
+            # Without a descriptor for the look-up: as if no name were known. Any such error would
+            # end kazoo's thread, and with it the session.
+            log.warning("no host can be looked up: %s", error.strerror)
+            return []
+        return found
+
     def _connect_attempt(self, *place: Any) -> object:
         try:
             return super()._connect_attempt(*place)

@@ -224,6 +224,12 @@ def no_descriptors() -> Iterator[None]:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def test_a_long_password(guard: Callable[..., Guardian], notes: Path) -> None:
+    """A configuration that is longer than an atomic write to a pipe reaches the guardian."""
+    guard(password="x" * 200_000)
+    until(lambda: lines(notes), "the guardian is ready")
+
+
 def test_without_descriptors_a_candidate_is_told_to_wait(notes: Path) -> None:
     """D1: a master without descriptors ended with a raw "Too many open files"."""
     before = len(os.listdir("/proc/self/fd"))

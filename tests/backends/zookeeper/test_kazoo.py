@@ -32,6 +32,7 @@ CLIENT = {
 CONNECTION = {
     "_connect": ("self", "host", "hostip", "port"),
     "_connect_attempt": ("self", "host", "hostip", "port", "retry"),
+    "_expand_client_hosts": ("self",),
     "_invoke": ("self", "timeout", "request", "xid"),
     "_read": ("self", "length", "timeout"),
     "_read_response": ("self", "header", "buffer", "offset"),
