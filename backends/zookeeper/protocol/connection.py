@@ -35,7 +35,7 @@ from .sockets import BufferedSocket, Handler
 _WINDOW = 128
 """Most requests in kazoo at a time; more would block the threads that wake kazoo's thread."""
 _SILENCE = 3.0
-"""Seconds without a message from the server, while requests wait, after which it counts as hung."""
+"""Seconds without a byte from the server, while requests wait, after which it counts as hung."""
 _NUDGE = 0.5
 """Seconds of such a silence after which another request is sent, to wake the server."""
 _TICK = 0.25
@@ -303,6 +303,9 @@ class Connection:
         """Return whether the server counts as hung; before that, try to wake it."""
         if not self._connected or not self._flying:
             return False
+        socket = self._protocol._socket
+        if isinstance(socket, BufferedSocket):
+            self._heard = max(self._heard, socket.heard_at)
         if now - self._heard > _SILENCE:
             self._heard = now
             return True

@@ -15,6 +15,7 @@ import select
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,6 +37,8 @@ class BufferedSocket:
     """A connected socket with a buffer, with the interface that kazoo expects of a TLS socket."""
 
     def __init__(self, connected: socket.socket) -> None:
+        self.heard_at = time.monotonic()
+        """When bytes came last, perhaps a part of a long reply."""
         self._socket = connected
         self._buffer = b""
         self._at = 0
@@ -49,6 +52,7 @@ class BufferedSocket:
 
     def recv(self, size: int) -> bytes:
         if self._at == len(self._buffer):
+            self.heard_at = time.monotonic()
             if size >= _PIECE:
                 return self._socket.recv(size)
             self._buffer, self._at = self._socket.recv(_PIECE), 0
