@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+import attrs
+
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Fence
@@ -33,8 +35,14 @@ class JobObjects(Resource):
         self.clean_fenced(job_id, None)
 
     def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
+        unreadable: list[CorruptRecord] = []
+        named = Named.by_output(self._backend, job_id, unreadable)
         try:
-            doomed = self._doomed(job_id, self._index(job_id))
+            # It lists what can be read even if nothing may be deleted: the records go all the same.
+            index = self._index(job_id, named)
+            if unreadable:
+                raise unreadable[0]
+            doomed = self._doomed(job_id, index)
             while some := list(islice(doomed, _AT_ONCE)):
                 self._backend.check_current(fence, "nothing more is deleted")
                 self._objects.delete(some)
@@ -43,30 +51,28 @@ class JobObjects(Resource):
 
     def describe(self, job_id: str) -> list[str]:
         try:
-            index = index_in(self._objects, job_id) or self._of_records(job_id)
+            named = Named.by_output(self._backend, job_id)
+            index = _with(index_in(self._objects, job_id), named, job_id)
             return [f"{self._objects.url}/{name}" for name in self._doomed(job_id, index)]
         except CorruptRecord as error:
             return [str(error)]
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _index(self, job_id: str) -> OutputIndex:
-        """Return the list of the job's output; write it at the first call, unless the job has no
-        objects. Each leader writes the same: nothing of the job changes any more.
+    def _index(self, job_id: str, named: Named) -> OutputIndex:
+        """Return the list of the job's output; write it unless it has all that the records name, or
+        the job has no objects. Without the list nobody can tell later what the output was, so that
+        all objects are kept.
 
-        Without the list nobody can tell later what the output was, so that all objects are kept.
+        `named` was read before: if another leader has removed some of the records by then, its
+        list is found here.
         """
         found = index_in(self._objects, job_id)
-        if found is None:
-            found = self._of_records(job_id)
-            is_empty = found == OutputIndex(job_id)
-            if not is_empty or next(iter(self._objects.under(job_id)), None) is not None:
-                self._objects.put(index_of(job_id), encode(found))
-        return found
-
-    def _of_records(self, job_id: str) -> OutputIndex:
-        named = Named.by_records(self._backend, self._objects, job_id)
-        return OutputIndex(job_id, named.outputs, named.streams)
+        whole = _with(found, named, job_id)
+        is_empty = whole == OutputIndex(job_id)
+        if whole != found and not (is_empty and next(self._objects.under(job_id), None) is None):
+            self._objects.put(index_of(job_id), encode(whole))
+        return whole
 
     def _doomed(self, job_id: str, index: OutputIndex) -> Iterator[str]:
         kept = {index_of(job_id)}
@@ -76,6 +82,16 @@ class JobObjects(Resource):
         for one in self._objects.under(job_id):
             if one.name not in kept:
                 yield one.name
+
+
+def _with(index: OutputIndex | None, named: Named, job_id: str) -> OutputIndex:
+    """Return a list of output together with what the records name that are left."""
+    index = index or OutputIndex(job_id)
+    return attrs.evolve(
+        index,
+        stages={**index.stages, **named.outputs},
+        streams={**index.streams, **named.streams},
+    )
 
 
 def index_in(objects: Objects, job_id: str) -> OutputIndex | None:

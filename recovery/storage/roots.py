@@ -57,18 +57,7 @@ class Named:
             CorruptRecord: a record cannot be read, so it is not known what it names.
             Unavailable: from the backend or the store.
         """
-        found = cls()
-        for stored in scan_whole(backend, keys.stages(job_id)):
-            stage = decode(StageRecord, stored.value, stored.key)
-            if stage.manifest is not None:
-                # What is published at a place of the user's own has copies there.
-                is_temporary = stage.temporary or stage.target is not None
-                kept = found.temporary if is_temporary else found.outputs
-                kept[stage.name] = stage.manifest
-        for stored in scan_whole(backend, keys.heads(job_id)):
-            head = decode(StreamHead, stored.value, stored.key)
-            if head.manifest is not None:
-                found.streams[head.stage] = head.manifest
+        found = cls.by_output(backend, job_id)
         for stored in scan_whole(backend, keys.plans(job_id)):
             plan = decode(StreamPlan, stored.value, stored.key)
             if plan.manifest is not None:
@@ -80,6 +69,31 @@ class Named:
         return attrs.evolve(found, pinned=snapshots.pinned, kept=snapshots.kept)
 
     @classmethod
+    def by_output(
+        cls, backend: Backend, job_id: str, passed_over: list[CorruptRecord] | None = None
+    ) -> Named:
+        """Return what the records of finished stages and the heads of streams name.
+
+        Args:
+            passed_over: gets the error of each record that cannot be read, and the others count;
+                without it, the first such error is raised.
+
+        Raises:
+            CorruptRecord: a record cannot be read.
+            Unavailable: from the backend.
+        """
+        found = cls()
+        for prefix in (keys.stages(job_id), keys.heads(job_id)):
+            try:
+                for stored in scan_whole(backend, prefix):
+                    found._add_output(stored, passed_over)
+            except CorruptRecord as error:
+                if passed_over is None:
+                    raise
+                passed_over.append(error)
+        return found
+
+    @classmethod
     def by_snapshots(cls, backend: Backend, objects: Objects, job_id: str) -> Named:
         """Return what the snapshots of a job name. Raises as `by_records`."""
         found = cls()
@@ -88,6 +102,27 @@ class Named:
             if snapshot.objects is not None:
                 found._add(read_record(objects, Manifest, snapshot.objects), snapshot.objects)
         return found
+
+    def _add_output(self, stored: Record, passed_over: list[CorruptRecord] | None) -> None:
+        try:
+            self._add_readable(stored)
+        except CorruptRecord as error:
+            if passed_over is None:
+                raise
+            passed_over.append(error)
+
+    def _add_readable(self, stored: Record) -> None:
+        if stored.key.startswith(keys.HEADS):
+            head = decode(StreamHead, stored.value, stored.key)
+            if head.manifest is not None:
+                self.streams[head.stage] = head.manifest
+            return
+        stage = decode(StageRecord, stored.value, stored.key)
+        if stage.manifest is not None:
+            # What is published at a place of the user's own has copies there.
+            is_temporary = stage.temporary or stage.target is not None
+            kept = self.temporary if is_temporary else self.outputs
+            kept[stage.name] = stage.manifest
 
     def _add(self, snapshot: Manifest, named: StoredObject) -> None:
         self.inputs.append(named)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from jrs.contract.errors import Fenced, Unavailable
-from jrs.contract.operations import Create, Delete, Fence
+from jrs.contract.operations import Create, Delete, Fence, Update
 from jrs.records import keys
-from jrs.records.codec import encode
-from jrs.records.model import StageRecord
+from jrs.records.codec import decode, encode
+from jrs.records.model import JobResult, JobStatus, StageRecord
 from jrs.recovery.attempt.attempt_run import AttemptRun
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.job_objects import JobObjects, index_in
 from jrs.recovery.cleanup.object_garbage import ObjectGarbage
 from jrs.recovery.cleanup.resources import default_resources
@@ -22,6 +24,7 @@ from jrs.recovery.rules.resource import GivenUp
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.recovery.storage.objects import Objects
 from jrs.store import attempt_fence
+from jrs.store.result_store import JobResultStore
 from tests.recovery.attempt.objects_attempt import begin, head, manifest
 from tests.recovery.lead import Lead
 from tests.recovery.storage.support import Store
@@ -94,15 +97,95 @@ def test_a_pass_that_died_is_repeated(lead: Lead, cleaner: JobObjects, store: St
 def test_a_record_that_cannot_be_read_keeps_everything(
     lead: Lead, cleaner: JobObjects, store: Store
 ) -> None:
-    """It is not known what it names: the cleanup continues without the objects, and says so."""
+    """It is not known what it names: the cleanup continues without the objects, and says so. The
+    rest of the output is listed."""
     run(lead)
     before = store.names()
     lead.backend.commit(Create(keys.stage("job", "damaged"), b"?"))
-    with pytest.raises(GivenUp, match="all objects of the job are kept"):
-        clean(lead, cleaner)
+    for _ in range(2):
+        with pytest.raises(GivenUp, match="all objects of the job are kept"):
+            clean(lead, cleaner)
 
-    assert store.names() == before
+    assert store.names() == sorted([*before, "job/outputs"])
     assert cleaner.describe("job")
+
+
+def test_a_list_of_output_gets_what_it_lacks(
+    lead: Lead, cleaner: JobObjects, objects: Objects
+) -> None:
+    """A record that could not be read in an earlier pass, and was repaired."""
+    run(lead)
+    key = keys.stage("job", "kept")
+    stored = lead.backend.get(key)
+    assert stored is not None
+    lead.backend.commit(Update(key, b"?", stored.version))
+    with pytest.raises(GivenUp):
+        clean(lead, cleaner)
+    lead.backend.commit(Delete(key), Create(keys.head("job", "damaged"), b"?"))
+    lead.backend.commit(Create(key, stored.value))
+    with pytest.raises(GivenUp):
+        clean(lead, cleaner)
+    index = index_in(objects, "job")
+
+    assert index is not None
+    assert (list(index.stages), list(index.streams)) == (["kept"], ["sums"])
+
+
+def the_manifest_of_a_snapshot(lead: Lead, store: Store) -> None:
+    record = SnapshotCatalog(lead.backend, lead.storage).create("job")
+    assert record.objects is not None
+    store.remove(record.objects.name)
+
+
+def a_plan(lead: Lead, store: Store) -> None:
+    lead.backend.commit(Create(keys.plan("job", "calls"), b"?"))
+
+
+def an_input(lead: Lead, store: Store) -> None:
+    lead.backend.commit(Create(f"{keys.INPUTS}job/sums", b"?"))
+
+
+def the_record_of_a_stage(lead: Lead, store: Store) -> None:
+    lead.backend.commit(Create(keys.stage("job", "damaged"), b"?"))
+
+
+def the_manifest_of_a_stage(lead: Lead, store: Store) -> None:
+    (name,) = (one for one in store.names() if "/gone/" in one and one.endswith("-manifest"))
+    store.remove(name)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        the_manifest_of_a_snapshot,
+        a_plan,
+        an_input,
+        the_record_of_a_stage,
+        the_manifest_of_a_stage,
+    ],
+)
+def test_damage_elsewhere_costs_no_output(
+    lead: Lead, store: Store, damage: Callable[[Lead, Store], None]
+) -> None:
+    """Whatever else of a job is damaged when it ends: its output can be read afterwards."""
+    run(lead)
+    damage(lead, store)
+    records = lead.backend.scan(keys.stages("job"))
+    stages = tuple(
+        decode(StageRecord, one.value, one.key).summary() for one in records if one.value != b"?"
+    )
+    fence = lead.leadership.fence
+    result = JobResult("job", JobStatus.FINISHED, stages=stages)
+    JobResultStore(lead.backend).create_dirty(result, fence)
+    cleanup = JobCleanup(lead.backend, default_resources(lead.backend, lead.storage))
+    assert cleanup.run("job", fence).problems == {}
+
+    def files(stage: str) -> int:
+        return len(output_files(lead.backend, lead.storage, "job", stage, "").objects)
+
+    assert not JobResultStore(lead.backend).has_dirty("job")
+    assert list(lead.backend.scan(keys.heads("job"))) == []
+    assert (files("sums"), files("kept")) == (5, 1)
 
 
 def test_a_replaced_leader_deletes_nothing(lead: Lead, cleaner: JobObjects, store: Store) -> None:
