@@ -15,10 +15,8 @@ from jrs.contract.errors import InvalidInput
 from jrs.records.objects import BatchManifest, OutputManifest, StoredFile, StoredObject
 
 from ..storage.batches import follow
-from ..storage.copies import PrefixWriter
+from ..storage.copies import NONCE, PrefixWriter, attempts_prefix
 from ..storage.objects import Objects
-
-_NONCE = 12
 
 
 class Uploads:
@@ -30,7 +28,8 @@ class Uploads:
 
     def __init__(self, objects: Objects, job_id: str, epoch: int, attempt: int, token: str) -> None:
         self.objects = objects
-        self.writer = PrefixWriter(objects, job_id, f"e{epoch}.a{attempt}.{token[:_NONCE]}")
+        prefix = attempts_prefix(epoch, attempt) + token[:NONCE]
+        self.writer = PrefixWriter(objects, job_id, prefix)
         self._job_id = job_id
         self._written: dict[str, dict[str, StoredFile]] = {}
         """By stage, what a call that failed has written of its output. No sweep removes it."""

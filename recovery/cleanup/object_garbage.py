@@ -19,7 +19,7 @@ from jrs.records import keys
 from jrs.records.objects import BatchManifest, StoredObject
 from jrs.store import references
 
-from ..storage.copies import read_record
+from ..storage.copies import attempts_prefix, read_record
 from ..storage.objects import Listed, Objects
 from ..storage.roots import Named, index_of
 from .job_objects import index_in
@@ -155,7 +155,7 @@ class ObjectGarbage:
         found = None if stored is None else _LIVE.fullmatch(stored.value)
         if found is None:
             return None
-        return f"{job_id}/data/e{found[1].decode()}.a{found[2].decode()}."
+        return f"{job_id}/data/{attempts_prefix(int(found[1]), int(found[2]))}"
 
     def _named_by(self, named: StoredObject) -> Iterator[str]:
         newest = read_record(self._objects, BatchManifest, named)

@@ -24,10 +24,10 @@ from ..files import epoch_folders
 from ..files.disk_errors import is_lost
 from ..files.rescaled_checkpoint import complete_interrupted_rescale
 from ..snapshots import folders
-from ..snapshots.adopt import PREFIX
 from ..snapshots.catalog import SnapshotCatalog
 from ..snapshots.restore import published_batches
 from ..snapshots.scheduled import take_scheduled_snapshot
+from ..storage.copies import needs_no_attempt
 from ..storage.objects import Objects
 from .checkpoint_copies import CheckpointCopies
 from .context import LeaderContext
@@ -87,9 +87,9 @@ class RecoveryPoints:
             )
 
     def _refuse_foreign_objects(self, job_id: str, objects: Objects) -> None:
-        ours = f"{job_id}/data/{PREFIX}."
+        # Copies and snapshots harm no attempt, even if a crash or a deletion has left them unnamed.
         listed = objects.under(job_id)
-        foreign = next((one for one in listed if not one.name.startswith(ours)), None)
+        foreign = next((one for one in listed if not needs_no_attempt(one.name)), None)
         if foreign is not None:
             raise JobHeld(
                 f"job {job_id!r} was never started, and {objects.url}/{job_id}/ has objects of an "

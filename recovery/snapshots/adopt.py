@@ -7,7 +7,6 @@ since some of their files hold paths of the job, and the id of the query.
 from __future__ import annotations
 
 import tempfile
-import uuid
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -33,11 +32,8 @@ from jrs.records.snapshots import Manifest, as_stored, as_text
 
 from ..checkpoint_format import relocation
 from ..storage.batches import WIDTH, files_of
-from ..storage.copies import PrefixWriter, fetch, read_record, side_by_side
+from ..storage.copies import PrefixWriter, copies_prefix, fetch, read_record, side_by_side
 from ..storage.objects import Objects
-
-PREFIX = "r"
-"""The names of places for copies begin with it; those of attempts with another letter."""
 
 
 def adopt(objects: Objects, found: Manifest, job_id: str, folder: Path, *, fork: bool) -> Manifest:
@@ -73,7 +69,7 @@ class _Adoption:
         self._job_id = job_id
         self._old, self._new = found.root, folder
         self._fork = fork
-        self._writer = PrefixWriter(objects, job_id, f"{PREFIX}.{uuid.uuid4().hex[:12]}")
+        self._writer = PrefixWriter(objects, job_id, copies_prefix())
 
     def batch(self, stage: str, named: StoredObject) -> StoredObject:
         """Copy all that the manifest of a batch names; return the manifest of the copies."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 
 from jrs.contract.errors import (
@@ -34,7 +33,7 @@ from jrs.store import heads, references, restores
 from jrs.store.history_texts import snapshot_taken
 from jrs.store.transitions import RestoreEvent
 
-from ..storage.copies import PrefixWriter
+from ..storage.copies import PrefixWriter, snapshot_prefix
 from ..storage.objects import Objects
 from . import contents as job_contents
 from .in_objects import files_in
@@ -174,7 +173,7 @@ def _listed(
         files = list(files_in(objects, described, rows=False))
     except CorruptRecord as error:
         raise CorruptRecord(f"job {described.job_id!r} cannot be in a snapshot: {error}") from None
-    writer = PrefixWriter(objects, described.job_id, f"s{described.number}.{uuid.uuid4().hex[:12]}")
+    writer = PrefixWriter(objects, described.job_id, snapshot_prefix(described.number))
     named = writer.put_record("snapshot", described)
     return SnapshotRecord(
         described.job_id, described.number, described.format, described.created_at,

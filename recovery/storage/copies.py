@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import os
 import re
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,7 +31,31 @@ _SMALL = 1024 * 1024
 """Bytes of a file that is put into an object with others."""
 _PACK = ONE_PUT - _SMALL
 """Bytes of such an object, at least if there is more: it is written in one request."""
+NONCE = 12
+"""Digits of the random number in the name of a prefix."""
+_WITHOUT_ATTEMPT = re.compile(r"[^/]+/data/(r|s[0-9]+)\.[^/]+/.+")
+"""Copies, and manifests of snapshots."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
+
+
+def attempts_prefix(epoch: int, attempt: int) -> str:
+    """Return how the names of an attempt's prefixes begin, for `PrefixWriter`."""
+    return f"e{epoch}.a{attempt}."
+
+
+def copies_prefix() -> str:
+    """Return the name of a new prefix for copies of another job's objects."""
+    return f"r.{uuid.uuid4().hex[:NONCE]}"
+
+
+def snapshot_prefix(number: int) -> str:
+    """Return the name of a new prefix for the manifest of a snapshot."""
+    return f"s{number}.{uuid.uuid4().hex[:NONCE]}"
+
+
+def needs_no_attempt(name: str) -> bool:
+    """Return whether an object can be one of a job that was never started."""
+    return _WITHOUT_ATTEMPT.fullmatch(name) is not None
 
 
 def sha256_of(content: bytes | Path) -> str:

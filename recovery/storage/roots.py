@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import attrs
 
 from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord
+from jrs.contract.operations import Record
 from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode

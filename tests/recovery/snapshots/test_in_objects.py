@@ -475,14 +475,39 @@ def test_u3_a_job_that_failed_is_retried(
     assert not any(name.startswith("afresh/") for name in store.names())
 
 
-def test_a_copy_that_died_is_no_earlier_life(lead: Lead) -> None:
-    """What a fork copied before its death nothing names; the id can be used all the same."""
-    assert lead.storage.objects is not None
+def points_of(lead: Lead) -> RecoveryPoints:
     context: Any = SimpleNamespace(
         backend=lead.backend, storage=lead.storage, fence=lead.leadership.fence, emit=print,
         runtime=RUNTIME, trust=Trust(), historian=None,
     )  # fmt: skip
-    points = RecoveryPoints(context)
+    return RecoveryPoints(context)
+
+
+def test_a_job_that_waits_can_be_started_after_its_snapshot(
+    lead: Lead, catalog: SnapshotCatalog, store: Store
+) -> None:
+    """A snapshot or a fork of a job in the queue leaves an object, listed or not, and the job can
+    still be started; so can the copy. What an attempt of an earlier life has left holds it."""
+    points = points_of(lead)
+    catalog.create("job")
+    points.refuse_foreign_files("job")
+    catalog.fork("job", "copy")
+    catalog.remove(catalog.get("job", 1))
+    points.refuse_foreign_files("job")
+    points.refuse_foreign_files("copy")
+
+    assert store.names()
+    assert catalog.list("job") == []
+    assert lead.storage.objects is not None
+    lead.storage.objects.put("job/data/e7.a1.ffff/sums/rows/0-part", b"of an earlier life")
+    with pytest.raises(JobHeld, match="has objects of an earlier life"):
+        points.refuse_foreign_files("job")
+
+
+def test_a_copy_that_died_is_no_earlier_life(lead: Lead) -> None:
+    """What a fork copied before its death nothing names; the id can be used all the same."""
+    assert lead.storage.objects is not None
+    points = points_of(lead)
     lead.storage.objects.put("job/data/r.ffff/sums/rows/0-part", b"half a copy")
     points.refuse_foreign_files("job")
     lead.storage.objects.put("job/data/e7.a1.ffff/sums/rows/0-part", b"of an earlier life")
