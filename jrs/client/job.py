@@ -264,7 +264,7 @@ class JobHandle(JobChanges):
 
         Raises:
             NoSuchJob: the cluster knows nothing of the job.
-            NotFound: the job has ended without such a stage.
+            NotFound: the job has ended without such a stage, or the output was removed since.
             HistoryChanged: the job was restored since the cursor. What it names may have been taken
                 back: read from the beginning.
             InvalidInput: no cursor, or no name of a stage; or no storage is known.

@@ -25,6 +25,9 @@ class StageSummary(Stored):
     seconds: float
     finished_at: float = 0.0
     """Seconds since 1970, by the clock of its host; 0 if an older version recorded it."""
+    has_output: bool = False
+    """Whether it has left output that stays when its job has ended. False also if it is not known,
+    as of stages that an older version recorded."""
 
 
 @attrs.frozen
@@ -55,6 +58,8 @@ class StageRecord(Stored):
     or is a stream."""
     is_published: bool = False
     """Whether the pointer at `target` was written, where that is a URL: it is not written twice."""
+    has_rows: bool = False
+    """Whether it is a stream with output in its own place; False also if not recorded."""
 
     def least_reader(self) -> int:
         # Others would look for the output in a folder, or would publish it in one.
@@ -76,7 +81,11 @@ class StageRecord(Stored):
 
     def summary(self) -> StageSummary:
         """Return the summary that the job's result keeps of the stage."""
-        return StageSummary(self.name, self.attempt, self.epoch, self.seconds, self.finished_at)
+        wrote = self.published is not None or self.manifest is not None or self.has_rows
+        has_output = wrote and not self.temporary and self.target is None
+        return StageSummary(
+            self.name, self.attempt, self.epoch, self.seconds, self.finished_at, has_output
+        )
 
 
 @attrs.frozen

@@ -187,3 +187,15 @@ def outputs_of(context: AttemptContext) -> StageOutputs:
     """Return the output of the finished stages of an attempt's job."""
     in_objects = context.storage.objects is not None
     return OutputsInObjects(context) if in_objects else OutputsInFolders(context)
+
+
+def has_rows(context: AttemptContext, stage: str, newest: int) -> bool:
+    """Return whether a stream has output in its own place.
+
+    Args:
+        newest: the newest batch that the sink of jrs has committed; -1 if there is none.
+    """
+    if context.storage.objects is not None:
+        return newest >= 0
+    place = context.storage.published(context.job_id, stage, temporary=False)
+    return place.is_dir() and any(place.iterdir())

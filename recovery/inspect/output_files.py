@@ -202,6 +202,7 @@ class _Look:
             return None
         if empty and output.files():
             return None  # A batch stage of a job that has ended.
+        self._refuse_removed()
         kept = heads.are_kept(self._backend)
         if cursor is not None and not kept:
             raise WrongState(
@@ -262,9 +263,21 @@ class _Look:
             )
         if self._since:
             return OutputFiles((), cursor)
+        self._refuse_removed()
         if output.has_sink_log(anywhere=True):
             raise self._has_log()
         return _of(output.files(), cursor or "e0.a0")
+
+    def _refuse_removed(self) -> None:
+        """Raise `NotFound` if a stage of a job that has ended had output, and it is missing."""
+        finished = self._finished()
+        has_ended = self._view.entry is not None
+        if has_ended and finished and finished.has_output and not self._output.exists():
+            raise NotFound(
+                f"the output of stage {self._stage!r} of job {self._view.job_id!r}, which has "
+                f"ended, is missing from {self._output.where}: it was removed, for its age or by "
+                "an operator, or is in another storage"
+            )
 
     def _has_log(self) -> WrongState:
         return WrongState(

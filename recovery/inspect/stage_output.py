@@ -46,6 +46,9 @@ Files = Sequence[Path] | Sequence[OutputObject]
 class StageOutput(Protocol):
     """The output of one stage."""
 
+    where: str
+    """Where it is, or would be."""
+
     def exists(self) -> bool:
         """Return whether there is any."""
 
@@ -70,6 +73,7 @@ class OutputInFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.where = str(folder)
         self._batches = sorted(batch_folders.published(folder))
 
     def exists(self) -> bool:
@@ -106,6 +110,7 @@ class OutputInObjects:
         self, backend: Backend, objects: Objects, job_id: str, stage: str, head: StreamHead | None
     ) -> None:
         self._objects = objects
+        self.where = f"{objects.url}/{job_id}/"
         self._stream: StoredObject | None = None
         self._stage: StoredObject | None = None
         stored = backend.get(keys.stage(job_id, stage))
@@ -113,7 +118,8 @@ class OutputInObjects:
             self._stream = head.manifest
         if stored is not None:
             self._stage = decode(StageRecord, stored.value, stored.key).manifest
-        if head is None and stored is None:
+        if head is None and self._stage is None:
+            # A cleanup, which removes the records one by one, has written the list before.
             index = index_in(objects, job_id)
             if index is not None:
                 self._stream = index.streams.get(stage)

@@ -93,9 +93,9 @@ def _stays(record: Record) -> bool:
 
 
 def _without_output(catalog: SnapshotIndex, job_id: str, data: bytes, where: str) -> bytes:
-    """Return a stage's record without the folder to publish from, unless its output is in place."""
+    """Return a stage's record without what it says of its output, unless that is in place."""
     record = decode(StageRecord, data, where)
     place = catalog.storage.published(job_id, record.name, temporary=record.temporary)
-    if record.published is None or place.exists():
+    if not (record.published or record.has_rows) or place.exists():
         return data
-    return encode(attrs.evolve(record, published=None))
+    return encode(attrs.evolve(record, published=None, has_rows=False))

@@ -31,6 +31,7 @@ from jrs.records.policies import RestartPolicy
 
 from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StateLost, StreamHost
+from ..attempt.stage_outputs import has_rows
 from ..files.disk_errors import writing
 from . import boundary, cluster, queries, rescaling
 from .held import is_computed, plan_flush, position
@@ -183,17 +184,15 @@ class StageQuery:
 
     def record(self) -> StageRecord:
         """Return the mark of a stage that is drained."""
+        context, committed = self.run.context, position(self.checkpoint).committed
         return StageRecord(
-            job_id=self.run.context.job_id,
-            name=self.name,
-            result={"batches": position(self.checkpoint).committed + 1, "progress": self._summary},
-            attempt=self.run.context.attempt,
-            epoch=self.run.context.epoch,
-            seconds=round(self._clock() - self._began, 3),
-            finished_at=self.run.context.runtime.now(),
-            order=self.declared.order,
-            after=self.declared.after,
-        )
+            job_id=context.job_id, name=self.name,
+            result={"batches": committed + 1, "progress": self._summary},
+            attempt=context.attempt, epoch=context.epoch,
+            seconds=round(self._clock() - self._began, 3), finished_at=context.runtime.now(),
+            order=self.declared.order, after=self.declared.after,
+            has_rows=has_rows(context, self.name, committed if self.committer else -1),
+        )  # fmt: skip
 
     def output_ends(self) -> Check | None:
         """Return the condition that the output ends where the mark says; None if the sink of jrs

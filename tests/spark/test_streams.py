@@ -112,6 +112,9 @@ def test_every_kind_of_stage_in_one_job(cluster: Cluster, tmp_path: Path) -> Non
     assert result.status is JobStatus.FINISHED, str(result.failure)[:3000]
     assert published(cluster, "job", "hourly") == expected(rows)
     assert published(cluster, "job", "live") == expected(more)
+    assert {stage.name: stage.has_output for stage in result.stages} == {
+        "typed": True, "hourly": True, "live": True, "report": False,
+    }  # fmt: skip
     assert left_over(cluster.masters.backend, cluster.storage, "job") == []
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jrs.contract.errors import Fenced, Unavailable
+from jrs.contract.errors import Fenced, NotFound, Unavailable
 from jrs.contract.operations import Create, Delete, Fence, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -62,6 +62,24 @@ def clean(lead: Lead, cleaner: JobObjects, *, records: bool = True) -> None:
         for prefix in (keys.stages("job"), keys.heads("job"), keys.JOBS, keys.streams("job")):
             for record in list(lead.backend.scan(prefix)):
                 lead.backend.commit(Delete(record.key))
+
+
+def end(lead: Lead) -> None:
+    """End the job, and clean up after it."""
+    records = lead.backend.scan(keys.stages("job"))
+    stages = tuple(
+        decode(StageRecord, one.value, one.key).summary() for one in records if one.value != b"?"
+    )
+    fence = lead.leadership.fence
+    result = JobResult("job", JobStatus.FINISHED, stages=stages)
+    JobResultStore(lead.backend).create_dirty(result, fence)
+    cleanup = JobCleanup(lead.backend, default_resources(lead.backend, lead.storage))
+    assert cleanup.run("job", fence).problems == {}
+
+
+def finish_stream(lead: Lead) -> None:
+    record = StageRecord("job", "sums", None, 1, 1, 0.0, 0.0, has_rows=True)
+    lead.backend.commit(Create(keys.stage("job", "sums"), encode(record)))
 
 
 def test_the_output_stays(lead: Lead, cleaner: JobObjects, objects: Objects, store: Store) -> None:
@@ -170,15 +188,7 @@ def test_damage_elsewhere_costs_no_output(
     """Whatever else of a job is damaged when it ends: its output can be read afterwards."""
     run(lead)
     damage(lead, store)
-    records = lead.backend.scan(keys.stages("job"))
-    stages = tuple(
-        decode(StageRecord, one.value, one.key).summary() for one in records if one.value != b"?"
-    )
-    fence = lead.leadership.fence
-    result = JobResult("job", JobStatus.FINISHED, stages=stages)
-    JobResultStore(lead.backend).create_dirty(result, fence)
-    cleanup = JobCleanup(lead.backend, default_resources(lead.backend, lead.storage))
-    assert cleanup.run("job", fence).problems == {}
+    end(lead)
 
     def files(stage: str) -> int:
         return len(output_files(lead.backend, lead.storage, "job", stage, "").objects)
@@ -302,6 +312,41 @@ def test_a_stage_that_has_not_finished(lead: Lead) -> None:
     lead.backend.commit(Create(keys.stage("job", "empty"), encode(record)))
 
     assert output_files(lead.backend, lead.storage, "job", "empty", "").objects == ()
+
+
+def test_output_that_was_removed_is_told_from_none(
+    lead: Lead, store: Store, objects: Objects
+) -> None:
+    """Without its list, nothing names the output of a job that has ended: a reader and fsck say so.
+    Once retention has removed all of it, fsck does not."""
+    run(lead)
+    finish_stream(lead)
+    end(lead)
+    assert list(missing(lead.backend, lead.storage)) == []
+    store.remove("job/outputs")
+
+    for stage in ("sums", "kept"):
+        with pytest.raises(
+            NotFound, match=f"the output of stage '{stage}' of job 'job', which has"
+        ):
+            output_files(lead.backend, lead.storage, "job", stage, "")
+    assert output_files(lead.backend, lead.storage, "job", "gone", "").objects == ()
+    (line,) = fsck(lead.backend, lead.storage).damaged
+    assert line.startswith(f"{objects.url}/job/outputs is missing; without it, nothing names")
+    objects.delete([one.name for one in objects.under("job")])
+    assert fsck(lead.backend, lead.storage).damaged == ()
+
+
+def test_files_while_the_records_are_removed(lead: Lead, cleaner: JobObjects) -> None:
+    """The head of a stream is removed before the record of its end: the list has its output."""
+    run(lead)
+    finish_stream(lead)
+    result = JobResult("job", JobStatus.FINISHED)
+    JobResultStore(lead.backend).create_dirty(result, lead.leadership.fence)
+    clean(lead, cleaner, records=False)
+    lead.backend.commit(Delete(keys.head("job", "sums")))
+
+    assert len(output_files(lead.backend, lead.storage, "job", "sums", "").objects) == 5
 
 
 # -- checking it ---------------------------------------------------------------------------------

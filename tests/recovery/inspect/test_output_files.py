@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +295,36 @@ def test_the_job_ends_between_two_looks(output: Output) -> None:
     assert output.names(since=cursor) == [f"batch=1/part-{1:032x}.parquet"]
     assert output.files(since=cursor).cursor == "g1.b1"
     assert output.files(since="g1.b1") == OutputFiles((), "g1.b1")
+
+
+@pytest.mark.parametrize("since", ["", "g1.b0"])
+def test_output_that_was_removed_is_told_from_none(output: Output, since: str) -> None:
+    """Of a stage that had output, a reader is told that it is missing. One that wrote nothing has
+    no files, as before, and so has one of which an older version recorded no more."""
+    output.batch(0)
+    stages = [
+        StageRecord("job", "words", None, 1, 7, 1.0, 1.0, has_rows=True),
+        StageRecord("job", "ingest", None, 1, 7, 1.0, 1.0, published="ingest.1"),
+        StageRecord("job", "idle", None, 1, 7, 1.0, 1.0),
+        StageRecord("job", "passing", None, 1, 7, 1.0, 1.0, published="p.1", temporary=True),
+        StageRecord("job", "there", None, 1, 7, 1.0, 1.0, published="t.1", target="/table"),
+    ]
+    output.write("ingest", "one.csv")
+    output.end(*stages)
+    assert len(output.files("words").paths) == len(output.files("ingest").paths) == 1
+    read = output.files("ingest")
+    shutil.rmtree(output.out("words").parent)
+
+    with pytest.raises(
+        NotFound,
+        match=r"the output of stage .words. .* which has ended, is missing from /.*/out/words",
+    ):
+        output.files(since=since)
+    with pytest.raises(NotFound, match=r"the output of stage .ingest. .* is missing"):
+        output.files("ingest")
+    assert output.files("ingest", read.cursor) == OutputFiles((), read.cursor)
+    for stage in ("idle", "passing", "there"):
+        assert output.files(stage) == OutputFiles((), "e7.a1")
 
 
 def test_a_batch_stage(output: Output) -> None:

@@ -429,6 +429,25 @@ def test_a_mark_names_what_the_output_has(
     assert isinstance(scene.streams.failure, Conflict) == moves
 
 
+@pytest.mark.parametrize("wrote", [False, True])
+@pytest.mark.parametrize("in_objects", [False, True])
+def test_a_mark_tells_whether_there_is_output(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, in_objects: bool, wrote: bool
+) -> None:
+    """In a folder by what is in it, in objects by the batches that the sink of jrs committed."""
+    stage = stage_of(scene.run, "one", Writer(), scene.storage.root)
+    at = SimpleNamespace(committed=0 if wrote else -1)
+    monkeypatch.setattr(stage_query, "position", lambda checkpoint: at)
+    if in_objects:
+        monkeypatch.setattr(scene.storage, "objects", object())
+        stage.committer = cast(BatchCommitter, object())
+    else:
+        place = scene.storage.published("job", "one", temporary=False)
+        (place / ("batch=0" if wrote else "")).mkdir(parents=True)
+
+    assert stage.record().summary().has_output is wrote
+
+
 def test_state_that_is_lost_in_a_rescale(
     scene: Scene, memory: FaultyMemory, leader: Leadership, monkeypatch: pytest.MonkeyPatch
 ) -> None:
