@@ -129,18 +129,21 @@ class Spec(_Records):
 
 def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
     """Return the resources of every job."""
+    publications: list[Resource] = []
     in_objects: list[Resource] = []
     if storage.objects is not None:
-        # In this order: what is published are copies of the objects.
-        in_objects = [Publications(backend, storage.objects), JobObjects(backend, storage.objects)]
+        publications = [Publications(backend, storage.objects)]
+        in_objects = [JobObjects(backend, storage.objects)]
     return [
         Processes(backend),
         KeptForRetry(backend, storage),
+        # Both before the objects: what is published are copies of these, and snapshots name them.
+        *publications,
+        Snapshots(backend, storage),
         *in_objects,
         HalfPublished(backend),
         Staging(storage),
         SinkLogs(storage),
-        Snapshots(backend, storage),
         Records(backend),
         Spec(backend),
     ]

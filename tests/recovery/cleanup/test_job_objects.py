@@ -12,6 +12,7 @@ from jrs.contract.operations import Create, Delete, Fence, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import JobResult, JobStatus, StageRecord
+from jrs.records.snapshots import RestoreRecord, TakenBy
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.job_objects import JobObjects, index_in
@@ -64,8 +65,8 @@ def clean(lead: Lead, cleaner: JobObjects, *, records: bool = True) -> None:
                 lead.backend.commit(Delete(record.key))
 
 
-def end(lead: Lead) -> None:
-    """End the job, and clean up after it."""
+def end(lead: Lead) -> dict[str, str]:
+    """End the job, and clean up after it; return the problems."""
     records = lead.backend.scan(keys.stages("job"))
     stages = tuple(
         decode(StageRecord, one.value, one.key).summary() for one in records if one.value != b"?"
@@ -74,7 +75,7 @@ def end(lead: Lead) -> None:
     result = JobResult("job", JobStatus.FINISHED, stages=stages)
     JobResultStore(lead.backend).create_dirty(result, fence)
     cleanup = JobCleanup(lead.backend, default_resources(lead.backend, lead.storage))
-    assert cleanup.run("job", fence).problems == {}
+    return cleanup.run("job", fence).problems
 
 
 def finish_stream(lead: Lead) -> None:
@@ -188,7 +189,7 @@ def test_damage_elsewhere_costs_no_output(
     """Whatever else of a job is damaged when it ends: its output can be read afterwards."""
     run(lead)
     damage(lead, store)
-    end(lead)
+    assert end(lead) == {}
 
     def files(stage: str) -> int:
         return len(output_files(lead.backend, lead.storage, "job", stage, "").objects)
@@ -223,6 +224,32 @@ def test_a7_a_snapshot_of_the_user_stays(lead: Lead, cleaner: JobObjects, store:
     clean(lead, cleaner)
 
     assert catalog.verify("job", 1) == record
+
+
+def test_the_snapshots_of_the_job_go_with_their_checkpoints(
+    lead: Lead, objects: Objects, store: Store
+) -> None:
+    """What only snapshots of the system named is no longer stored once the job has FINISHED. One
+    that a restore has begun to read stays, and all that it names."""
+    stream = begin(lead)
+    stream.batch()
+    catalog = SnapshotCatalog(lead.backend, lead.storage)
+    record = catalog.create("job", taken_by=TakenBy.SYSTEM)
+    stream.batch()
+    restore = RestoreRecord("copy", str(record.number), "job", 1.0)
+    lead.backend.commit(Create(keys.RESTORES + "copy", encode(restore)))
+    before = store.names()
+    assert set(end(lead)) == {"snapshots"}
+    assert store.names() == before
+    lead.backend.commit(Delete(keys.RESTORES + "copy"))
+
+    assert end(lead) == {}
+    assert catalog.list("job") == []
+    left = store.names()
+    assert not any("/ck/" in name or name.startswith("job/data/s") for name in left)
+    garbage = ObjectGarbage(lead.backend, objects)
+    ever = float("inf")
+    assert garbage.sweep_unnamed("job", ever, ended=True, dry_run=True) == []
 
 
 def test_late_objects_of_a_job_that_has_ended(
@@ -321,7 +348,7 @@ def test_output_that_was_removed_is_told_from_none(
     Once retention has removed all of it, fsck does not."""
     run(lead)
     finish_stream(lead)
-    end(lead)
+    assert end(lead) == {}
     assert list(missing(lead.backend, lead.storage)) == []
     store.remove("job/outputs")
 
