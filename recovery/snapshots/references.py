@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord, DamagedSnapshot
 from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -16,7 +16,7 @@ from ..checkpoint_format import relocation
 from ..files import epoch_folders
 from ..files.job_folders import JobStorage
 from .index import SnapshotIndex
-from .open import opened
+from .open import OpenSnapshot, opened
 
 
 def jobs_in_use(catalog: SnapshotIndex, live: Iterable[str]) -> set[str]:
@@ -31,6 +31,7 @@ def jobs_in_use(catalog: SnapshotIndex, live: Iterable[str]) -> set[str]:
         Unavailable: the storage of a snapshot is not mounted.
     """
     storage, found = catalog.storage, set()
+    seen: set[str] = set()
     for path in _read_by_jobs(storage, live):
         found |= _owner(storage, path)
     for stored in scan_whole(catalog.backend, keys.SNAPSHOTS):
@@ -40,8 +41,8 @@ def jobs_in_use(catalog: SnapshotIndex, live: Iterable[str]) -> set[str]:
         if record.objects is not None:
             continue  # It names objects of its own job only, and no path.
         with opened(storage, record) as snapshot:
-            for target in snapshot.manifest.links.values():
-                found |= _owner(storage, target)
+            for path in _read_by_restored(record, snapshot, seen):
+                found |= _owner(storage, path)
     return found
 
 
@@ -62,6 +63,25 @@ def _read_by_jobs(storage: JobStorage, live: Iterable[str]) -> Iterator[str]:
                         yield from map(str, relocation.folders_in(log))
                     except FileNotFoundError:
                         continue  # Spark has just compacted it.
+
+
+def _read_by_restored(
+    record: SnapshotRecord, snapshot: OpenSnapshot, seen: set[str]
+) -> Iterator[str]:
+    """Yield what a job that is restored from a snapshot reads, as `_read_by_jobs` does.
+
+    Args:
+        seen: the digests of logs that need not be read again: snapshots of one job share most.
+    """
+    yield from snapshot.manifest.links.values()
+    for file in snapshot.manifest.files:
+        of_source = file.path.startswith("streams/") and relocation.has_paths(file.path)
+        if of_source and file.sha256 not in seen:
+            try:
+                yield from map(str, relocation.folders_in(snapshot.locate(file)))
+            except OSError as error:
+                raise DamagedSnapshot(str(record), (f"{file.path}: {error.strerror}",)) from error
+            seen.add(file.sha256)
 
 
 def _owner(storage: JobStorage, path: str) -> set[str]:

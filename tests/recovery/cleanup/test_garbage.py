@@ -13,12 +13,14 @@ from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Create, Delete
 from jrs.records import keys
 from jrs.records.model import AttemptRecord, JobStatus, Tombstone
-from jrs.records.snapshots import SnapshotFormat
+from jrs.records.snapshots import SnapshotFormat, TakenBy
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files import closed_inputs
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, create, find_orphans, folders
+from jrs.recovery.snapshots.blobs import Blobs
+from jrs.recovery.storage.copies import sha256_of
 from jrs.store.opening import open_backend
 from tests.recovery.snapshots.fabricate import FakeJob, file_sink, put, tree
 from tests.recovery.snapshots.test_crashes import DEAD, Begin, in_a_child
@@ -34,6 +36,10 @@ def storage(root: Path) -> JobStorage:
 @pytest.fixture
 def client(memory: FaultyMemory, root: Path) -> Client:
     return Client(memory, storage=root)
+
+
+FORMATS = ("link", "full", "cas")
+"""Of snapshots."""
 
 
 def expired(client: Client, job_id: str, storage: JobStorage) -> Path:
@@ -65,18 +71,26 @@ def test_outputs_of_expired_jobs(client: Client, storage: JobStorage) -> None:
     assert client.gc(older_than=0).removed == ()
 
 
-@pytest.mark.parametrize("how", ["link", "log", "snapshot", "closed"])
+@pytest.mark.parametrize("how", ["closing", "log", "snapshot", "closed", *FORMATS])
 def test_an_output_that_is_needed(
     client: Client, storage: JobStorage, memory: FaultyMemory, how: str, tmp_path: Path
 ) -> None:
     """U19: nothing goes that a job reads which has not ended, or that a listed snapshot needs."""
     output = expired(client, "old", storage)
     reader = FakeJob(memory, storage, "reader")
-    if how == "link":
+    if how == "closing":
         closed_inputs.close(storage, "reader", "hourly", output.parent)
     elif how == "log":
         reader.query.source = output.parent.as_uri()
         reader.run(1)
+    elif how in FORMATS:
+        reader.query.source = output.parent.as_uri()
+        reader.run(2)
+        catalog = SnapshotCatalog(memory, storage)
+        catalog.create("reader", format=SnapshotFormat(how), taken_by=TakenBy.SYSTEM)
+        put_record(memory, keys.RESULTS + "reader", result("reader", status=JobStatus.FAILED))
+        memory.commit(Create(keys.DIRTY + "reader", b""))
+        JobCleanup(memory, default_resources(memory, storage)).run("reader", None)
     elif how == "closed":
         closed_inputs.close(storage, "reader", "hourly", output.parent)
         reader.run(1)
@@ -100,11 +114,22 @@ def test_an_output_that_is_needed(
     ]
 
 
-def test_unreadable_snapshots(client: Client, storage: JobStorage, memory: FaultyMemory) -> None:
-    """Nothing is removed on a guess."""
+def test_unreadable_snapshots(
+    client: Client, storage: JobStorage, memory: FaultyMemory, tmp_path: Path
+) -> None:
+    """Nothing is removed on a guess: also if only the log of a file source cannot be read."""
     output = expired(client, "old", storage)
-    FakeJob(memory, storage, "reader").run(1)
+    reader = FakeJob(memory, storage, "reader")
+    reader.query.source = "file:///elsewhere"
+    reader.run(1)
     SnapshotCatalog(memory, storage).create("reader", format=SnapshotFormat.CAS)
+    (log,) = reader.query.ck.glob("sources/*/*")
+    blob = Blobs(storage).path(sha256_of(log))
+    away = blob.rename(tmp_path / "away")
+    report = client.gc(older_than=0)
+    assert report.removed == ()
+    assert "sources/0/0: No such file" in report.left[0]
+    away.rename(blob)
     put(folders.snapshot(storage, "reader", 1) / "manifest.json", "damaged")
     report = client.gc(older_than=0)
     assert report.removed == ()
