@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
+from jrs.contract.errors import CorruptRecord
+from jrs.contract.operations import Fence, Op, Record
+from jrs.contract.pending_commit import PendingCommit
 from jrs.testing.chaos.surroundings import environment as environment
 from jrs.testing.polling import Poll
 
@@ -49,6 +54,48 @@ def rot(folder: Path, key: str) -> None:
             run.write_bytes(data)
             lost += 1
     assert lost, f"no run has {key}"
+
+
+def hold(monkeypatch: pytest.MonkeyPatch, backend: Backend, *held: str) -> None:
+    """Have keys be held, as damage has the file backend hold them: no read and no commit that
+    needs one of them is answered."""
+    get, get_many, commit = backend._get, backend._get_many, backend._commit
+    commit_async = backend._commit_async
+
+    def damage(key: str) -> CorruptRecord:
+        return CorruptRecord(f"{key}: held, because of damage")
+
+    def check(names: Iterable[str]) -> None:
+        for key in names:
+            if key in held:
+                raise damage(key)
+
+    def held_get(key: str, deadline: Deadline) -> Record | None:
+        check([key])
+        return get(key, deadline)
+
+    def held_get_many(names: Sequence[str], deadline: Deadline) -> list[Any]:
+        found = get_many([key for key in names if key not in held], deadline)
+        rest = iter(found)
+        return [damage(key) if key in held else next(rest) for key in names]
+
+    def held_commit(ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        check(op.key for op in ops)
+        commit(ops, fence, deadline)
+
+    def held_commit_async(ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
+        try:
+            check(op.key for op in ops)
+        except CorruptRecord as error:
+            refused = PendingCommit()
+            refused.settle(error)
+            return refused
+        return commit_async(ops, fence)
+
+    monkeypatch.setattr(backend, "_get", held_get)
+    monkeypatch.setattr(backend, "_get_many", held_get_many)
+    monkeypatch.setattr(backend, "_commit", held_commit)
+    monkeypatch.setattr(backend, "_commit_async", held_commit_async)
 
 
 def until(

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import InvalidInput, WrongState
+from jrs.contract.errors import CorruptRecord, InvalidInput, WrongState
 from jrs.contract.operations import Delete, Op, Record
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
@@ -69,11 +69,15 @@ def has_ended(backend: Backend, name: str) -> bool:
 
 def running(backend: Backend) -> Callable[[str], bool]:
     """Return a function that tells whether an application has not ended: its main may ask for the
-    results of its jobs again. Each application is read once."""
+    results of its jobs again. So it may if the records that would tell cannot be read. Each
+    application is read once."""
 
     @functools.cache
     def runs(name: str) -> bool:
-        return not has_ended(backend, name)
+        try:
+            return not has_ended(backend, name)
+        except CorruptRecord:
+            return True
 
     return runs
 

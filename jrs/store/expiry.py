@@ -2,7 +2,7 @@
 
 Many results go in one commit, and the commits of a page are under way while the next page is read.
 A commit that is refused because of one of its results is made again without that one, which is then
-deleted by itself.
+deleted by itself. One that cannot be deleted stays, and keeps no other one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from jrs.contract.errors import (
     OutcomeUnknown,
     ResultIsDirty,
     Unavailable,
+    WrongState,
 )
 from jrs.contract.operations import Absent, Create, Delete, Op, Record
 from jrs.records import keys
@@ -33,6 +34,8 @@ from jrs.store import applications, history, result_index, result_order
 from jrs.store.historian import reason, submitter
 from jrs.store.result_index import Entry
 
+STAYS = (NoSuchResult, ResultIsDirty, WrongState, Conflict, CorruptRecord)
+"""What deleting one result may raise that says nothing of the others."""
 _PAGE = 256
 """Results that are read at once."""
 _AHEAD = 1
@@ -73,7 +76,8 @@ def expire(
     keep: int,
     delete: Callable[[str], None],
 ) -> Iterator[str]:
-    """Expire old clean results page by page; yield each id once it is gone.
+    """Expire old clean results page by page; yield each id once it is gone. A result with a record
+    that is held because of damage stays.
 
     Args:
         delete: removes one result whatever happens to it at the same moment.
@@ -248,8 +252,8 @@ class _Commits:
                     blamed = [one for one in batch if any(op.key == key for op in one.ops)]
                     alone += blamed or batch
                     left += [one for one in batch if one not in blamed] if blamed else []
-                except (OutcomeUnknown, Unavailable):
-                    alone += batch
+                except (CorruptRecord, OutcomeUnknown, Unavailable):
+                    alone += batch  # A held record does not say whose it is.
                 else:
                     yield from (one.job_id for one in batch)
             self.apart = self.apart or 2 * refused > len(sent) > 1
@@ -266,6 +270,6 @@ class _Commits:
         for one in burials:
             try:
                 self.delete(one.job_id)
-            except (NoSuchResult, ResultIsDirty):
-                continue
+            except STAYS:
+                continue  # fsck names what is damaged.
             yield one.job_id

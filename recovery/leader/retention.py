@@ -16,7 +16,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from jrs.contract.errors import Conflict, CorruptRecord, Fenced, SnapshotInUse, Unavailable
+from jrs.contract.errors import (
+    Conflict,
+    CorruptRecord,
+    Fenced,
+    NoSuchResult,
+    ResultIsDirty,
+    SnapshotInUse,
+    Unavailable,
+)
 from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -24,6 +32,7 @@ from jrs.records.model import JobSpec, ResultState, Tombstone
 from jrs.records.snapshots import SnapshotRecord
 from jrs.store import applications, restores, result_order
 from jrs.store.cluster_history import recording_expired
+from jrs.store.expiry import STAYS
 from jrs.store.history import drop_older
 from jrs.store.result_store import JobResultStore
 
@@ -137,8 +146,11 @@ class Retention:
         except Fenced:
             raise
         except Exception as error:
-            if len(self._problems) < _MOST_SAID:
-                self._problems[f"{type(error).__name__}: {error}"] = None
+            self._note(f"{type(error).__name__}: {error}")
+
+    def _note(self, problem: str) -> None:
+        if len(self._problems) < _MOST_SAID:
+            self._problems[problem] = None
 
     def _is_over(self) -> bool:
         return self._over.is_set() or self._context.leadership.lost.is_set()
@@ -231,9 +243,16 @@ class Retention:
             if self._is_over():
                 return
             result = entry.result if entry.state is ResultState.CLEAN else None
-            if result is not None and not (result.application and runs(result.application)):
+            if result is None or (result.application and runs(result.application)):
+                continue
+            try:
                 self._results.delete(entry.job_id, self._context.fence)
-                yield entry.job_id
+            except (NoSuchResult, ResultIsDirty):
+                continue  # A user was faster, or an operator has it cleaned up once more.
+            except STAYS as error:
+                self._note(f"the result of job {entry.job_id!r} stays: {error}")
+                continue
+            yield entry.job_id
 
     def _retain_history(self, horizon: float, removed: Counter[Kind]) -> None:
         """Drop the events before `horizon` of jobs that have not ended."""

@@ -12,8 +12,8 @@ import attrs
 import pytest
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Conflict, OutcomeUnknown
-from jrs.contract.operations import Check, Create, Delete, Fence, Op, Record
+from jrs.contract.errors import Conflict, OutcomeUnknown, Refused, WrongState
+from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record
 from jrs.contract.pending_commit import PendingCommit
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -27,9 +27,11 @@ from jrs.records.model import (
     ResultState,
     Tombstone,
 )
+from jrs.store import cluster_history
 from jrs.store.historian import because, submitter
 from jrs.store.result_index import keys_of
 from jrs.store.result_store import JobResultStore
+from tests.support import hold
 
 IDS = [f"job-{number:03}" for number in range(300)]
 NOW = 1000.5
@@ -228,6 +230,71 @@ def test_one_that_cannot_be_read(
     assert isinstance(kept, Record)
     assert kept.value == spoiled
     backend.commit(Check(kept.key, kept.version))
+
+
+@pytest.mark.parametrize("part", ["entry", "tombstone", "marker", "place"])
+def test_one_with_a_record_that_damage_holds(
+    backend: Backend, store: JobResultStore, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """It stays, each other one goes and is yielded, and the cluster's history has all that
+    went: no commit that a held key is part of says whose it is."""
+    job_id = IDS[7]
+    told = Create(keys.history(job_id) + "0123456789ab.0", b"")
+    backend.commit(told)
+    (entry,) = keys_of(result(job_id))
+    held = {
+        "entry": entry,
+        "tombstone": keys.TOMBSTONES + job_id,
+        "marker": keys.DIRTY + job_id,
+        "place": told.key,
+    }[part]
+    others = [one for one in IDS if one != job_id]
+
+    with monkeypatch.context() as damaged:
+        hold(damaged, backend, held)
+        assert store.expire(0.0) == others
+
+    assert buried(store) == others
+    assert store.has_clean(job_id)
+    (event,) = cluster_history.read(backend)
+    assert event.text.endswith("and 294 more")
+
+
+@pytest.mark.parametrize("kind", [WrongState, Conflict])
+def test_one_that_must_not_be_deleted_any_more(
+    backend: Backend, store: JobResultStore, monkeypatch: pytest.MonkeyPatch, kind: type[Refused]
+) -> None:
+    """It keeps no other one."""
+    absent = keys_of(result(IDS[7]))[0]
+    delete = store.delete
+
+    def refused(job_id: str, fence: Fence | None = None) -> None:
+        if job_id == IDS[7]:
+            raise (
+                WrongState("its application runs")
+                if kind is WrongState
+                else Conflict(Absent(absent), "it exists")
+            )
+        delete(job_id, fence)
+
+    monkeypatch.setattr(store, "delete", refused)
+    with monkeypatch.context() as damaged:
+        hold(damaged, backend, absent)
+        assert store.expire(0.0) == [one for one in IDS if one != IDS[7]]
+
+
+def test_an_application_that_cannot_be_read(
+    backend: Backend, store: JobResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody can tell whether it has ended, the results of its jobs stay."""
+    store.create_dirty(attrs.evolve(result("of-app"), application="app"), None)
+    store.mark_clean("of-app", None)
+
+    with monkeypatch.context() as damaged:
+        hold(damaged, backend, keys.RESULTS + "app")
+        assert store.expire(0.0) == IDS
+
+    assert store.has_clean("of-app")
 
 
 def test_commits_that_refuse_each_other(

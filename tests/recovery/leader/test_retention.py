@@ -27,6 +27,7 @@ from jrs.store.historian import Historian
 from jrs.store.jobs import JobCatalog
 from tests.recovery.snapshots.fabricate import FakeJob
 from tests.recovery.support import FaultyMemory, Leader, leader_context, spec
+from tests.support import hold
 
 NOTHING = RetentionPolicy(logs=None, failed_logs=None)
 
@@ -198,6 +199,24 @@ def test_an_output_that_cannot_be_removed(world: World, monkeypatch: pytest.Monk
     monkeypatch.setattr(world.storage, "discard", fail)
     assert world.retain(attrs.evolve(NOTHING, outputs=DAY)) == {Kind.OUTPUTS: 1}
     assert world.left("out") == {"one"}
+
+
+def test_a_result_that_damage_holds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays and is named, once, and it keeps no other one."""
+    for name, days in (("new", 8), ("held", 9), ("old", 10)):
+        world.ended(name, days)
+    said: list[str] = []
+    leadership, report = world.leader.leadership, lambda event: said.append(event.message)
+    context = leader_context(leadership, world.backend, world.storage, report=report)
+    retention = Retention(context, attrs.evolve(NOTHING, results=DAY))
+    hold(monkeypatch, world.backend, keys.TOMBSTONES + "held")
+
+    assert retention.run_once() == {Kind.RESULTS: 2}
+    assert retention.run_once() == {}
+
+    assert [world.store.has_clean(name) for name in ("new", "held", "old")] == [False, True, False]
+    assert len(said) == 1
+    assert "the result of job 'held' stays: tombstones/held: held" in said[0]
 
 
 def test_the_history_of_what_has_not_ended(world: World) -> None:
