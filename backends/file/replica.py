@@ -21,6 +21,7 @@ from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, Unsu
 from jrs.contract.operations import Record
 
 from . import check, segments
+from .base import UNREADABLE
 from .compaction import TIMEOUT, Compaction
 from .current_segment import CurrentSegment
 from .format import lines
@@ -145,13 +146,15 @@ class Replica:
         else:
             # A version is the offset of its commit. Which commits count, the state tells.
             found = list(filter(None, map(self._known, log.created_keys(prefix, version))))
-        return [record for record in found if record.version >= version]
+        # Nothing says in which order a record comes whose line is damaged: it is held, and missing.
+        sound = (record for record in found if record.value != UNREADABLE)
+        return [record for record in sound if record.version >= version]
 
     def _known(self, key: str) -> Record | None:
         try:
             return self.get(key)
         except CorruptRecord:
-            return None  # It is held, and missing from pages, too.
+            return None
 
     # -- appending -------------------------------------------------------------------------
 

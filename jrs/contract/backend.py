@@ -141,7 +141,7 @@ class Backend(abc.ABC):
         versions and then of their keys. Only where records are few and small, and never updated.
 
         Linearizable, and each commit that it sees was made after all that it does not see. What is
-        deleted meanwhile may be missing. Reads little more than it returns.
+        deleted meanwhile may be missing, and what is damaged is. Reads little more than it returns.
 
         Raises:
             Unavailable: the backend did not answer within the deadline.

@@ -121,8 +121,8 @@ def is_behind(cursor: str, other: str) -> bool:
 
 
 def sweep(backend: Backend, fence: Fence, keep: int = KEPT) -> int:
-    """Remove the oldest places until `keep` are left; return how many were removed. Only for the
-    leader.
+    """Remove the oldest places until `keep` are left; return how many were removed. One that is
+    held because of damage stays, and keeps no other one. Only for the leader.
 
     Raises:
         Fenced: a newer leader exists.
@@ -130,14 +130,24 @@ def sweep(backend: Backend, fence: Fence, keep: int = KEPT) -> int:
     """
     places = backend.created_since(keys.FEED, 0)
     old = places[: max(0, len(places) - keep)]
-    for first in range(0, len(old), _SWEPT):
-        some = old[first : first + _SWEPT]
-        with suppress(Conflict):  # An earlier try was committed after all.
-            backend.commit(*(Delete(one.key, one.version) for one in some), fence=fence)
-    return len(old)
+    batches = (old[first : first + _SWEPT] for first in range(0, len(old), _SWEPT))
+    return sum(_swept(backend, fence, some) for some in batches)
 
 
 # -- inside --------------------------------------------------------------------------------
+
+
+def _swept(backend: Backend, fence: Fence, places: Sequence[Record]) -> int:
+    """Remove some places; return how many of them are gone."""
+    try:
+        backend.commit(*(Delete(one.key, one.version) for one in places), fence=fence)
+    except Conflict:
+        pass  # An earlier try was committed after all.
+    except CorruptRecord:
+        if len(places) == 1:
+            return 0  # fsck names it.
+        return sum(_swept(backend, fence, [one]) for one in places)
+    return len(places)
 
 
 def _order(record: Record) -> tuple[int, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from jrs.contract.errors import Fenced, JrsError
+from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.store import feed
 
 from .context import LeaderContext
@@ -23,6 +23,7 @@ class FeedSweep:
     def __init__(self, context: LeaderContext) -> None:
         self._context = context
         self._over = threading.Event()
+        self._said = ""
         self._thread = context.runtime.thread(self._run, "jrs-feed")
 
     def __enter__(self) -> FeedSweep:
@@ -39,5 +40,10 @@ class FeedSweep:
                 feed.sweep(self._context.backend, self._context.fence)
             except Fenced:
                 return  # The dispatcher notices it, too.
-            except JrsError:
+            except (OutcomeUnknown, Unavailable):
                 continue  # The next pass does it.
+            except JrsError as error:
+                if str(error) != self._said:
+                    self._said = str(error)
+                    said = f"the feed of the history cannot be swept: {error}; trying again"
+                    self._context.emit("error", "", said)

@@ -10,7 +10,7 @@ import pytest
 
 from jrs.backends.file.backend import FileBackend
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Fenced, InvalidInput, NotFound
+from jrs.contract.errors import CorruptRecord, Fenced, InvalidInput, NotFound
 from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode
@@ -21,6 +21,7 @@ from jrs.store.cluster_history import LeadershipHistorian
 from jrs.store.historian import Historian
 from jrs.store.jobs import JobCatalog
 from jrs.testing.contract import lead
+from tests.support import hold
 
 OTHER = HistoryKind.OTHER
 
@@ -136,6 +137,41 @@ def test_the_oldest_places_are_swept(backend: Backend) -> None:
         old = leadership.fence
     with lead(backend), pytest.raises(Fenced):
         feed.sweep(backend, old, keep=1)
+
+
+def test_a_place_that_damage_holds(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays, and each other one of its commit goes."""
+    for number in range(150):
+        tell(backend, f"job-{number}", str(number))
+    places = [one.key for one in backend.created_since(keys.FEED, 0)]
+    with lead(backend) as leadership, monkeypatch.context() as damaged:
+        hold(damaged, backend, places[7], places[100])
+        assert feed.sweep(backend, leadership.fence, keep=10) == 138
+        left = [one.key for one in backend.created_since(keys.FEED, 0)]
+
+    assert left == [places[7], places[100], *places[-10:]]
+
+
+def test_a_damaged_line_of_a_place(tmp_path: Path) -> None:
+    """The feed is swept and read without it, also once it would be the oldest place."""
+    with FileBackend(tmp_path) as backend:
+        for number in range(150):
+            tell(backend, f"job-{number}", str(number))
+        places = backend.created_since(keys.FEED, 0)
+        lost = feed.read(backend, limit=8).cursor
+        backend.compact()
+        (run,) = backend.replica.folder.glob("*.run")
+    data = bytearray(run.read_bytes())
+    data[data.rfind(b"\n", 0, data.index(f"\t{places[7].key}\t".encode())) + 1] ^= 1
+    run.write_bytes(data)
+
+    with FileBackend(tmp_path) as backend, lead(backend) as leadership:
+        with pytest.raises(CorruptRecord):
+            backend.get(places[7].key)
+        assert feed.sweep(backend, leadership.fence, keep=10) == 139
+        assert [text for _, text in texts(feed.read(backend))] == [str(n) for n in range(140, 150)]
+        with pytest.raises(NotFound, match="not kept any more"):
+            feed.read(backend, lost)
 
 
 @pytest.mark.parametrize("cursor", ["x", "1", "0~a~b", "1~a~b~c", "1~a/b~c", "-1~a~b", "1~é~b"])
