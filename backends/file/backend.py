@@ -136,7 +136,7 @@ class FileBackend(Backend):
 
     def mark_format(self, version: int) -> None:
         """Do nothing: all clusters of the folder share the marker. The record of the format keeps
-        older versions out of this cluster."""
+        older versions out of this cluster, and says what the cluster is complete in."""
 
     def check(self) -> Iterator[str]:
         def look() -> list[str]:

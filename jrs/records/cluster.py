@@ -37,6 +37,9 @@ class FormatRecord(Stored):
 
     version: int
     raised_at: float = 0.0
+    complete: int = 0
+    """The format that what was written before the raise has, too; 0 until the raise has completed
+    it. For backends whose marker several clusters share."""
 
 
 @attrs.frozen

@@ -46,7 +46,7 @@ def refuse(obstacles: list[str]) -> None:
 def other_format(backend: Backend, version: int) -> str:
     return (
         f"{named(backend)} has format {version}, and a cluster is moved in format "
-        f"{NEWEST_FORMAT}: run jrs cluster-format --raise first, or name another target"
+        f"{NEWEST_FORMAT}: run jrs cluster-format --raise first"
     )
 
 

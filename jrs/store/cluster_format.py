@@ -12,6 +12,7 @@ A field added to a record is not a new form, because an older version may ignore
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import attrs
 
@@ -137,9 +138,9 @@ def raise_format(backend: Backend, version: int = NEWEST_FORMAT, *, now: Clock =
             f"{min(info.reads_format for info in behind)}: {_named(behind)}; upgrade them first"
         )
     if before < version:
-        value = encode(FormatRecord(version, now()))
         stored = backend.get(keys.FORMAT)
-        op = create_or_update(keys.FORMAT, value, stored and stored.version)
+        raised = attrs.evolve(_record(stored), version=version, raised_at=now())
+        op = create_or_update(keys.FORMAT, encode(raised), stored and stored.version)
         try:
             commit_and_read_back(backend, op)
         except Conflict:
@@ -148,8 +149,40 @@ def raise_format(backend: Backend, version: int = NEWEST_FORMAT, *, now: Clock =
             ) from None
     if version >= result_index.SINCE_FORMAT:
         result_index.build(backend)
-    backend.mark_format(version)  # Last: readers rely on what older clusters lack from now on.
+    # Last: readers rely on what older clusters lack from now on.
+    backend.mark_format(version)
+    if backend.marked_format < version:
+        _complete(backend, version)  # All clusters of a folder share its marker.
     return before
+
+
+def arrival_ops(backend: Backend, now: float) -> tuple[Op, ...]:
+    """Return the operations that record the newest format, for the commit that completes a copy of
+    a cluster that has this format throughout. Raises as `format_of`."""
+    if backend.marked_format >= NEWEST_FORMAT:
+        return ()
+    stored = backend.get(keys.FORMAT)
+    record = attrs.evolve(_record(stored), version=NEWEST_FORMAT, complete=NEWEST_FORMAT)
+    value = encode(attrs.evolve(record, raised_at=record.raised_at or now))
+    return (create_or_update(keys.FORMAT, value, stored and stored.version),)
+
+
+def _complete(backend: Backend, version: int) -> None:
+    """Record that what was written before the raise has the format, too."""
+    while True:
+        stored = backend.get(keys.FORMAT)
+        record = _record(stored)
+        if record.complete >= version:
+            return
+        value = encode(attrs.evolve(record, complete=version))
+        with suppress(Conflict):  # Another process has completed it, or raises it further.
+            commit_and_read_back(
+                backend, create_or_update(keys.FORMAT, value, stored and stored.version)
+            )
+
+
+def _record(stored: Record | None) -> FormatRecord:
+    return FormatRecord(0) if stored is None else decode(FormatRecord, stored.value, stored.key)
 
 
 def _named(masters: list[MasterInfo]) -> str:

@@ -21,7 +21,9 @@ LEFT_BEHIND = (keys.MASTERS, keys.DOCTOR, keys.FEED)
 """The prefixes of what describes processes that use the source, and of the feed, whose order is
 that of the versions there. A target to which the cluster returns loses what it has of them: a
 cursor from before would be accepted there, and miss what happened elsewhere."""
-_OWN = (keys.CLOSED, keys.MIGRATION)
+_OWN = (keys.CLOSED, keys.MIGRATION, keys.FORMAT)
+"""The records of a backend itself. Whatever the format was raised from, only a cluster of the
+newest one moves, and `Migration` records the format of the target."""
 
 _MOST_BYTES = 256 * 1024
 """Bytes of values after which a batch is written; one value may have more."""

@@ -44,13 +44,16 @@ from jrs.records import keys
 from jrs.records.cluster import ClosedRecord, MigrationRecord
 from jrs.records.codec import decode, encode
 from jrs.store import history, result_index
-from jrs.store.before_migration import named, obstacles, other_format, refuse
+from jrs.store.before_migration import named, obstacles, refuse
+from jrs.store.cluster_format import arrival_ops, ensure_supported, format_of
 from jrs.store.copying import Contents, survey, sync
 from jrs.store.opening import closing_of
 
 _TTL = 15.0
 _PATIENCE = 30.0
 """Seconds for which it waits until nobody else leads the source."""
+_OF_EMPTY = (keys.CLOSED, keys.FORMAT, keys.CLUSTER_HISTORY)
+"""What a cluster may hold that nobody has used."""
 _ABANDONED = "abandoned-"
 """Begins the id of a copy that no migration completes."""
 _PASSES = 5
@@ -94,14 +97,14 @@ class Migration:
         Raises:
             InvalidInput: both are the same.
             ClusterMoved: the cluster was moved elsewhere before.
-            WrongState: the target is not empty, has an older format, or is another migration's
-                copy.
+            WrongState: the target is not empty, or is another migration's copy.
+            UnsupportedVersion: the target has a newer format than this jrs knows.
             CorruptRecord: a record of a migration cannot be read.
         """
         if self._source.url == self._target.url:
             raise InvalidInput(f"--from and --to are the same backend, {self._source.url}")
-        if self._target.marked_format != NEWEST_FORMAT:
-            raise WrongState(other_format(self._target, self._target.marked_format))
+        ensure_supported(self._target, convert=False)
+        format_of(self._target)  # The last commit needs it: it must be readable.
         return self._state().complete
 
     def survey(self) -> Contents:
@@ -270,8 +273,10 @@ class Migration:
         stored = self._target.get(keys.MIGRATION)
         record = MigrationRecord(state.id, "", self._source.url, self._now())
         op = create_or_update(keys.MIGRATION, encode(record), stored and stored.version)
+        self._target.mark_format(NEWEST_FORMAT)
+        own = arrival_ops(self._target, self._now())
         try:
-            commit_and_read_back(self._target, op, Delete(keys.CLOSED, copy.version))
+            commit_and_read_back(self._target, op, *own, Delete(keys.CLOSED, copy.version))
         except Conflict:
             raise self._overtaken() from None
 
@@ -350,8 +355,10 @@ class Migration:
 
 
 def _first(backend: Backend) -> str | None:
-    """Return the first key of a cluster; None if it holds nothing but its closing record."""
-    return next((each.key for each in backend.scan("", limit=2) if each.key != keys.CLOSED), None)
+    """Return the first key of a cluster; None if it holds nothing but its closing record, or the
+    records of a raise of its format."""
+    others = (record.key for record in backend.scan("") if record.key not in _OF_EMPTY)
+    return next((key for key in others if not key.startswith(keys.FEED)), None)
 
 
 def _not_empty(target: Backend, key: str) -> WrongState:

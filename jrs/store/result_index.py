@@ -7,7 +7,7 @@ commit that removes the result, so that neither exists without the other::
     tagged/<tag>/<inverted ms>/<job>
 
 The index exists since cluster format 5. `jrs cluster-format --raise` builds it for older results
-and only then marks the cluster: until then no reader relies on it.
+and only then marks the cluster, and the record of its format: until then no reader relies on it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, CorruptRecord
 from jrs.contract.operations import Absent, Check, Create, Delete, Op, Record
 from jrs.records import keys
-from jrs.records.model import JobResult, JobStatus
+from jrs.records.codec import decode
+from jrs.records.model import FormatRecord, JobResult, JobStatus
 from jrs.store.stored_result import result_in
 
 SINCE_FORMAT = 5
@@ -46,7 +47,14 @@ class Entry:
 
 def is_complete(backend: Backend) -> bool:
     """Return whether every result of the cluster is in the index."""
-    return backend.marked_format >= SINCE_FORMAT
+    if backend.marked_format >= SINCE_FORMAT:
+        return True
+    try:
+        stored = backend.get(keys.FORMAT)
+        record = stored and decode(FormatRecord, stored.value, stored.key)
+    except CorruptRecord:
+        return False  # Nobody can tell: all results are read.
+    return record is not None and record.complete >= SINCE_FORMAT
 
 
 def keys_of(result: JobResult) -> list[str]:

@@ -49,6 +49,7 @@ from jrs.store import (
     restores,
     result_index,
 )
+from jrs.store.cluster_format import is_at_least
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
@@ -140,7 +141,10 @@ def fsck(backend: Backend, folders: JobStorage | None) -> FsckReport:
 def _index(backend: Backend) -> Iterator[str]:
     """Yield the entries of the index of results that are missing, or have no result."""
     build = "the index of results is repaired by: jrs cluster-format --raise"
-    if result_index.is_complete(backend):
+    if not result_index.is_complete(backend):
+        if is_at_least(backend, result_index.SINCE_FORMAT):
+            yield "the format was raised, but not completely: repeat jrs cluster-format --raise"
+    else:
         yield from (f"{key}: missing; {build}" for key in result_index.missing(backend))
         yield from (f"{key}: has no result; {build}" for key in result_index.stale(backend))
 

@@ -13,20 +13,26 @@ import attrs
 import pytest
 
 from jrs.backends.file.backend import FileBackend
+from jrs.client.client import Client
 from jrs.contract.backend import Backend
 from jrs.contract.errors import (
     ClusterMoved,
+    CorruptRecord,
     Fenced,
     InvalidInput,
     NotFound,
     TooLarge,
     WrongState,
 )
+from jrs.contract.formats import NEWEST_FORMAT, OLDEST_FORMAT
 from jrs.contract.operations import Check, Create, Delete, Op
 from jrs.records import codec, keys
+from jrs.records.codec import encode
 from jrs.records.history import HistoryKind
-from jrs.records.model import EpochRecord, JobResult, JobSpec, JobStatus
-from jrs.store import feed, history, history_checks, migration
+from jrs.records.model import EpochRecord, FormatRecord, JobResult, JobSpec, JobStatus
+from jrs.recovery.inspect.fsck import fsck
+from jrs.store import feed, history, history_checks, migration, result_index
+from jrs.store.cluster_format import format_of
 from jrs.store.copying import LEFT_BEHIND, REWRITTEN, moves
 from jrs.store.historian import Historian
 from jrs.store.jobs import JobCatalog
@@ -162,6 +168,49 @@ def test_there_and_back(places: Places) -> None:
         places.open("etcd")
     places.migration("file", "etcd").carry_out()
     assert moved(places.open("etcd")) == expected
+
+
+@pytest.mark.parametrize("raised", [False, True])
+def test_into_an_older_folder_and_back(places: Places, tmp_path: Path, raised: bool) -> None:
+    """What arrives there is of the newest format throughout, whatever the folder's marker says,
+    and also if the empty cluster there was raised before."""
+    fill(places.open("file"))
+    before = moved(places.open("file"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "jrs.json").write_text('{"format": "jrs", "version": 2}')
+    if raised:
+        with Client(places.open("other")) as client:
+            client.raise_cluster_format()
+
+    places.migration("file", "other").carry_out()
+
+    there = places.open("other")
+    assert there.marked_format == OLDEST_FORMAT
+    assert format_of(there) == NEWEST_FORMAT
+    assert result_index.is_complete(there)
+    assert not fsck(there, None).left_over
+    assert moved(there) == before
+    places.migration("other", "third").carry_out()
+    assert moved(places.open("third")) == before
+    places.migration("third", "other").carry_out()
+    assert result_index.is_complete(places.open("other"))
+    with FileBackend(tmp_path / "other", "neighbour") as neighbour:
+        assert format_of(neighbour) == OLDEST_FORMAT
+
+
+@pytest.mark.parametrize("version", [NEWEST_FORMAT + 1, None])
+def test_a_target_whose_format_is_not_known(places: Places, version: int | None) -> None:
+    """It is refused before anything is written."""
+    fill(places.open("file"))
+    target = places.raw("other")
+    value = b"no record" if version is None else encode(FormatRecord(version))
+    target.commit(Create(keys.FORMAT, value))
+
+    with pytest.raises(CorruptRecord):
+        places.migration("file", "other").carry_out()
+
+    assert [record.key for record in target.scan("")] == [keys.FORMAT]
+    assert places.raw("file").get(keys.MIGRATION) is None
 
 
 @pytest.mark.parametrize("kind", ["file", "etcd", "zookeeper"])
@@ -443,7 +492,7 @@ def test_the_target_is_not_empty(places: Places) -> None:
     fill(places.open("file"))
     there = places.open("other")
     JobCatalog(there).submit(JobSpec("mine", "json:dumps"))
-    with pytest.raises(WrongState, match="not empty: it holds 'feed/mine/"):
+    with pytest.raises(WrongState, match="not empty: it holds 'history/mine/"):
         places.migration("file", "other").carry_out()
     JobCatalog(there).submit(JobSpec("more", "json:dumps"))
 

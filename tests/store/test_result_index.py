@@ -47,10 +47,15 @@ class Interrupted(BaseException):
 class Dying(MemoryBackend):
     """Dies before or after its next commits, as a process would."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, marks: bool = True) -> None:
         super().__init__(Space())
         self.left = 1 << 30
         self.after = False
+        self._marks = marks
+
+    def mark_format(self, version: int) -> None:
+        if self._marks:  # Clusters that share a folder share its marker: it stays as it is.
+            super().mark_format(version)
 
     def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
         self.left -= 1
@@ -160,11 +165,12 @@ def test_the_index_is_that_of_the_results() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("step", range(14))
-def test_a_process_that_dies_at_any_write(step: int, after: bool) -> None:
+@pytest.mark.parametrize("marks", [True, False], ids=["marked", "in a shared folder"])
+@pytest.mark.parametrize("step", range(15))
+def test_a_process_that_dies_at_any_write(step: int, after: bool, marks: bool) -> None:
     """U17: a process that stores, cleans, expires and raises the format may die at each write: the
     repeated call ends as if it had not, and there is no entry without its result before."""
-    backend = Dying()
+    backend = Dying(marks=marks)
     backend.marked_format = result_index.SINCE_FORMAT - 1
     store = JobResultStore(backend, now=lambda: 100.0)
 
@@ -183,8 +189,11 @@ def test_a_process_that_dies_at_any_write(step: int, after: bool) -> None:
         history()
     backend.left = 1 << 30
     assert indexed(backend) <= expected(backend)
+    if result_index.is_complete(backend):
+        assert indexed(backend) == expected(backend)
     history()
 
+    assert result_index.is_complete(backend)
     assert indexed(backend) == expected(backend) != set()
     assert not fsck(backend, None).left_over
     assert [one.job_id for one in store.by_end(tag="nightly")] == ["c", "b"]

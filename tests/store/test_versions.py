@@ -1,23 +1,29 @@
 """The format of a cluster: which one is in force, and when it may be raised."""
 
+from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from jrs.backends.memory import MemoryBackend, Space
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import InvalidInput, UnsupportedVersion, WrongState
 from jrs.contract.formats import NEWEST_FORMAT, OLDEST_FORMAT
-from jrs.contract.operations import Create
+from jrs.contract.operations import Create, Record
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import FormatRecord, JobSpec, MasterInfo
 from jrs.records.settings import JobSettings
 from jrs.records.time_limits import OnTimeout, TimeLimits
-from jrs.store import cluster_format
+from jrs.recovery.inspect.fsck import fsck
+from jrs.store import cluster_format, result_index
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.opening import open_backend
+from jrs.store.result_store import JobResultStore
+from tests.recovery.support import result
 
 
 @pytest.fixture
@@ -79,6 +85,64 @@ def test_format_1_is_converted_once_its_masters_have_stopped(backend: MemoryBack
     assert backend.marked_format == 1
     cluster_format.ensure_supported(backend, convert=True, now=at(1100.0))
     assert backend.marked_format == OLDEST_FORMAT
+
+
+def test_clusters_of_one_folder_are_raised_each_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder's marker stays, for masters of an older version that use another cluster of it;
+    the raised cluster is of the newest format throughout, for processes that run already, too."""
+    (tmp_path / "jrs.json").write_text('{"format": "jrs", "version": 2}')
+
+    def opened(cluster: str) -> Backend:
+        return open_backend(tmp_path.as_uri(), cluster=cluster)
+
+    with opened("one") as one, opened("other") as other, opened("one") as early:
+        for backend in (one, other):
+            JobResultStore(backend).create_dirty(result("job"), None)
+        assert not result_index.is_complete(early)
+        assert cluster_format.raise_format(one) == OLDEST_FORMAT
+        one.compact()  # type: ignore[attr-defined]
+        assert result_index.is_complete(early)
+
+    with opened("one") as one, opened("other") as other:
+        assert cluster_format.format_of(one) == NEWEST_FORMAT
+        assert result_index.is_complete(one)
+        assert not fsck(one, None).left_over
+        assert cluster_format.format_of(other) == other.marked_format == OLDEST_FORMAT
+        assert not result_index.is_complete(other)
+        scanned = list[str]()
+        page = one._page
+
+        def noted(prefix: str, *rest: Any) -> list[Record]:
+            scanned.append(prefix)
+            return page(prefix, *rest)
+
+        monkeypatch.setattr(one, "_page", noted)
+        assert [entry.job_id for entry in JobResultStore(one).by_end()] == ["job"]
+        assert keys.RESULTS not in scanned
+
+
+def test_a_raise_by_an_older_version_is_completed(tmp_path: Path) -> None:
+    """What older versions raised in a folder has no index that a reader may rely on: fsck says so,
+    and to raise it again completes it. So it is where the record cannot be read."""
+    (tmp_path / "jrs.json").write_text('{"format": "jrs", "version": 2}')
+    with open_backend(tmp_path.as_uri()) as backend:
+        record = FormatRecord(NEWEST_FORMAT, 1.0, unknown={"more": 1})
+        backend.commit(Create(keys.FORMAT, encode(record)))
+        assert not result_index.is_complete(backend)
+        assert "repeat jrs cluster-format --raise" in fsck(backend, None).left_over[0]
+
+        assert cluster_format.raise_format(backend) == NEWEST_FORMAT
+        stored = backend.get(keys.FORMAT)
+        assert stored is not None
+        completed = attrs.evolve(record, complete=NEWEST_FORMAT)
+        assert decode(FormatRecord, stored.value, stored.key) == completed
+        assert result_index.is_complete(backend)
+        assert not fsck(backend, None).left_over
+
+        backend.overwrite(keys.FORMAT, b"no record")
+        assert not result_index.is_complete(backend)
 
 
 @pytest.mark.parametrize("version", [1, NEWEST_FORMAT + 1])
