@@ -25,11 +25,15 @@ from jrs.records.codec import decode, encode
 from jrs.records.fields import Json
 from jrs.records.history import ClusterHistory, HistoryEvent, HistoryKind
 from jrs.store.historian import requested, submitter, told
-from jrs.store.history import place
+from jrs.store.history import place, that_fit
 from jrs.store.history_texts import elected, expired, lost_to
 
 MOST_KEPT = 128
-"""Events of the cluster that are kept."""
+"""Events of the cluster that are kept, at most."""
+MOST_BYTES = 128 * 1024
+"""Bytes that they take, about; every backend takes a record of that size."""
+MOST_REASON = 2048
+"""Bytes of the reason in one event, so that a few long ones do not displace all others."""
 _NAMED = 5
 """Expired results that one event names."""
 
@@ -82,7 +86,7 @@ class LeadershipHistorian:
     def ended(self, *, lost: bool, why: str, deadline: Deadline) -> None:
         """Record that the leadership ended. Once a newer leader exists that is refused."""
         kind = HistoryKind.LOST if lost else HistoryKind.RESIGNED
-        said = with_reason("lost its leadership" if lost else "resigned", why)
+        said = with_bounded_reason("lost its leadership" if lost else "resigned", why)
 
         def events(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
             yield self._event(kind, self.by, self.fence.epoch, said, self.about)
@@ -94,6 +98,11 @@ class LeadershipHistorian:
     ) -> HistoryEvent:
         facts = None if about is None else dict(about)
         return HistoryEvent("", "", kind.value, self.now(), by, bounded(text), epoch, facts=facts)
+
+
+def with_bounded_reason(text: str, reason: str) -> str:
+    """Return the text of an event of the cluster, with its reason as far as there is room."""
+    return with_reason(text, bounded(reason, MOST_REASON))
 
 
 def steered(backend: Backend, kind: HistoryKind, by: str, text: str, now: Clock) -> tuple[Op, ...]:
@@ -169,7 +178,7 @@ def _one(kind: HistoryKind, by: str, text: str, now: Clock, epoch: int) -> _Made
 
     def made(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
         yield HistoryEvent(
-            "", "", kind.value, now(), bounded(by), told(text, epoch), epoch,
+            "", "", kind.value, now(), bounded(by), told(text, epoch, MOST_REASON), epoch,
             request=requested(epoch),
         )  # fmt: skip
 
@@ -194,7 +203,9 @@ def _ops(backend: Backend, made: _Made, deadline: Deadline | None) -> tuple[Op, 
         # The feed has the events of one commit in the order of their ids.
         id = f"{writer}.{number:06}"
         events.append(attrs.evolve(event, id=id, previous=previous))
-    left_out = max(0, len(events) - MOST_KEPT)
+    more = len(events) - len(history.events)
+    fit = that_fit(events[-MOST_KEPT:], MOST_BYTES)
+    left_out = len(events) - max(more, fit)
     kept = attrs.evolve(
         history, events=tuple(events[left_out:]), dropped=history.dropped + left_out
     )

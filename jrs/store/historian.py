@@ -25,7 +25,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import CorruptRecord, Refused, Unavailable
 from jrs.contract.operations import Create, Fence, Op
-from jrs.contract.texts import bounded, with_reason
+from jrs.contract.texts import LIMIT, bounded, with_reason
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.fields import Json
@@ -125,9 +125,10 @@ def _asking(reason: str, request: str) -> Iterator[None]:
         yield
 
 
-def told(text: str, epoch: int) -> str:
-    """Return the text of an event: what a user did, with the reason that was given for it."""
-    return bounded(text if epoch else with_reason(text, _reason.get()))
+def told(text: str, epoch: int, most: int = LIMIT) -> str:
+    """Return the text of an event: what a user did, with the reason that was given for it, which
+    takes at most so many bytes."""
+    return bounded(text if epoch else with_reason(text, bounded(_reason.get(), most)))
 
 
 def reason() -> str:

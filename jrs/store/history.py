@@ -325,7 +325,7 @@ def _bounded(
     events = [*fold.events, *more]
     kept = min(len(events), MOST_KEPT)
     if size + len(fold.events) * _ENVELOPE > _MOST_BYTES:
-        kept = _that_fit(events[-kept:])
+        kept = that_fit(events[-kept:], _MOST_BYTES)
     while kept > least and events[-kept].at < before:
         kept -= 1
     dropped = len(events) - kept
@@ -362,9 +362,9 @@ def sealed(before: str, events: Iterable[HistoryEvent]) -> str:
     return before
 
 
-def _that_fit(events: Sequence[HistoryEvent]) -> int:
-    """Return how many of the newest events fit into a fold: one at least."""
-    room, kept = _MOST_BYTES, 0
+def that_fit(events: Sequence[HistoryEvent], room: int) -> int:
+    """Return how many of the newest events take at most so many bytes: one at least."""
+    kept = 0
     for event in reversed(events):
         room -= len(encode(event))
         if room < 0 and kept:

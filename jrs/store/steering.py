@@ -15,7 +15,7 @@ from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import Conflict, NotFound, OutcomeUnknown, WrongState
 from jrs.contract.operations import Check, Create, Delete, Op, create_or_update
 from jrs.contract.read_back import commit_and_read_back, still_unknown
-from jrs.contract.texts import did_you_mean, with_reason
+from jrs.contract.texts import did_you_mean
 from jrs.records import keys
 from jrs.records.cluster import PauseRecord, SwitchoverRecord
 from jrs.records.codec import decode, encode
@@ -55,7 +55,7 @@ class Steering:
         """
         self._check_format("a pause")
         pause = PauseRecord(self.now(), by, reason)
-        said = with_reason("paused the cluster", reason)
+        said = cluster_history.with_bounded_reason("paused the cluster", reason)
         while (before := self.paused()) is None:
             try:
                 own = Create(keys.PAUSE, encode(pause))
@@ -161,7 +161,9 @@ class Steering:
             raise WrongState("the leadership has just changed: check it with jrs masters")
         value = encode(request)
         operation = create_or_update(keys.SWITCHOVER, value, stored and stored.version)
-        said = with_reason(f"requested a switchover to {request.to}", request.reason)
+        said = cluster_history.with_bounded_reason(
+            f"requested a switchover to {request.to}", request.reason
+        )
         event = self._recorded(HistoryKind.SWITCHOVER, request.by, said)
         try:
             own_epoch = Check(keys.EPOCH, fence.version)

@@ -184,6 +184,54 @@ def test_the_newest_events_are_kept(backend: Backend) -> None:
     assert list(cluster_history.problems(backend)) == []
 
 
+@pytest.mark.parametrize("given", ["its own", "that of the thread"])
+def test_long_reasons_stop_no_operator(backend: Backend, given: str) -> None:
+    """The oldest events go before the record is too large, and a reason leaves room for others."""
+    steering, long = Steering(backend), "why " * 5000
+    for number in range(100):
+        with because(long if given == "that of the thread" else ""):
+            steering.pause(f"ann {number}", long if given == "its own" else "")
+        assert steering.unpause(f"ann {number}")
+
+    history, _ = stored(backend)
+    record = backend.get(keys.CLUSTER_HISTORY)
+    assert record is not None
+    assert len(record.value) <= cluster_history.MOST_BYTES
+    assert len(history.events) + history.dropped == 200
+    assert 50 < len(history.events) < MOST_KEPT
+    *_, paused, unpaused = history.events
+    assert (paused.by, unpaused.by) == ("ann 99", "ann 99")
+    assert paused.text.startswith("paused the cluster: [")
+    assert paused.text.endswith("why why ")
+    assert list(cluster_history.problems(backend)) == []
+    events = feed.read(backend).events[-len(history.events) :]
+    assert tuple(one.event for one in events) == history.events
+
+
+def test_a_record_that_has_grown_too_large(backend: Backend) -> None:
+    """An older version has filled it: the next event makes room, whatever it is."""
+    steering = Steering(backend)
+    steering.pause("ann", "first")
+    history, version = stored(backend)
+    (first,) = history.events
+    full, room = [first], backend.capabilities.max_value - 1000
+    while room > 17_000:
+        text = "x" * 16_000
+        full.append(attrs.evolve(first, previous=full[-1].digest(), text=text))
+        room -= len(encode(full[-1]))
+    older = encode(attrs.evolve(history, events=tuple(full)))
+    backend.commit(Update(keys.CLUSTER_HISTORY, older, version))
+
+    assert steering.unpause("ann")
+    history, _ = stored(backend)
+    assert history.events[-1].kind == "unpaused"
+    assert history.dropped + len(history.events) == len(full) + 1
+    assert list(cluster_history.problems(backend)) == []
+    record = backend.get(keys.CLUSTER_HISTORY)
+    assert record is not None
+    assert len(record.value) <= cluster_history.MOST_BYTES
+
+
 @pytest.mark.parametrize("missing", [True, False])
 def test_a_missing_or_changed_event_is_named(backend: Backend, missing: bool) -> None:
     with lead(backend) as leadership:
