@@ -20,6 +20,8 @@ from jrs.records.stored import Stored
 
 MOST_FACTS = 2048
 """Bytes of the facts of one event."""
+MOST_FOLDED = 256
+"""Characters of its text that an event keeps when it is shortened."""
 CUT = "cut"
 """The mark among facts that were cut: how many of them were shortened or left out. Versions that do
 not know it take it for a fact of a newer version, so that none judges a decision by such facts."""
@@ -90,6 +92,17 @@ class HistoryKind(enum.StrEnum):
 
 
 @attrs.frozen
+class WholeEvent(Stored):
+    """What an event was before its text was shortened."""
+
+    digest: str
+    full: str
+    """Its digest, and its full digest, by which others name it."""
+    short: str
+    """The full digest of what is left of it, by which a change to that is noticed."""
+
+
+@attrs.frozen
 class HistoryEvent(Stored):
     """One thing that happened to a job or to the cluster."""
 
@@ -122,21 +135,46 @@ class HistoryEvent(Stored):
     request: str = ""
     """What asked for it: the command of a user, as ``jrs cancel nightly``, or the id of a request
     to the API as ``request ID``."""
+    whole: WholeEvent | None = None
+    """What it was before it was shortened; None if it was not."""
 
     def digest(self) -> str:
         """Return the digest by which the next event of its writer names it: of all that the first
-        version knew."""
+        version knew. It does not change when the event is shortened."""
+        return self._own_digest() if self.whole is None else self.whole.digest
+
+    def full_digest(self) -> str:
+        """Return the digest of all that it says; every version that keeps it returns the same. It
+        does not change when the event is shortened."""
+        return self._own_full_digest() if self.whole is None else self.whole.full
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether what is left of it is as it was written; True if it was not shortened."""
+        return self.whole is None or self.whole.short == self._own_full_digest()
+
+    def shortened(self) -> HistoryEvent:
+        """Return the event with the begin of its text, which says that it was shortened, if that is
+        long; others still name it by its digest."""
+        if self.whole is not None or len(self.text) <= MOST_FOLDED:
+            return self
+        cut = len(self.text) - MOST_FOLDED
+        text = f"{self.text[:MOST_FOLDED]}{_ELLIPSIS} [{cut} characters cut]"
+        short = attrs.evolve(self, text=text)
+        whole = WholeEvent(self.digest(), self.full_digest(), short.full_digest())
+        return attrs.evolve(short, whole=whole)
+
+    def _own_digest(self) -> str:
         said = [self.job_id, self.id, self.kind, self.at, self.by, self.text, self.epoch,
                 self.attempt, self.action, self.rules, self.facts, self.previous]  # fmt: skip
         return hashlib.sha256(_in_order(said).encode()).hexdigest()[:16]
 
-    def full_digest(self) -> str:
-        """Return the digest of all that it says; every version that keeps it returns the same."""
+    def _own_full_digest(self) -> str:
         later = {"about": self.about, "request": self.request, **(self.unknown or {})}
         said = {name: value for name, value in later.items() if value}
         if not said:
-            return self.digest()
-        text = f"{self.digest()}{_in_order(said)}"
+            return self._own_digest()
+        text = f"{self._own_digest()}{_in_order(said)}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property

@@ -4,8 +4,9 @@ Each event is a record of its own, ``history/<job>/<writer>.<number>``; see `jrs
 Events are ordered by the versions of their records, which every backend gives in the order of the
 commits.
 
-Once a job has many events, its leader folds the oldest into one record, ``folds/<job>``, and drops
-the very oldest. The commit that marks the result clean folds them all. Folds are kept apart, so
+Once a job has many events, its leader folds the oldest into one record, ``folds/<job>``. If that
+becomes too large, long texts of the oldest are shortened, and then the very oldest are dropped. The
+commit that marks the result clean folds them all. Folds are kept apart, so
 that to read the events of one job never lists those of jobs that have ended. See
 `jrs.store.history_checks` for what tells that a history is as it was written.
 """
@@ -33,8 +34,8 @@ MANY = 64
 AT_ONCE = 24
 """Events that one commit folds together with what else it does."""
 MOST_KEPT = 256
-"""Events in the fold of a job."""
-_MOST_BYTES = 96 * 1024
+"""Events in the fold of a job, at most."""
+MOST_BYTES = 96 * 1024
 """Bytes of a fold's events."""
 _OTHERS = 8
 """Operations of a commit that folds besides the removal of the events, at most."""
@@ -317,15 +318,17 @@ def _bounded(
     fold: HistoryFold, size: int, more: Sequence[HistoryEvent], before: float, *, least: int
 ) -> HistoryFold:
     """Return a fold with more events, without the oldest if there are too many, and without those
-    before a moment, but for the `least` newest ones.
+    before a moment, but for the `least` newest ones. If they take too much room, long texts of the
+    oldest are shortened first.
 
     Args:
         size: bytes of the records of all of them, that of the fold included.
     """
     events = [*fold.events, *more]
     kept = min(len(events), MOST_KEPT)
-    if size + len(fold.events) * _ENVELOPE > _MOST_BYTES:
-        kept = that_fit(events[-kept:], _MOST_BYTES)
+    if size + len(fold.events) * _ENVELOPE > MOST_BYTES:
+        events[-kept:] = _shortened(events[-kept:])
+        kept = that_fit(events[-kept:], MOST_BYTES)
     while kept > least and events[-kept].at < before:
         kept -= 1
     dropped = len(events) - kept
@@ -335,6 +338,22 @@ def _bounded(
         dropped=fold.dropped + dropped,
         seal=seal_with(fold, events, dropped),
     )
+
+
+def _shortened(events: Sequence[HistoryEvent]) -> list[HistoryEvent]:
+    """Return events of which as many of the oldest are shortened as it takes until all fit; the
+    newest, which matter most, keep a part of the room as they are."""
+    sizes = [len(encode(event)) for event in events]
+    found, over = list(events), sum(sizes) - MOST_BYTES
+    old = len(events) - that_fit(events, MOST_BYTES // 4)
+    for at, (event, size) in enumerate(zip(events[:old], sizes, strict=False)):
+        if over <= 0:
+            break
+        short = event.shortened()
+        if (saved := size - len(encode(short))) > 0:  # Its digests take room, too.
+            found[at] = short
+            over -= saved
+    return found
 
 
 def seal_with(fold: HistoryFold, events: Sequence[HistoryEvent], dropped: int) -> FoldSeal:

@@ -105,6 +105,8 @@ def _problems(job_id: str, state: State, places: Sequence[feed.FedPlace]) -> Ite
     for where, event in found:
         if event.id in by_id:
             yield f"{where}: the event {event.id} is there twice"
+        if not event.is_sound:
+            yield f"{where}: the event {event.id} was changed"
         by_id[event.id] = event
     # Of what was dropped, or cannot be read, nothing is known.
     whole = state.fold_problem is None and not (state.fold is not None and state.fold.dropped)

@@ -78,7 +78,7 @@ by_name = st.dictionaries(st.text(), stored, max_size=3)
 events = st.builds(
     history.HistoryEvent, job_ids, st.text(), st.text(), seconds, st.text(), st.text(), whole,
     whole, st.text(), whole, st.none() | st.dictionaries(st.text(), json_values, max_size=3),
-    st.text(),
+    st.text(), whole=st.none() | st.builds(history.WholeEvent, st.text(), st.text(), st.text()),
 )  # fmt: skip
 
 STORED: dict[type, st.SearchStrategy[Any]] = {

@@ -236,6 +236,77 @@ def test_long_events_are_bounded_by_their_bytes(backend: Backend, fence: Fence) 
     assert texts(backend)[-1].startswith("99 ")
 
 
+def stored_fold(backend: Backend) -> tuple[HistoryFold, int]:
+    stored = backend.get(keys.history_fold("job"))
+    assert stored is not None
+    return decode(HistoryFold, stored.value, stored.key), len(stored.value)
+
+
+def test_long_texts_of_old_events_are_shortened(backend: Backend, fence: Fence) -> None:
+    """So that many more events fit; what follows them, and the seal, name them as before."""
+    mine, long = Historian(backend, "m1", 1), "é" * 2000
+    for number in range(260):
+        tell(mine, f"FAILED: {number} {long}")
+        if number % 20 == 0:
+            history.fold(backend, "job", fence, leave=1)
+            assert problems(backend) == []
+    history.fold(backend, "job", fence, leave=4)
+
+    fold, size = stored_fold(backend)
+    assert size <= history.MOST_BYTES
+    assert fold.dropped + len(fold.events) == 256
+    assert len(fold.events) > 40  # Five times as many as with their whole texts.
+    assert fold.events[-1].text == f"FAILED: 255 {long}"
+    oldest, text = fold.events[0], f"FAILED: {fold.dropped} {long}"
+    assert oldest.text == f"{text[:256]}… [{len(text) - 256} characters cut]"
+    assert oldest.shortened() is oldest
+    assert problems(backend) == []
+    assert texts(backend)[-4:] == [f"FAILED: {number} {long}" for number in range(256, 260)]
+
+
+def test_short_texts_of_old_events_stay(backend: Backend, fence: Fence) -> None:
+    """Also next to long ones; and nothing is shortened before there is need."""
+    mine, long = Historian(backend, "m1", 1), "x" * 1000
+    for number in range(230):
+        tell(mine, long if number % 4 == 0 else str(number))
+        if number == 60:
+            history.fold(backend, "job", fence)
+            assert not any(event.whole for event in stored_fold(backend)[0].events)
+    history.fold(backend, "job", fence)
+
+    fold, size = stored_fold(backend)
+    assert (fold.dropped, len(fold.events)) == (0, 230)
+    assert size <= history.MOST_BYTES
+    assert [one.text for one in fold.events if one.whole is None and one.text != long] == [
+        str(number) for number in range(230) if number % 4
+    ]
+    cut = [event.whole is not None for event in fold.events[::4]]
+    assert cut == sorted(cut, reverse=True)
+    assert cut.count(True) > 0
+    assert problems(backend) == []
+
+
+def test_a_change_to_a_shortened_event_is_named(backend: Backend, fence: Fence) -> None:
+    """To what is left of its text, and to the digests of the whole."""
+    mine = Historian(backend, "m1", 1)
+    for number in range(40):
+        tell(mine, f"{number} {'x' * 8000}")
+        history.fold(backend, "job", fence)
+    fold, _ = stored_fold(backend)
+    second = fold.events[1]
+    assert second.whole is not None
+    for changed in (
+        attrs.evolve(second, text="another"),
+        attrs.evolve(second, about={"host": "another"}),
+        attrs.evolve(second, whole=None),
+        attrs.evolve(second, whole=attrs.evolve(second.whole, digest="0" * 16)),
+        attrs.evolve(second, whole=attrs.evolve(second.whole, full="0" * 16)),
+    ):
+        found = (fold.events[0], changed, *fold.events[2:])
+        backend.overwrite(keys.history_fold("job"), encode(attrs.evolve(fold, events=found)))
+        assert problems(backend) != []
+
+
 def test_the_last_event_folds_all_in_its_own_commit(backend: Backend, fence: Fence) -> None:
     """Cleaning up costs no commit of its own for the history."""
     mine = Historian(backend, "m1", fence.epoch)
