@@ -74,7 +74,7 @@ def convert(
         )
     if to is not record.format:
         record = _converted(catalog, record, to, fence, progress)
-    _remove_former(place(catalog.storage, record), record)
+    _remove_former(catalog.storage, record)
     delete.collect(place(catalog.storage, record))
     return record
 
@@ -213,18 +213,23 @@ def _is_listed(catalog: SnapshotIndex, record: SnapshotRecord, folder: Path) -> 
     return folders.listed(place(catalog.storage, now), now) == folder
 
 
-def _remove_former(storage: JobStorage, record: SnapshotRecord) -> None:
+def _remove_former(own: JobStorage, record: SnapshotRecord) -> None:
     """Remove what is left of a snapshot's former formats.
+
+    Args:
+        own: the storage of the cluster.
 
     Raises:
         SnapshotInUse: a process reads it; the conversion is done all the same, and a repeat
             removes it.
     """
+    storage = place(own, record)
     if not is_whole(storage, record):
         return  # It is damaged, and the former form may be whole.
+    is_own = delete.is_own(own, storage, record)
     current = folders.listed(storage, record)
     for folder in folders.of_number(storage, record.job_id, record.number):
-        if folder == current or not folder.is_dir():
+        if folder == current or not folder.is_dir() or not is_own(folder):
             continue
         with folders.locked(folder) as mine:
             if not mine and folder.is_dir():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from jrs.contract.backend import Backend
@@ -45,7 +46,9 @@ def delete(
         ]
         if number not in folders.whole(catalog.storage, job_id) and not elsewhere:
             raise
-        discard(catalog.storage, job_id, number)
+        with _alone(catalog.storage, job_id, number, _any) as found:
+            for folder in found:
+                catalog.storage.discard(job_id, folder)
         collect(catalog.storage)
         for left in elsewhere:
             complete(catalog.backend, left)
@@ -89,7 +92,7 @@ def remove(
         with ExitStack() as held:
             # Locked first: no process reads an unlisted snapshot, or moves it meanwhile.
             found = [
-                (place, held.enter_context(_alone(place, record.job_id, record.number)))
+                (place, held.enter_context(_locked(storage, place, record)))
                 for place in _distinct(places(storage, record))
             ]
             note = doomed.note(storage, record)
@@ -130,10 +133,10 @@ def complete(backend: Backend, left: Doomed) -> None:
                 f"{left.job_id!r}, which was deleted: mount it, or create an empty folder of that "
                 "name if it is lost for good"
             )
-        with _alone(storage, left.job_id, left.number) as found:
+        with _alone(storage, left.job_id, left.number, left.is_in) as found:
             if left.is_listed(backend):
                 break  # The process died before it had deleted the entry.
-            for folder in filter(left.is_in, found):
+            for folder in found:
                 storage.discard(left.job_id, folder)
         collect(storage)
         storage.empty_trash()
@@ -149,38 +152,66 @@ def check_mounted(storage: JobStorage, record: SnapshotRecord) -> None:
         )
 
 
-def discard(storage: JobStorage, job_id: str, number: int) -> None:
-    """Remove the folders of a snapshot from a storage. Idempotent.
+def discard(own: JobStorage, place: JobStorage, record: SnapshotRecord) -> None:
+    """Remove the folders of a listed snapshot from one of its storages. Idempotent.
+
+    Args:
+        own: the storage of the cluster.
 
     Raises:
         SnapshotInUse: a process is writing or reading one of them.
+        Unavailable: one of them cannot be removed now, or it is unknown whose it is.
     """
-    with _alone(storage, job_id, number) as found:
+    with _locked(own, place, record) as found:
         for folder in found:
-            storage.discard(job_id, folder)
+            place.discard(record.job_id, folder)
+
+
+def is_own(own: JobStorage, place: JobStorage, record: SnapshotRecord) -> Callable[[Path], bool]:
+    """Return what tells which folders of a snapshot's number in a storage are the snapshot's own.
+
+    In the storage of its cluster these are all, also damaged ones. Several clusters may use another
+    storage.
+    """
+    return _any if place.root == own.root else partial(manifest.is_of, record=record)
+
+
+def _any(_: Path) -> bool:
+    return True
+
+
+def _locked(
+    own: JobStorage, place: JobStorage, record: SnapshotRecord
+) -> AbstractContextManager[list[Path]]:
+    return _alone(place, record.job_id, record.number, is_own(own, place, record))
 
 
 @contextmanager
-def _alone(storage: JobStorage, job_id: str, number: int) -> Iterator[list[Path]]:
+def _alone(
+    storage: JobStorage, job_id: str, number: int, is_ours: Callable[[Path], bool]
+) -> Iterator[list[Path]]:
     """Lock a snapshot's folders in a storage, so that they can be removed.
+
+    Args:
+        is_ours: whether a folder of that number is this snapshot's. One in which a snapshot was
+            built is nobody's any more, unless a process has locked it.
 
     Raises:
         SnapshotInUse: a process is writing or reading one of them.
     """
-    found = []
+    building, found = folders.building(storage, job_id, number), []
     with ExitStack() as held:
-        for folder in (
-            folders.building(storage, job_id, number),
-            *folders.of_number(storage, job_id, number),
-        ):
+        for folder in (building, *folders.of_number(storage, job_id, number)):
             if not folder.is_symlink():
-                if not folder.is_dir():
+                if not folder.is_dir() or (folder != building and not is_ours(folder)):
                     continue
                 if not held.enter_context(folders.locked(folder)):
                     if folder.is_dir():
                         raise SnapshotInUse(f"{folder} is being written or read; try again later")
                     continue
-            found.append(folder)
+            # Another cluster's may have taken its place before it was locked.
+            if folder == building or is_ours(folder):
+                found.append(folder)
         yield found
 
 

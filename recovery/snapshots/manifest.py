@@ -16,7 +16,7 @@ from jrs.contract.errors import (
     UnsupportedVersion,
 )
 from jrs.records.codec import decode, encode
-from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat
+from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat, SnapshotRecord
 
 from ..files import transfer
 from ..files.disk_errors import is_lost
@@ -44,25 +44,34 @@ def read(folder: Path, digest: str | None = None) -> Manifest:
         Unavailable: it could not be read for another reason than damage.
     """
     path = folder / MANIFEST
-    try:
-        with open(transfer.open_regular(path), "rb") as file:
-            data = file.read()
-    except FileNotFoundError:
-        raise DamagedSnapshot(str(folder), (f"{path} is missing",)) from None
-    except OSError as error:
-        problem = _lost(path, error)
-        raise DamagedSnapshot(str(folder), (problem,)) from error
-    try:
-        manifest = decode(Manifest, data, str(path))
-        manifest.check()
-    except UnsupportedVersion:
-        raise
-    except (CorruptRecord, InvalidInput) as error:
-        raise DamagedSnapshot(str(folder), (str(error),)) from error
+    data = _data(folder)
+    manifest = _decoded(folder, data)
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
         problem = f"{path} is not the manifest in the catalogue"
         raise DamagedSnapshot(str(folder), (problem,))
     return manifest
+
+
+def is_of(folder: Path, record: SnapshotRecord) -> bool:
+    """Return whether a folder holds a listed snapshot, in its present format or in a former one.
+
+    Another cluster may have a snapshot of the same job and number in a storage that both use. A
+    folder whose manifest is missing or damaged may be that one.
+
+    Raises:
+        Unavailable: the manifest could not be read for another reason than damage.
+    """
+    try:
+        data = _data(folder)
+        if hashlib.sha256(data).hexdigest() == record.manifest:
+            return True
+        found = _decoded(folder, data)
+    except CorruptRecord:
+        return False
+    # A conversion keeps these. The ids of the queries are unique, and so is the time in practice.
+    return (found.job_id, found.number, found.created_at, found.stages) == (
+        record.job_id, record.number, record.created_at, record.stages
+    )  # fmt: skip
 
 
 def problems(
@@ -103,6 +112,29 @@ def problems(
         except OSError as error:
             yield _lost(path, error)
     progress(len(manifest.files), len(manifest.files))
+
+
+def _data(folder: Path) -> bytes:
+    path = folder / MANIFEST
+    try:
+        with open(transfer.open_regular(path), "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise DamagedSnapshot(str(folder), (f"{path} is missing",)) from None
+    except OSError as error:
+        problem = _lost(path, error)
+        raise DamagedSnapshot(str(folder), (problem,)) from error
+
+
+def _decoded(folder: Path, data: bytes) -> Manifest:
+    try:
+        manifest = decode(Manifest, data, str(folder / MANIFEST))
+        manifest.check()
+    except UnsupportedVersion:
+        raise
+    except (CorruptRecord, InvalidInput) as error:
+        raise DamagedSnapshot(str(folder), (str(error),)) from error
+    return manifest
 
 
 def _lost(path: Path, error: OSError) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import uuid
@@ -144,11 +143,12 @@ def _copy(
 ) -> SnapshotRecord:
     """Copy a snapshot to another storage and list it there; the entry then names both places."""
     # A held folder is not discarded, by whatever path the target may lead to it.
-    with opened(catalog.storage, record) as found, ExitStack() as held:
+    own = catalog.storage
+    with opened(own, record) as found, ExitStack() as held:
         check(str(record), found, thorough=False)
         _check_free(target, record)
         # An interrupted move may have copied files there.
-        delete.discard(target, record.job_id, record.number)
+        delete.discard(own, target, record)
         with writing(f"the move of {record}"):
             # A listed storage that is missing counts as one that is not mounted.
             target.make()
@@ -179,6 +179,7 @@ def _copy_to(
         permissions.make(building, parents=True)
         if not held.enter_context(folders.locked(building)):
             raise SnapshotInUse(f"{building} is being written by another process")
+        _check_free(target, record)  # Another cluster may have moved its own there since.
         if found.manifest.format is SnapshotFormat.CAS:
             blobs = Blobs(target)
             held.enter_context(blobs.acquire())
@@ -210,9 +211,9 @@ def _is_same(one: JobStorage, other: JobStorage) -> bool:
 
 def _check_free(target: JobStorage, record: SnapshotRecord) -> None:
     """Raise `InvalidInput` if a snapshot of another cluster occupies the place."""
-    path = folders.snapshot(target, record.job_id, record.number) / folders.MANIFEST
-    if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != record.manifest:
-        raise InvalidInput(f"{path.parent} is another snapshot: move {record} elsewhere")
+    for folder in folders.of_number(target, record.job_id, record.number):
+        if os.path.lexists(folder) and not manifest.is_of(folder, record):
+            raise InvalidInput(f"{folder} is another snapshot: move {record} elsewhere")
 
 
 def _has_whole(catalog: SnapshotIndex, record: SnapshotRecord, target: JobStorage) -> bool:
@@ -263,7 +264,7 @@ def _drop_copy(
         return record
     left = JobStorage(Path(record.copy), catalog.storage.root.name)
     delete.check_mounted(left, record)
-    delete.discard(left, record.job_id, record.number)
+    delete.discard(catalog.storage, left, record)
     if record.format is SnapshotFormat.CAS:
         delete.collect(left)
     if left.root != catalog.storage.root:

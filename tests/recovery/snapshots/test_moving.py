@@ -15,13 +15,19 @@ from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.policies import SnapshotPolicy
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord, TakenBy
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, delete, find_orphans, folders, move, retain
 from tests.recovery.snapshots.fabricate import FakeJob, put, tree
 from tests.recovery.snapshots.test_catalog import by_format, flip
+from tests.recovery.support import CLUSTER, FaultyMemory
 
 
 class Died(BaseException):
     """The process that moves is gone."""
+
+
+def die(*_: object) -> None:
+    raise Died
 
 
 @pytest.fixture
@@ -29,10 +35,6 @@ def cut_off(
     catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> SnapshotRecord:
     """A snapshot that is listed where it was moved to, and was not deleted where it had been."""
-
-    def die(*_: object) -> None:
-        raise Died
-
     catalog.create("job")
     with monkeypatch.context() as patch, pytest.raises(Died):
         patch.setattr(move, "_drop_copy", die)
@@ -174,6 +176,100 @@ def test_damaged_blob_in_the_new_storage(
 
     assert catalog.verify("job", 1)
     assert catalog.verify("job", 2)
+
+
+# -- a storage that another cluster uses, too ----------------------------------------------
+
+
+@pytest.fixture
+def theirs(elsewhere: FaultyMemory, tmp_path: Path) -> SnapshotCatalog:
+    """The catalogue of another cluster, whose job of the same id has a snapshot 1."""
+    storage = JobStorage(tmp_path / "theirs", CLUSTER)
+    FakeJob(elsewhere, storage).run(5)
+    catalog = SnapshotCatalog(elsewhere, storage)
+    catalog.create("job")
+    return catalog
+
+
+def test_place_of_one_that_was_converted(
+    catalog: SnapshotCatalog, job: FakeJob, theirs: SnapshotCatalog, tmp_path: Path
+) -> None:
+    """A snapshot of another cluster is seen, and stays, also where its folder has another name."""
+    theirs.move("job", 1, tmp_path / "far")
+    converted = theirs.convert("job", 1, SnapshotFormat.FULL)
+    record = catalog.create("job")
+
+    with pytest.raises(InvalidInput, match="is another snapshot"):
+        catalog.move("job", 1, tmp_path / "far")
+    assert theirs.verify("job", 1) == converted
+    assert catalog.verify("job", 1) == record
+
+
+@pytest.mark.parametrize("what", ["delete", "move", "repeat"])
+def test_place_that_was_taken_since(
+    catalog: SnapshotCatalog, job: FakeJob, theirs: SnapshotCatalog, tmp_path: Path, what: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Behind a move that was cut off, what another cluster has moved to that place stays."""
+    catalog.create("job")
+    catalog.create("job")
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        for name in ("_copy_to", "_drop_copy"):
+            patch.setattr(move, name, die)
+        catalog.move("job", 1, tmp_path / "far")
+    assert catalog.get("job", 1).copy == str(tmp_path / "far")
+    moved = theirs.move("job", 1, tmp_path / "far")
+
+    if what == "delete":
+        catalog.delete("job", 1)
+    elif what == "move":
+        assert catalog.move("job", 1, tmp_path / "third").copy is None
+    else:
+        with pytest.raises(InvalidInput, match="is another snapshot"):
+            catalog.move("job", 1, tmp_path / "far")
+    assert theirs.verify("job", 1) == moved
+
+
+def test_place_that_is_taken_meanwhile(
+    catalog: SnapshotCatalog, job: FakeJob, theirs: SnapshotCatalog, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Of two clusters that move to one place at once, one is refused."""
+    record = catalog.create("job")
+    real = move._check_free
+
+    def slower(*args: Any) -> None:
+        real(*args)
+        monkeypatch.undo()
+        theirs.move("job", 1, tmp_path / "far")
+
+    monkeypatch.setattr(move, "_check_free", slower)
+
+    with pytest.raises(InvalidInput, match="is another snapshot"):
+        catalog.move("job", 1, tmp_path / "far")
+    assert theirs.verify("job", 1).storage == str(tmp_path / "far")
+    assert catalog.verify("job", 1) == record
+
+
+@pytest.mark.parametrize("what", ["delete", "move"])
+def test_former_format_elsewhere(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, what: str
+) -> None:
+    """What a conversion has left in another storage goes with the snapshot."""
+    catalog.create("job")
+    catalog.create("job")
+    catalog.move("job", 1, tmp_path / "far")
+    there = JobStorage(tmp_path / "far", CLUSTER)
+    with folders.locked(folders.snapshot(there, "job", 1), shared=True):
+        with pytest.raises(SnapshotInUse, match="is being read"):
+            catalog.convert("job", 1, SnapshotFormat.FULL)
+
+    if what == "delete":
+        catalog.delete("job", 1)
+    else:
+        catalog.move("job", 1, tmp_path / "jobs")
+        assert catalog.verify("job", 1)
+    assert tree(tmp_path / "far") == {}
 
 
 # -- deleting what was moved ---------------------------------------------------------------
