@@ -279,13 +279,19 @@ def _check_dispensable(catalog: SnapshotIndex, record: SnapshotRecord) -> None:
     if not lives or not record.format.is_restorable:
         return
     newer = [each for each in catalog.list(job_id) if each.number > record.number]
-    if any(each.format.is_restorable and _is_whole(catalog, each, False) for each in newer):
+    if any(_replaces(each, record) and _is_whole(catalog, each, False) for each in newer):
         return
     if _is_whole(catalog, record, True):
         raise SnapshotInUse(
             f"{record} is the newest that its job could resume from, and the job has not ended; "
             "take another one first"
         )
+
+
+def _replaces(newer: SnapshotRecord, record: SnapshotRecord) -> bool:
+    """Return whether a job can resume from a newer snapshot wherever it can from an older one: one
+    without output is refused once the job has published another batch."""
+    return newer.format.is_restorable and (newer.output or not record.output)
 
 
 def _is_whole(catalog: SnapshotIndex, record: SnapshotRecord, thorough: bool) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
-from jrs.contract.errors import DamagedSnapshot, InvalidInput, Unavailable
+from jrs.contract.errors import DamagedSnapshot, InvalidInput, SnapshotInUse, Unavailable
 from jrs.contract.operations import Create, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -234,6 +234,24 @@ def test_keep_the_young(catalog: SnapshotCatalog, job: FakeJob) -> None:
     retain(catalog, "job", SnapshotPolicy(max_age=0))
 
     assert numbers(catalog) == [3]
+
+
+def test_keep_the_one_with_output(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """One without output is no substitute: a job that publishes on cannot resume from it."""
+    catalog.create("job", taken_by=SYSTEM)
+    catalog.create("job", output=False)
+
+    assert retain(catalog, "job", SnapshotPolicy(max_age=0)) == []
+    with pytest.raises(SnapshotInUse, match="is the newest that its job could resume from"):
+        catalog.delete("job", 1)
+
+    job.run(1)
+    assert catalog.newest_usable("job").record == catalog.get("job", 1)
+    catalog.create("job", output=False)
+    catalog.delete("job", 2)  # It is replaced by one that lacks no more than it does.
+    catalog.create("job", taken_by=SYSTEM)
+    catalog.delete("job", 1)
+    assert numbers(catalog) == [3, 4]
 
 
 @pytest.mark.parametrize("policy", [{"keep": 0}, {"max_age": -1.0}, {"max_age": float("nan")}])
