@@ -50,6 +50,10 @@ from . import delete, doomed, restored_records
 from .index import SnapshotIndex
 from .restored_records import SPEC
 
+_ALSO_IN_THE_LAST = 4
+"""The operations of the last commit besides those for the records and the conditions: on the
+restore and on the spec, and two of the event."""
+
 _TOPS = ("epoch", "out", "tmp", "in")
 
 
@@ -293,7 +297,7 @@ def commit(
         if entry is not None:
             doomed.note(catalog.storage, request.source)
             last.append(Delete(entry.key, entry.version))
-    room = backend.capabilities.max_ops - len(last) - 3
+    room = backend.capabilities.max_ops - len(last) - _ALSO_IN_THE_LAST
     while len(ops) > room:
         some, ops = ops[:room], ops[room:]
         backend.commit(*some, Check(reserved.key, reserved.version), fence=request.fence)

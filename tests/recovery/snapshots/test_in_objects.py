@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import attrs
 import pytest
 
 from jrs.contract.errors import (
@@ -37,6 +38,7 @@ from jrs.records.model import (
     StopMode,
     StopRecord,
     StopState,
+    StreamRecord,
 )
 from jrs.records.objects import BatchManifest, ClosedInput
 from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord, TakenBy
@@ -53,7 +55,7 @@ from jrs.recovery.snapshots import SnapshotCatalog, create_in_objects, find_orph
 from jrs.recovery.snapshots.retry import RetryRequest, retry
 from jrs.recovery.snapshots.scheduled import take_scheduled_snapshot
 from jrs.recovery.storage import batches as batches_module
-from jrs.recovery.storage.copies import contents, read_record
+from jrs.recovery.storage.copies import PrefixWriter, contents, read_record
 from jrs.store import attempt_fence, heads, references
 from jrs.store.result_store import JobResultStore
 from tests.recovery.attempt.objects_attempt import (
@@ -428,6 +430,41 @@ def test_a_job_that_has_ended_meanwhile(
     with pytest.raises(WrongState, match="has ended"):
         catalog.create("job")
     assert catalog.list("job") == []
+
+
+def more_streams(lead: Lead, numbers: Iterable[int]) -> set[str]:
+    """Give the job more streams, each like the one that it has; return the names of all."""
+    assert lead.storage.objects is not None
+    writer = PrefixWriter(lead.storage.objects, "job", "a1.more")
+    newest, whole = head(lead), manifest(lead)
+    names = {f"s{number}" for number in numbers}
+    for name in names:
+        named = writer.put_record(f"{name}/batch", attrs.evolve(whole, stage=name))
+        lead.backend.commit(
+            Create(keys.stream("job", name), encode(StreamRecord("job", name, False, "p", "4"))),
+            Create(
+                keys.head("job", name), encode(attrs.evolve(newest, stage=name, manifest=named))
+            ),
+        )
+    return {"sums", *names}
+
+
+def test_a_fork_whose_records_fill_the_last_commit(
+    lead: Lead, catalog: SnapshotCatalog, memory: FaultyMemory
+) -> None:
+    """With any number of streams around the limit of one commit the restore is completed."""
+    run(begin(lead), 1)
+    limit = memory.capabilities.max_ops // 2
+    more_streams(lead, range(limit - 7))
+    for number in range(limit - 7, limit):
+        more_streams(lead, [number])
+        catalog.fork("job", f"copy.{number}")
+        assert len(heads_of(lead, f"copy.{number}")) == number + 2
+
+
+def heads_of(lead: Lead, job_id: str) -> dict[str, StreamHead]:
+    scanned = lead.backend.scan(keys.heads(job_id))
+    return {one.stage: one for one in (decode(StreamHead, r.value, r.key) for r in scanned)}
 
 
 def test_a_fork_reads_its_own_input(lead: Lead, catalog: SnapshotCatalog, tmp_path: Path) -> None:
