@@ -131,22 +131,22 @@ def restored_ops(
     return ops
 
 
-def adopted_ops(
+def adopted(
     job_id: str,
     batches: Mapping[str, int | None],
     manifests: Mapping[str, StoredObject],
     plans: Mapping[str, StoredObject],
-) -> list[Op]:
-    """Return the operations that give a new job heads and plans, which name objects of its own. The
-    arguments are as in `restored_ops`."""
-    ops: list[Op] = []
+) -> dict[str, bytes]:
+    """Return the heads and plans of a new job, which name objects of its own, by their keys and in
+    stored form. The arguments are as in `restored_ops`."""
+    found: dict[str, bytes] = {}
     for stage, named in manifests.items():
         head = StreamHead(job_id, stage, 1, batches.get(stage) or 0, manifest=named)
-        ops.append(Create(keys.head(job_id, stage), encode(head)))
+        found[keys.head(job_id, stage)] = encode(head)
     for stage, named in plans.items():
         plan = StreamPlan(job_id, stage, 1, batches.get(stage) or 0, 0, 0, manifest=named)
-        ops.append(Create(keys.plan(job_id, stage), encode(plan)))
-    return ops
+        found[keys.plan(job_id, stage)] = encode(plan)
+    return found
 
 
 def give_up_restore(backend: Backend, job_id: str, fence: Fence | None) -> None:

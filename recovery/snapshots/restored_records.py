@@ -24,7 +24,8 @@ SPEC = "spec"
 def ops(
     catalog: SnapshotIndex, found: Manifest, job_id: str, spec: bytes, *, from_elsewhere: bool
 ) -> list[Op]:
-    """Return the operations that replace the records of a job's stages and streams.
+    """Return the operations that replace the records of a job's stages and streams; of a new job
+    whose files are objects, also its heads, plans and closed inputs.
 
     Args:
         spec: of the job, as it will be.
@@ -48,8 +49,16 @@ def ops(
         for key in wanted:
             if key.startswith(keys.STREAMS):
                 wanted[key] = encode(decode(StreamRecord, wanted[key], key).of_any_plan())
+    batches = {one.name: one.batch for one in found.stages}
+    prefixes = [keys.STAGES, keys.STREAMS]
+    if job_id != found.job_id and catalog.storage.objects is not None:
+        # They name the copies of this try. An earlier one may have stored some of its own.
+        prefixes += [keys.HEADS, keys.PLANS, keys.INPUTS]
+        wanted |= heads.adopted(job_id, batches, found.heads, found.plans)
+        wanted |= {f"{keys.INPUTS}{job_id}/{key}": as_stored(text)
+                   for key, text in found.inputs.items()}  # fmt: skip
     found_ops: list[Op] = []
-    for prefix in (keys.STAGES, keys.STREAMS):
+    for prefix in prefixes:
         for record in backend.scan(f"{prefix}{job_id}/"):
             if record.key not in wanted:
                 if not _stays(record):
@@ -57,17 +66,12 @@ def ops(
             elif (value := wanted.pop(record.key)) != record.value and not _stays(record):
                 found_ops.append(Update(record.key, value, record.version))
     found_ops += [Create(key, value) for key, value in wanted.items()]
-    batches = {one.name: one.batch for one in found.stages}
     if job_id == found.job_id:
         # A snapshot that is only a folder may be of another cluster, with generations of its own.
         least = int(catalog.now()) if from_elsewhere else 0
         found_ops += heads.restored_ops(
             backend, job_id, batches, least=least, manifests=found.heads, plans=found.plans
         )
-    elif catalog.storage.objects is not None:
-        found_ops += heads.adopted_ops(job_id, batches, found.heads, found.plans)
-        found_ops += [Create(f"{keys.INPUTS}{job_id}/{key}", as_stored(text))
-                for key, text in found.inputs.items()]  # fmt: skip
     return found_ops
 
 

@@ -467,6 +467,34 @@ def heads_of(lead: Lead, job_id: str) -> dict[str, StreamHead]:
     return {one.stage: one for one in (decode(StreamHead, r.value, r.key) for r in scanned)}
 
 
+@pytest.mark.parametrize("again", ["finish", "another"])
+def test_an_interrupted_fork_of_many_streams(
+    lead: Lead, catalog: SnapshotCatalog, memory: FaultyMemory, again: str
+) -> None:
+    """S8: its records take several commits. A repeat completes it behind each of them, also from
+    another snapshot, and leaves only records that name objects of this try."""
+    run(begin(lead), 2)
+    with_one = catalog.create("job")
+    names = more_streams(lead, range(memory.capabilities.max_ops // 2))
+    with_many = catalog.create("job")
+    memory.fault(keys.RESTORES + "copy", Unavailable, kind=Delete, times=1)
+    with pytest.raises(Unavailable):
+        catalog.restore(with_many, as_job="copy", fork=True)
+    interrupted = heads_of(lead, "copy")
+    assert interrupted
+
+    if again == "finish":
+        catalog.finish_restore("copy")
+    else:
+        catalog.restore(with_one, as_job="copy", fork=True)
+        names = {"sums"}
+
+    assert catalog.pending_restore("copy") is None
+    found = heads_of(lead, "copy")
+    assert set(found) == names
+    assert not set(found.values()) & set(interrupted.values())
+
+
 def test_a_fork_reads_its_own_input(lead: Lead, catalog: SnapshotCatalog, tmp_path: Path) -> None:
     """Spark's logs name the links of a closed input by their paths, which are the new job's."""
     source = tmp_path / "in"
