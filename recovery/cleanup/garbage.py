@@ -105,22 +105,30 @@ class GarbageCollector:
     def _snapshots(self, job_id: str, job: _Known) -> None:
         """Remove the folders of snapshots that are not listed, if they are of this job's life."""
         for number in sorted(folders.whole(self._storage, job_id)):
-            stored = self._backend.get(keys.snapshot(job_id, number))
-            record = None
-            if stored is not None:
-                record = decode(SnapshotRecord, stored.value, stored.key)
-                if not convert.is_whole(self._storage, record):
-                    continue  # It is in another storage, or damaged: any folder may be of use.
             for path in folders.of_number(self._storage, job_id, number):
-                if path.is_dir() and (
-                    record is None or path != folders.listed(self._storage, record)
-                ):
-                    self._unlisted(job_id, job, path)
+                if path.is_dir() and self._why_unlisted(job_id, number, path):
+                    self._unlisted(job_id, job, number, path)
 
-    def _unlisted(self, job_id: str, job: _Known, path: Path) -> None:
+    def _why_unlisted(self, job_id: str, number: int, path: Path) -> str:
+        """Return why a folder is not that of a listed snapshot; empty if it is, or may be of use.
+        It may be listed, or become a former one, until it is locked."""
+        stored = self._backend.get(keys.snapshot(job_id, number))
+        if stored is None:
+            return "a snapshot that is not listed"
+        record = decode(SnapshotRecord, stored.value, stored.key)
+        if not convert.is_whole(self._storage, record):
+            return ""  # It is in another storage, or damaged: any folder may be of use.
+        if path == folders.listed(self._storage, record):
+            return ""
+        return "left over by a conversion of the snapshot"
+
+    def _unlisted(self, job_id: str, job: _Known, number: int, path: Path) -> None:
         with folders.locked(path) as mine:
             if not mine:
                 return  # It is being taken or read.
+            why = self._why_unlisted(job_id, number, path)
+            if not why:
+                return  # It was listed before it was locked.
             try:
                 taken = manifest.read(path).created_at
             except CorruptRecord:
@@ -133,10 +141,7 @@ class GarbageCollector:
                     f"{path}: a snapshot that is not listed, perhaps of an earlier life of the job"
                 )
                 return
-            if self._backend.get(keys.snapshot(job_id, int(path.name.partition("-")[0]))) is None:
-                self._discard(job_id, path, "a snapshot that is not listed")
-            else:
-                self._discard(job_id, path, "left over by a conversion of the snapshot")
+            self._discard(job_id, path, why)
 
     def _deletions(self) -> None:
         """Complete the deletions of snapshots in other storages."""

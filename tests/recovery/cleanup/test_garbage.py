@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,46 @@ def test_what_is_in_progress(client: Client, storage: JobStorage, memory: Faulty
         assert collected(client) == []
         assert begun.is_dir()
     create.remove_left_overs(storage, "job")
+
+
+@pytest.mark.parametrize("what", ["taken", "converted"])
+def test_listed_before_it_is_locked(
+    client: Client, storage: JobStorage, memory: FaultyMemory, what: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A snapshot that a process lists and unlocks meanwhile stays, taken or converted."""
+    FakeJob(memory, storage).run(1)
+    put_record(memory, keys.ATTEMPTS + "job", AttemptRecord("job", first_started_at=1.0))
+    catalog = SnapshotCatalog(memory, storage)
+    key, whole = keys.snapshot("job", 1), folders.snapshot(storage, "job", 1)
+    catalog.create("job")
+    before = memory.get(key)
+    if what == "converted":
+        shutil.copytree(whole, storage.root / "saved")
+        catalog.convert("job", 1, SnapshotFormat.FULL)
+        (storage.root / "saved").rename(whole)
+    after = memory.get(key)
+    assert before is not None
+    assert after is not None
+    path = folders.listed(storage, catalog.get("job", 1))
+    memory.commit(Delete(key))
+    if what == "converted":
+        memory.commit(Create(key, before.value))
+    real = folders.locked
+
+    def locked(folder: Path, **how: bool) -> AbstractContextManager[bool]:
+        if folder == path:
+            monkeypatch.undo()
+            if what == "converted":
+                memory.commit(Delete(key))
+            memory.commit(Create(key, after.value))
+        return real(folder, **how)
+
+    monkeypatch.setattr(folders, "locked", locked)
+    client.gc(older_than=0)
+
+    assert folders.locked is real  # The collector has come that far.
+    assert catalog.verify("job", 1)
 
 
 def test_death_at_every_step(tmp_path: Path) -> None:
