@@ -334,9 +334,11 @@ def _put(
     elif how is SnapshotFormat.LINK and item.final:
         if transfer.link_or_copy(item.source, target):
             inode = found.st_ino
+        if known is None or digest is None or not known.inode:
+            # Only a link in an earlier snapshot has synced this file: not its copy, nor its blob.
+            transfer.sync(target)
         if digest is None:
             digest = transfer.digest(target)
-            transfer.sync(target)
         else:
             new = 0
         size = os.lstat(target).st_size

@@ -189,6 +189,31 @@ def test_hard_links(catalog: SnapshotCatalog, job: FakeJob) -> None:
     assert not (files_of(catalog, 2) / "streams/hourly/ck/commits/4").samefile(own)
 
 
+@by_format
+def test_every_file_of_it_was_synced(
+    catalog: SnapshotCatalog, job: FakeJob, how: SnapshotFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listed snapshot is durable, also where it links files of which its parent has copies (R1);
+    what a link has synced is not synced again."""
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def sync(fd: int) -> None:
+        fsync(fd)
+        synced.append(os.fstat(fd).st_ino)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    catalog.create("job", format=how)
+    for number in (2, 3):
+        catalog.create("job", format=SnapshotFormat.LINK)
+        inodes = {(files_of(catalog, number) / name).stat().st_ino
+                  for name in tree(files_of(catalog, number))}  # fmt: skip
+
+        assert inodes <= set(synced)
+    final = (files_of(catalog, 3) / "streams/hourly/ck/commits/4").stat().st_ino
+    assert synced.count(final) == 1
+
+
 @pytest.fixture
 def audit(job: FakeJob) -> Path:
     """A file that the function of a stage has written next to what its sink publishes."""
