@@ -162,6 +162,9 @@ class OutputIndex(Stored):
     """The manifests of finished batch stages, by the name of the stage."""
     streams: dict[str, StoredObject] = attrs.field(factory=dict)
     """The manifests of the newest batches of streams, by the name of the stage."""
+    whole: bool = True
+    """Whether it names all output. False after a record could not be read: then all objects of the
+    job are kept."""
 
 
 def objects_in(files: tuple[StoredFile, ...]) -> Iterator[str]:

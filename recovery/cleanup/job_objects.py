@@ -39,7 +39,7 @@ class JobObjects(Resource):
         named = Named.by_output(self._backend, job_id, unreadable)
         try:
             # It lists what can be read even if nothing may be deleted: the records go all the same.
-            index = self._index(job_id, named)
+            index = self._index(job_id, named, whole=not unreadable)
             if unreadable:
                 raise unreadable[0]
             doomed = self._doomed(job_id, index)
@@ -52,14 +52,14 @@ class JobObjects(Resource):
     def describe(self, job_id: str) -> list[str]:
         try:
             named = Named.by_output(self._backend, job_id)
-            index = _with(index_in(self._objects, job_id), named, job_id)
+            index = _with(index_in(self._objects, job_id), named, job_id, whole=True)
             return [f"{self._objects.url}/{name}" for name in self._doomed(job_id, index)]
         except CorruptRecord as error:
             return [str(error)]
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _index(self, job_id: str, named: Named) -> OutputIndex:
+    def _index(self, job_id: str, named: Named, *, whole: bool) -> OutputIndex:
         """Return the list of the job's output; write it unless it has all that the records name, or
         the job has no objects. Without the list nobody can tell later what the output was, so that
         all objects are kept.
@@ -68,11 +68,11 @@ class JobObjects(Resource):
         list is found here.
         """
         found = index_in(self._objects, job_id)
-        whole = _with(found, named, job_id)
-        is_empty = whole == OutputIndex(job_id)
-        if whole != found and not (is_empty and next(self._objects.under(job_id), None) is None):
-            self._objects.put(index_of(job_id), encode(whole))
-        return whole
+        index = _with(found, named, job_id, whole=whole)
+        is_empty = not index.stages and not index.streams
+        if index != found and not (is_empty and next(self._objects.under(job_id), None) is None):
+            self._objects.put(index_of(job_id), encode(index))
+        return index
 
     def _doomed(self, job_id: str, index: OutputIndex) -> Iterator[str]:
         kept = {index_of(job_id)}
@@ -84,13 +84,15 @@ class JobObjects(Resource):
                 yield one.name
 
 
-def _with(index: OutputIndex | None, named: Named, job_id: str) -> OutputIndex:
+def _with(index: OutputIndex | None, named: Named, job_id: str, *, whole: bool) -> OutputIndex:
     """Return a list of output together with what the records name that are left."""
     index = index or OutputIndex(job_id)
     return attrs.evolve(
         index,
         stages={**index.stages, **named.outputs},
         streams={**index.streams, **named.streams},
+        # What could not be read then may have been removed since.
+        whole=index.whole and whole,
     )
 
 

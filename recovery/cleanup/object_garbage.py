@@ -120,9 +120,12 @@ class ObjectGarbage:
         record cannot be read. Called after the records were read: they go once there is a result.
         """
         has_result = ended or self._backend.get(keys.DIRTY + job_id) is not None
-        if has_result and index_in(self._objects, job_id) is None:
+        index = index_in(self._objects, job_id) if has_result else None
+        if has_result and (index is None or not index.whole):
             where = f"{self._objects.url}/{index_of(job_id)}"
-            raise CorruptRecord(f"no list of the job's output at {where}: all its objects are kept")
+            raise CorruptRecord(
+                f"no whole list of the job's output at {where}: all its objects are kept"
+            )
 
     def _replaced(self, job_id: str) -> Iterator[Listed]:
         listed = list(self._batches(job_id))  # First: what comes later is not in the listing.

@@ -81,18 +81,19 @@ class Named:
                 without it, the first such error is raised.
 
         Raises:
-            CorruptRecord: a record cannot be read.
+            CorruptRecord: a record cannot be read; or the disk may have lost one, which a copy of
+                its file brings back.
             Unavailable: from the backend.
         """
         found = cls()
         for prefix in (keys.stages(job_id), keys.heads(job_id)):
-            try:
-                for stored in scan_whole(backend, prefix):
-                    found._add_output(stored, passed_over)
-            except CorruptRecord as error:
-                if passed_over is None:
-                    raise
-                passed_over.append(error)
+            for stored in scan_whole(backend, prefix):
+                try:
+                    found._add_output(stored)
+                except CorruptRecord as error:
+                    if passed_over is None:
+                        raise
+                    passed_over.append(error)
         return found
 
     @classmethod
@@ -105,15 +106,7 @@ class Named:
                 found._add(read_record(objects, Manifest, snapshot.objects), snapshot.objects)
         return found
 
-    def _add_output(self, stored: Record, passed_over: list[CorruptRecord] | None) -> None:
-        try:
-            self._add_readable(stored)
-        except CorruptRecord as error:
-            if passed_over is None:
-                raise
-            passed_over.append(error)
-
-    def _add_readable(self, stored: Record) -> None:
+    def _add_output(self, stored: Record) -> None:
         if stored.key.startswith(keys.HEADS):
             head = decode(StreamHead, stored.value, stored.key)
             if head.manifest is not None:
