@@ -168,7 +168,9 @@ class OutputsInObjects:
 
     def _fetch(self, target: Path, files: Iterable[StoredFile]) -> None:
         context, wanted = self._context, list(files)
-        building = target.with_name(f".{target.name}.{context.runtime.token()}")
+        ours = f".{context.epoch}.{context.attempt}."
+        building = target.with_name(f"{ours}{context.runtime.token()}")
+        self._discard_unfinished(ours)
 
         def copy() -> None:
             with unavailable(f"{target} cannot be fetched"):
@@ -181,6 +183,13 @@ class OutputsInObjects:
         with unavailable(f"{target} cannot be fetched"), context.fenced_if_gone():
             sync_tree(building)
             context.storage.put_in_place(context.job_id, building, target)
+
+    def _discard_unfinished(self, ours: str) -> None:
+        """Remove the copies that earlier attempts have not finished: they were ended, perhaps since
+        the disk was full. This attempt's, whose names begin with `ours`, may be other threads'."""
+        for path in self._copies.glob(".*"):
+            if not path.name.startswith(ours):
+                self._context.storage.discard(self._context.job_id, path)
 
 
 def outputs_of(context: AttemptContext) -> StageOutputs:

@@ -6,9 +6,10 @@ import hashlib
 import os
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import InvalidInput, Unavailable
 
 from . import permissions
 from .disk_errors import unavailable
@@ -64,10 +65,15 @@ def make(storage: JobStorage, job_id: str, path: Path, links: Mapping[str, str])
     """
     whole = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with unavailable(f"the input {path} cannot be closed"):
-        storage.make_folder(whole)
-        for name, leads_to in links.items():
-            permissions.make((whole / name).parent, parents=True, exist_ok=True)
-            (whole / name).symlink_to(leads_to)
-        sync_tree(whole)
-        storage.put_in_place(job_id, whole, path)
+        try:
+            storage.make_folder(whole)
+            for name, leads_to in links.items():
+                permissions.make((whole / name).parent, parents=True, exist_ok=True)
+                (whole / name).symlink_to(leads_to)
+            sync_tree(whole)
+            storage.put_in_place(job_id, whole, path)
+        except BaseException:
+            with suppress(Unavailable):  # Each try would leave one on a disk that is full.
+                storage.discard(job_id, whole)
+            raise
         sync_folder(path.parent)

@@ -109,6 +109,16 @@ def newest(folder: Path) -> Path | None:
     return path
 
 
+def staging_of(folder: Path, stage: str) -> list[Path]:
+    """Return the staging folders of a batch stage in an epoch's folder, whatever their attempt.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: a newer leader has renamed the epoch's folder.
+    """
+    names = re.compile(rf"{re.escape(stage)}\.[0-9]+")
+    return [folder / name for name in sorted(os.listdir(folder)) if names.fullmatch(name)]
+
+
 def take_over(
     folder: Path, epoch: int, staged: Collection[str] | None, link_checkpoint: Link | None
 ) -> Path:

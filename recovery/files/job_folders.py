@@ -111,7 +111,8 @@ class JobStorage:
         return target
 
     def staging(self, job_id: str, epoch: int, stage: str, attempt: int) -> Path:
-        """Return an empty staging folder for a stage; an earlier try's folder goes to the trash.
+        """Return an empty staging folder for a stage that has no record. Those of the stage's
+        earlier tries go to the trash: they were ended, and nothing names what they have written.
 
         Raises:
             Fenced: a newer leader has renamed the epoch's folder.
@@ -120,8 +121,8 @@ class JobStorage:
         path = self.folder(job_id) / f"e{epoch}" / f"{stage}.{attempt}"
         try:
             with unavailable(f"{path} cannot be made"):
-                if path.exists():
-                    self.discard(job_id, path)
+                for earlier in epoch_folders.staging_of(path.parent, stage):
+                    self.discard(job_id, earlier)
                 permissions.make(path)
         except GONE:
             raise Fenced(f"{path.parent} is gone: epoch {epoch} was replaced") from None

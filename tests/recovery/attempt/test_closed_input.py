@@ -29,6 +29,7 @@ def test_a_disk_that_is_full(
         patched.setattr(os, "fsync", full)
         with pytest.raises(Unavailable, match=r"cannot be closed: .* No space left"):
             closed_input.close(context, "sums", source)
+    assert not list((context.storage.folder("job") / "in" / "sums").iterdir())
     folder = closed_input.close(context, "sums", source)
 
     assert [path.name for path in folder.iterdir()] == ["a.json"]

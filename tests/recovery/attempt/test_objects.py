@@ -435,6 +435,30 @@ def test_a_disk_that_is_full_while_a_copy_is_fetched(
     assert not full
 
 
+def test_attempts_that_a_full_disk_ends_leave_one_copy(
+    lead: Lead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that an earlier attempt has not finished is removed before another one is made."""
+    run(lead).job.stage("ingest", write)
+    shutil.rmtree(lead.folder)
+
+    def end(*arguments: Any) -> None:
+        copies_of_files.fetch(*arguments)
+        raise KeyboardInterrupt
+
+    for attempt in (2, 3, 4):
+        again = run(lead, attempt).job.stage("ingest", not_again)
+        with monkeypatch.context() as patched:
+            patched.setattr(stage_outputs, "fetch", end)
+            with pytest.raises(KeyboardInterrupt):
+                _ = again.output
+        assert len(list(lead.storage.copies("job").iterdir())) == 1
+    last = run(lead, 5).job.stage("ingest", not_again).output
+
+    assert content(last) == WRITTEN
+    assert list(lead.storage.copies("job").iterdir()) == [last]
+
+
 def test_two_threads_fetch_one_output(lead: Lead, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both get it, and nothing is left of the slower one's copy."""
     run(lead).job.stage("ingest", write)

@@ -431,6 +431,29 @@ def test_a_disk_that_fails_behind_the_commit(
     assert lead.published() == {"out/s/data": "x"}
 
 
+def test_attempts_that_a_full_disk_ends_leave_the_output_of_one(
+    lead: Lead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They follow one another under one leader, and would fill the disk that ends them. The staging
+    of a stage whose name only begins like theirs is left alone: it may have a record."""
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    folder = lead.storage.take_over("job", lead.leadership.epoch)
+    for other in ("load.1.1", "load.x", "reload.1"):
+        (folder / other).mkdir()
+    for attempt in (1, 2, 10):
+        job = lead.job(attempt)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", full)
+            with pytest.raises(Unavailable, match="No space left"):
+                job.stage("load", writes("x"))
+
+        left = {path.name for path in folder.iterdir()}
+        assert left == {f"load.{attempt}", "load.1.1", "load.x", "reload.1"}
+
+
 def test_temporary_output_and_staging_go_with_the_job_and_output_stays(lead: Lead) -> None:
     """When the job is cleaned up, output stays where it is and everything else is removed."""
 
