@@ -17,7 +17,7 @@ import traceback
 import attrs
 
 from jrs.contract import credentials, masks
-from jrs.contract.errors import CannotStartHere, Fenced, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.errors import CannotStartHere, Fenced, JrsError
 from jrs.records import traceparent
 from jrs.records.model import JobSpec
 from jrs.store.opening import open_backend
@@ -35,6 +35,7 @@ from .attempt.launch import (
 from .attempt.launch_socket import Kind, LaunchSocket, read
 from .attempt.run import AttemptDied, JvmDied, run_attempt
 from .attempt.stage_timer import StageTimer
+from .attempt.triage import INTERRUPTIONS
 from .attempt.warm_plan import WarmPlan
 from .spark.engine import ENGINE, PySparkEngine
 
@@ -94,7 +95,7 @@ def run_launch(
     except CannotStartHere as error:
         print(masks.masked(f"jrs: {error}"), file=sys.stderr)
         return EXIT_CANNOT_START
-    except (Unavailable, OutcomeUnknown) as error:
+    except INTERRUPTIONS as error:
         print(masks.masked(f"jrs: {error}"), file=sys.stderr)
         return EXIT_INTERRUPTED
     except (AttemptDied, JrsError) as error:

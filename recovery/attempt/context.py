@@ -35,13 +35,18 @@ from .uploads import Uploads
 T = TypeVar("T")
 
 
+def held_by(unreadable: CorruptRecord) -> JobHeld:
+    """Return the error of a job that is held because a record of it cannot be read."""
+    return JobHeld(f"{unreadable}; restore the job from a snapshot")
+
+
 @contextmanager
 def held_if_unreadable() -> Iterator[None]:
     """Raise `JobHeld` where the block finds a record or a checkpoint that cannot be read."""
     try:
         yield
     except CorruptRecord as error:
-        raise JobHeld(f"{error}; restore the job from a snapshot") from None
+        raise held_by(error) from None
 
 
 @contextmanager

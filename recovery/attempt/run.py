@@ -14,7 +14,7 @@ from typing import Any
 import tenacity
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import OutcomeUnknown, Unavailable
+from jrs.contract.errors import Conflict, CorruptRecord, OutcomeUnknown, Unavailable
 from jrs.contract.masks import masked
 from jrs.contract.operations import Fence, Op
 from jrs.contract.texts import with_reason
@@ -27,7 +27,7 @@ from jrs.store.result_store import JobResultStore
 from . import entry_point
 from .attempt_run import AttemptRun
 from .code_version import code_version, told_of_code
-from .context import AttemptContext
+from .context import AttemptContext, held_by
 from .engine import NO_SPARK, SparkEngine, StateLost
 from .job import Job
 from .launch import EXIT_DIED
@@ -54,8 +54,8 @@ def run_attempt(
         Fenced: a newer leader exists; nothing was recorded.
         CannotStartHere: this host lacks what the job needs. That was recorded, with its attempt.
         JobHeld: the job cannot resume from its stored state. That was recorded, as its stop.
-        OutcomeUnknown, Unavailable: a call of jrs's own failed: no fault of the job. It has no
-            result, unless that was the call that records it.
+        CorruptRecord, OutcomeUnknown, Unavailable: a call of jrs's own failed: no fault of the job.
+            It has no result, unless that was the call that records it.
     """
     run = AttemptRun(context, engine)
     context.check()  # A master that slept since its decision may have been replaced.
@@ -95,8 +95,7 @@ def _failure(run: AttemptRun, engine: SparkEngine, raised: BaseException) -> Fai
             raise error from None
         case Verdict.HOLD:
             run.close()  # Close first: nothing of a held job may run.
-            context.stops.hold(context.spec.job_id, str(error), context.fence)
-            raise error from None
+            raise _held(context, error) from None
         case Verdict.CANNOT_START:
             run.close()
             obstacles.record(
@@ -115,6 +114,20 @@ def _failure(run: AttemptRun, engine: SparkEngine, raised: BaseException) -> Fai
         case Verdict.FAILED:
             detail = "".join(traceback.format_exception(error))
             return Failure(kind="exception", message=_one_line(said), detail=detail)
+
+
+def _held(context: AttemptContext, error: BaseException) -> BaseException:
+    """Record that the job is held; return why.
+
+    Raises:
+        Unavailable: that cannot be recorded now.
+    """
+    held = held_by(error) if isinstance(error, CorruptRecord) else error
+    try:
+        context.stops.hold(context.job_id, str(held), context.fence)
+    except (Conflict, CorruptRecord) as other:
+        raise Unavailable(f"{held}; and that it is held cannot be recorded: {other}") from error
+    return held
 
 
 def _result(run: AttemptRun, payload: Any, failure: Failure | None, code: str) -> JobResult:

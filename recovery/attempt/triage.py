@@ -11,6 +11,7 @@ import attrs
 
 from jrs.contract.errors import (
     CannotStartHere,
+    CorruptRecord,
     Fenced,
     InvalidInput,
     JobHeld,
@@ -20,6 +21,10 @@ from jrs.contract.errors import (
 )
 
 from .engine import StateLost
+
+INTERRUPTIONS = (Unavailable, OutcomeUnknown, CorruptRecord, JobHeld)
+"""What `run_attempt` raises where a call of jrs's own has failed, or where the job is held: that is
+no death, even if the job was resumed since. It turns the job's own exceptions into others."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,6 +70,7 @@ TRIAGE = (
     Row((Fenced, KeyboardInterrupt), Verdict.PASS_ON),
     Row((Unavailable, OutcomeUnknown), Verdict.INTERRUPTED, of_jrs=True),
     Row((JobHeld,), Verdict.HOLD),
+    Row((CorruptRecord,), Verdict.HOLD, of_jrs=True),  # Of the job's own state.
     Row((CannotStartHere,), Verdict.CANNOT_START),
     Row((BaseException,), Verdict.JVM_DIED, jvm_died=True),
     Row((StateLost, Unavailable, OutcomeUnknown), Verdict.DIED),

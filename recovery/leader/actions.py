@@ -164,7 +164,11 @@ class Actions:
             interruptions: how many attempts in a row before this one have not died.
         """
         death = self._records.count_death(spec, ended, interruptions)
-        how = "died" if death and ended.how in ("", "completed") else ended.how
+        how = ended.how
+        if death is None and ended.interrupted:
+            how = ""  # It has recorded its job's result, or that the job is held.
+        elif death and how in ("", "completed"):
+            how = "died"
         completed = not how and JobResultStore(self._backend).has_entry(spec.job_id)
         self._context.health.attempt_ended(how or ("completed" if completed else "stopped"))
         return death

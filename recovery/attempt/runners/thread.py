@@ -13,12 +13,13 @@ from contextlib import ExitStack
 from typing import Any
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import CannotStartHere, Fenced, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.errors import CannotStartHere, Fenced, JrsError
 
 from ..context import AttemptContext
 from ..engine import NO_SPARK, SparkEngine
 from ..run import AttemptDied, run_attempt
 from ..stop_watcher import NotBegun
+from ..triage import INTERRUPTIONS
 from . import AttemptExit, OnEnd, Runner, RunningAttempt
 
 _LOCK_LIMIT = 7.5  # Half of the default ttl.
@@ -85,7 +86,7 @@ class ThreadAttempt(RunningAttempt):
             ended = AttemptExit(message=str(error), cannot_start=True)
         except NotBegun as error:
             ended = AttemptExit(message=str(error), begun=False)
-        except (Unavailable, OutcomeUnknown) as error:
+        except INTERRUPTIONS as error:
             ended = AttemptExit(message=str(error), detail=traceback.format_exc(), interrupted=True)
         except BaseException as error:  # An unreported end would look like a long run.
             known = isinstance(error, (AttemptDied, JrsError))

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
+from jrs.contract.errors import CorruptRecord, Fenced, JobHeld, OutcomeUnknown, Unavailable
+from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.codec import decode, encode
-from jrs.records.model import AttemptRecord, JobResult, JobStatus, RunnerKind
+from jrs.records.model import AttemptRecord, JobResult, JobStatus, RunnerKind, StopMode
 from jrs.records.policies import RestartPolicy
+from jrs.recovery import process_attempt
 from jrs.recovery.attempt.job import Job, Stage
 from jrs.recovery.attempt.launch import EXIT_INTERRUPTED, Launch
 from jrs.recovery.attempt.runners.thread import ThreadRunner
@@ -25,6 +27,7 @@ from jrs.recovery.process_attempt import run_launch
 from jrs.recovery.processes.last_words import LastWords
 from jrs.recovery.spark.engine import PySparkEngine
 from jrs.store.jobs import JobCatalog
+from jrs.store.stops import JobStops
 from tests.recovery.lead import Lead
 from tests.recovery.support import FakeClock, FaultyMemory, Leader, spec
 from tests.support import until
@@ -116,6 +119,106 @@ def test_a_backend_that_is_away_while_a_process_begins() -> None:
     )  # fmt: skip
 
     assert run_launch(launch, 1, None, PySparkEngine()) == EXIT_INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    "key", [keys.RESULTS, keys.DIRTY], ids=["its result", "the marker of its result"]
+)
+def test_a_record_of_its_result_that_cannot_be_read(
+    memory: FaultyMemory, root: Path, key: str
+) -> None:
+    memory.fault(key, CorruptRecord, times=1)
+
+    result = run(memory, root, lambda job: job.attempt)
+
+    assert (result.status, result.payload) == (JobStatus.FINISHED, 2)
+
+
+def test_a_backend_that_cannot_be_read_while_a_process_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def damaged(*_: object, **__: object) -> None:
+        raise CorruptRecord("the folder is damaged")
+
+    monkeypatch.setattr(process_attempt, "open_backend", damaged)
+    launch = Launch(
+        "file:///nowhere", "c", "/nowhere", "", encode(spec("job")).decode(),
+        attempt=1, epoch=1, fence_version=1, attempt_fence=None, first_started_at=0.0, mark="",
+        stdout="", stderr="", log_limit=0,
+    )  # fmt: skip
+
+    assert run_launch(launch, 1, None, PySparkEngine()) == EXIT_INTERRUPTED
+
+
+# -- what holds its job -------------------------------------------------------------------------
+
+
+def lose(monkeypatch: pytest.MonkeyPatch, memory: FaultyMemory, key: str) -> None:
+    """Have a record be one that the disk may have lost."""
+    get = memory.get
+
+    def damaged(wanted: str, **more: Any) -> Record | None:
+        if wanted == key:
+            raise CorruptRecord(f"{key}: held, because damage may have hit it")
+        return get(wanted, **more)
+
+    monkeypatch.setattr(memory, "get", damaged)
+
+
+def test_a_record_of_a_stage_that_may_be_lost(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No result is recorded, and no death: it resumes where the disk gives the record back."""
+    JobCatalog(memory).submit(spec("job", "driver:job", **DRIVEN))
+    with Leader(memory, root, runner=ThreadRunner()) as leader:
+        with monkeypatch.context() as patched:
+            lose(patched, memory, keys.stage("job", "s"))
+            leader.dispatcher.provide("job", one_stage)
+            stop = until(lambda: JobStops(memory).get("job"), "it is held")
+        assert stop.mode is StopMode.HOLD
+        assert "damage may have hit it; restore the job from a snapshot" in stop.reason
+        JobStops(memory).resume("job")
+        result = leader.store.wait("job", 60.0)
+
+    assert (result.status, result.payload) == (JobStatus.FINISHED, 2)
+
+
+def test_a_job_that_is_resumed_before_its_leader_looks(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stop is gone when the end of its attempt is counted: that is no death."""
+    hold = JobStops.hold
+
+    def hold_and_resume(stops: JobStops, job_id: str, *how: Any) -> None:
+        hold(stops, job_id, *how)
+        JobStops(memory).resume(job_id)
+
+    def held_at_first(job: Job) -> int:
+        if job.attempt == 1:
+            raise JobHeld("its plan has changed")
+        return job.attempt
+
+    monkeypatch.setattr(JobStops, "hold", hold_and_resume)
+    result = run(memory, root, held_at_first)
+
+    assert (result.status, result.payload) == (JobStatus.FINISHED, 2), result.failure
+
+
+def test_a_hold_that_cannot_be_recorded(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an interruption: the job is tried again."""
+    fault = memory.fault(keys.STOPS + "job", CorruptRecord)
+    JobCatalog(memory).submit(spec("job", "driver:job", **DRIVEN))
+    with Leader(memory, root, runner=ThreadRunner()) as leader:
+        with monkeypatch.context() as patched:
+            lose(patched, memory, keys.stage("job", "s"))
+            leader.dispatcher.provide("job", one_stage)
+            until(lambda: fault.happened, "it tried to record that the job is held")
+        result = leader.store.wait("job", 60.0)
+
+    assert result.status is JobStatus.FINISHED
+    assert "cannot be recorded" in result.attempts[0].ended
 
 
 # -- what does not ------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from jrs.contract.errors import Fenced, InvalidInput, JobHeld, OutcomeUnknown, T
 from jrs.contract.runtime import Runtime
 from jrs.records import keys
 from jrs.records.history import HistoryKind
-from jrs.records.model import JobResult, JobStatus, StageRecord
+from jrs.records.model import JobResult, JobStatus, StageRecord, StopMode
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.job import Job, Stage
@@ -29,6 +29,7 @@ from jrs.recovery.files.job_folders import JobStorage
 from jrs.store import history, history_checks
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
 from tests.recovery import jobs
 from tests.recovery.attempt import die_at
 from tests.recovery.lead import Lead
@@ -206,13 +207,15 @@ def test_a_bad_stage_name_is_refused(lead: Lead, name: Any) -> None:
 
 
 def test_a_damaged_stage_record_is_no_excuse_to_run_it_again(lead: Lead) -> None:
-    """A stage whose record cannot be read fails the job, which says so, and is not run twice."""
+    """A stage whose record cannot be read holds the job, which says so, and is not run twice."""
     spoil(lead.backend, keys.stage("job", "s"))
-    result = run_attempt(lead.context(), lambda job: job.stage("s", never).result())
+    with pytest.raises(JobHeld, match="stages/job/s"):
+        run_attempt(lead.context(), lambda job: job.stage("s", never).result())
 
-    assert result.status is JobStatus.FAILED
-    assert result.failure is not None
-    assert "stages/job/s" in result.failure.message
+    stop = JobStops(lead.backend).get("job")
+    assert stop is not None
+    assert stop.mode is StopMode.HOLD
+    assert JobResultStore(lead.backend).get("job") is None
 
 
 # -- crashes ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 
 from jrs.contract.errors import (
     CannotStartHere,
+    CorruptRecord,
     Fenced,
     InvalidInput,
     JobHeld,
@@ -26,6 +27,7 @@ ALWAYS = {
     OutcomeUnknown("x"): Verdict.INTERRUPTED,
     KeyboardInterrupt(): Verdict.PASS_ON,
     JobHeld("x"): Verdict.HOLD,
+    CorruptRecord("x"): Verdict.HOLD,
     CannotStartHere("x"): Verdict.CANNOT_START,
 }
 OTHERS = {
@@ -73,6 +75,16 @@ def test_what_the_functions_own_clients_raise(error: BaseException, retried: boo
 
     assert verdict(jvm_died=False) is Verdict.DIED
     assert verdict(jvm_died=True) is Verdict.JVM_DIED
+
+
+@pytest.mark.parametrize("retried", [False, True])
+def test_a_record_that_the_functions_own_client_cannot_read(retried: bool) -> None:
+    """It is of another cluster: nothing of this one is unreadable."""
+    found = triage(
+        CorruptRecord("x"), jvm_died=lambda: False, retried=retried, of_jrs=lambda error: False
+    )
+
+    assert found is (Verdict.DIED if retried else Verdict.FAILED)
 
 
 def test_every_row_decides_something() -> None:
