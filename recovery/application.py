@@ -68,6 +68,7 @@ class Driver:
             Canceled: the application was canceled. Let it through: jrs.run raises JobNotFinished.
             Fenced: this driver was replaced. Let it through: main runs again on the new leader.
             Unavailable: the backend does not answer.
+            CorruptRecord: the disk has perhaps lost the application's result.
         """
         if not self._leadership.lost.is_set() and not self._results.has_entry(self._name):
             return

@@ -244,7 +244,8 @@ def _finish_cleanup(
     deadline = Deadline.after(_LAST_CLEANUP)
     unreached = _unfinished_jobs(backend, name)
     while not deadline.expired and not leadership.lost.is_set():
-        unreached = [job_id for job_id in unreached if not results.has_entry(job_id)]
+        # A job whose result is perhaps lost is held: waiting does not help.
+        unreached = [job_id for job_id in unreached if results.get(job_id) is None]
         if not unreached and not any(
             _will_be_cleaned_up(entry, catalog) for entry in results.dirty()
         ):

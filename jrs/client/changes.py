@@ -163,6 +163,7 @@ class JobChanges:
 
         Raises:
             NoSuchResult: the job has not ended.
+            CorruptRecord: the disk has perhaps lost its result.
             InvalidInput: no storage is known.
         """
         return self._cleanup().left(self.id)
@@ -172,6 +173,7 @@ class JobChanges:
 
         Raises:
             NoSuchResult: the job has not ended.
+            CorruptRecord: the disk has perhaps lost its result.
             InvalidInput: no storage is known.
         """
         return self._cleanup().retry(self.id)
@@ -181,6 +183,7 @@ class JobChanges:
 
         Raises:
             NoSuchResult: the job has not ended.
+            CorruptRecord: the disk has perhaps lost its result.
             WrongState: its result is not dirty.
             InvalidInput: no storage is known.
         """

@@ -41,6 +41,7 @@ class ClusterUpkeep:
         Raises:
             NoSuchResult: one of the jobs has not ended. Nothing was changed.
             ResultIsDirty: the cleanup of one of the jobs has not ended. Nothing was changed.
+            CorruptRecord: the disk has perhaps lost the result of one. Nothing was changed.
         """
         wanted = sorted({check_job_id(id) for id in ids})
         for id in wanted:

@@ -257,6 +257,8 @@ class JobResultEntry:
     problem: str | None = None
     tombstone: Tombstone | None = None
     """What is left of an expired result; None if that cannot be read."""
+    uncertain: bool = False
+    """Whether the job may not have ended: the disk has lost its result, or there never was one."""
 
     @property
     def status(self) -> JobStatus | None:

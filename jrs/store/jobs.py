@@ -33,13 +33,12 @@ from jrs.records.model import (
     StageRecord,
 )
 from jrs.records.signing import SpecKey
-from jrs.store import job_views, restores
+from jrs.store import job_views, restores, stored_result
 from jrs.store.cluster_format import is_at_least
 from jrs.store.historian import Historian, submitter
 from jrs.store.job_views import JobView
 from jrs.store.result_store import JobResultStore
 from jrs.store.similar import no_such_job
-from jrs.store.stored_result import how_it_ended
 from jrs.store.tracing import current_traceparent
 from jrs.store.transitions import RestoreEvent
 
@@ -66,6 +65,7 @@ class JobCatalog:
             InvalidInput: `spec` is not a `JobSpec`.
             WrongState: the cluster's format is too old for its settings or time limits.
             DuplicateJob: the id is taken; `.state` says by what. Nothing was changed.
+            CorruptRecord: the disk has perhaps lost a record of a job with that id.
             Unavailable, OutcomeUnknown: as `Backend.commit`.
         """
         if not isinstance(spec, JobSpec):
@@ -106,7 +106,7 @@ class JobCatalog:
             NoSuchJob: the job was not submitted.
             InvalidInput: no key was given.
             WrongState: the job has ended, is being restored, or was changed at the same moment.
-            CorruptRecord: the spec cannot be read.
+            CorruptRecord: the spec cannot be read, or the disk has perhaps lost the result.
         """
         check_job_id(job_id)
         if self._spec_key is None:
@@ -127,21 +127,22 @@ class JobCatalog:
             raise WrongState(f"job {job_id!r} has just been changed; check it again") from None
 
     def cancel(self, job_id: str, reason: str = "") -> bool:
-        """Request that the leader cancels the job or application. Durable, idempotent. Return
-        False, and change nothing, if it is CANCELED already.
+        """Request that the leader cancels the job or application, also if its spec cannot be read.
+        Durable, idempotent. Return False, and change nothing, if it is CANCELED already.
 
         Raises:
             NoSuchJob: no such job was submitted.
             WrongState: the job has ended otherwise.
+            CorruptRecord: the disk has perhaps lost the job's result.
         """
         check_job_id(job_id)
         entry = self._results.get(job_id)
         if entry is not None and entry.status is JobStatus.CANCELED:
             return False
-        if entry is not None:
-            raise WrongState(f"job {job_id!r} {how_it_ended(entry)}; there is nothing to cancel")
+        stored_result.refuse_ended(entry, "cancel")
         request = encode(CancelRequest(job_id, self._now(), reason))
-        if not any(self._backend.get(prefix + job_id) for prefix in keys.UNFINISHED):
+        # What the disk has perhaps lost counts as there: a cancel ends such a job.
+        if not any(self._backend.get_many([prefix + job_id for prefix in keys.UNFINISHED])):
             raise no_such_job(self._backend, job_id)
         said = with_reason("a cancel was requested", reason)
         historian = Historian.of(self._backend, None, self._now)
@@ -162,10 +163,11 @@ class JobCatalog:
 
         Args:
             what: what cannot be done any more.
+
+        Raises:
+            CorruptRecord: the disk has perhaps lost the job's result.
         """
-        entry = self._results.get(job_id)
-        if entry is not None:
-            raise WrongState(f"job {job_id!r} {how_it_ended(entry)}; there is nothing to {what}")
+        stored_result.refuse_ended(self._results.get(job_id), what)
 
     def view(self, job_id: str) -> JobView:
         """Return all stored data of the job.
@@ -229,6 +231,7 @@ class JobCatalog:
     def _check_free(self, job_id: str) -> None:
         """Raise `DuplicateJob` if the id is taken, to save the commit, which decides."""
         entry = self._results.get(job_id)
+        stored_result.check_certain(entry)
         if entry is not None:
             raise DuplicateJob(job_id, entry.state.value)
         if any(self._backend.get(prefix + job_id) for prefix in keys.UNFINISHED):

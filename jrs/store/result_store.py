@@ -35,7 +35,7 @@ from jrs.records.model import JobResult, JobResultEntry, JobStatus, ResultState,
 from jrs.store import applications, cluster_format, expiry, history, result_index, result_order
 from jrs.store.cluster_history import recording_expired
 from jrs.store.historian import reason, submitter
-from jrs.store.stored_result import result_in, stored_entry, stored_form
+from jrs.store.stored_result import check_certain, result_in, stored_entry, stored_form
 
 
 class JobResultStore:
@@ -209,15 +209,21 @@ class JobResultStore:
         return stored_entry(self._backend, job_id)
 
     def has_dirty(self, job_id: str) -> bool:
-        """Return whether the job has a result whose cleanup has not ended."""
+        """Return whether the job has a result whose cleanup has not ended. Raises `CorruptRecord`
+        as `has_entry`."""
         return self._state(job_id) is ResultState.DIRTY
 
     def has_clean(self, job_id: str) -> bool:
-        """Return whether the job has a result and its cleanup has ended."""
+        """Return whether the job has a result and its cleanup has ended. Raises `CorruptRecord` as
+        `has_entry`."""
         return self._state(job_id) is ResultState.CLEAN
 
     def has_entry(self, job_id: str) -> bool:
-        """Return whether the job has ended: its result is dirty, clean or expired."""
+        """Return whether the job has ended: its result is dirty, clean or expired.
+
+        Raises:
+            CorruptRecord: the disk has lost the result, or there never was one.
+        """
         return self._state(job_id) is not None
 
     def dirty(self) -> Iterator[JobResultEntry]:
@@ -385,7 +391,9 @@ class JobResultStore:
         return stored_form(result, self._backend.capabilities.max_value)
 
     def _state(self, job_id: str) -> ResultState | None:
-        return entry.state if (entry := self.get(job_id)) else None
+        entry = self.get(job_id)
+        check_certain(entry)
+        return None if entry is None else entry.state
 
     def _tombstone(self, job_id: str) -> bool:
         return self._backend.get(keys.TOMBSTONES + job_id) is not None

@@ -45,7 +45,7 @@ from jrs.store.historian import Historian
 from jrs.store.history_texts import hold_text, of_change, stop_came_to
 from jrs.store.result_store import JobResultStore
 from jrs.store.similar import no_such_job
-from jrs.store.stored_result import how_it_ended
+from jrs.store.stored_result import refuse_ended
 from jrs.store.transitions import (
     STOP,
     RestoreEvent,
@@ -101,7 +101,7 @@ class JobStops:
             NoSuchJob: no such job was submitted.
             WrongState: the job has ended or is held, or another stop or a restore is under way.
             InvalidInput: the mode is HOLD, which only a leader and its attempts may set.
-            CorruptRecord: the job's spec cannot be read.
+            CorruptRecord: the job's spec, or whether it has ended, cannot be read.
         """
         check_job_id(job_id)
         event = _REQUESTS.get(mode)
@@ -152,7 +152,7 @@ class JobStops:
             NoSuchJob: no such job was submitted.
             WrongState: the job has ended, is not suspended yet, or is being restored. A drained
                 job cannot be resumed.
-            CorruptRecord: the job's spec cannot be read.
+            CorruptRecord: the job's spec, or whether it has ended, cannot be read.
             OutcomeUnknown: check whether the job is resumed; repeat the call if it is not.
         """
         check_job_id(job_id)
@@ -186,7 +186,7 @@ class JobStops:
             NoSuchJob: no such job was submitted.
             WrongState: the job has ended, or a stop or a restore is under way.
             InvalidInput: a value is invalid, or the spec is signed and cannot be signed again.
-            CorruptRecord: the job's spec cannot be read.
+            CorruptRecord: the job's spec, or whether it has ended, cannot be read.
             OutcomeUnknown: check the job's spec; repeat the call if it is unchanged.
         """
         check_job_id(job_id)
@@ -241,6 +241,7 @@ class JobStops:
             TimeoutError: the job was not suspended within `timeout` seconds. The request stays.
             WrongState: the stop was refused; the message says why. The job keeps running.
             NotFound: the stop is gone, because the job was resumed.
+            CorruptRecord: the stop, or whether the job has ended, cannot be read.
         """
         deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
         results = JobResultStore(self._backend)
@@ -354,14 +355,12 @@ class JobStops:
 
     def _waiting(self, job_id: str, what: str) -> Record:
         """Return the spec of a job that has not ended and is not being restored."""
-        entry = JobResultStore(self._backend).get(job_id)
-        if entry is not None:
-            raise WrongState(f"job {job_id!r} {how_it_ended(entry)}; there is nothing to {what}")
-        spec = self._backend.get(keys.JOBS + job_id)
-        if spec is None:
-            raise no_such_job(self._backend, job_id)
-        restores.check_possible(self._backend, job_id, RestoreEvent.STOP)
+        refuse_ended(JobResultStore(self._backend).get(job_id), what)
         try:
+            spec = self._backend.get(keys.JOBS + job_id)
+            if spec is None:
+                raise no_such_job(self._backend, job_id)
+            restores.check_possible(self._backend, job_id, RestoreEvent.STOP)
             decode(JobSpec, spec.value, spec.key)
         except CorruptRecord as error:
             raise CorruptRecord(f"{error}; the job is held; end it: jrs cancel {job_id}") from None

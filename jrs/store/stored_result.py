@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord, WrongState
 from jrs.contract.operations import Record
 from jrs.contract.texts import when
 from jrs.records import keys
@@ -84,15 +84,23 @@ def stored_entry(backend: Backend, job_id: str) -> JobResultEntry | None:
 def entry_in(job_id: str, record: Stored, marker: Stored, grave: Stored) -> JobResultEntry | None:
     """Return the entry that the records of `ENTRY` make: a dirty one if the marker cannot be read,
     and one with a `problem` if the result or the tombstone in its place cannot. The disk may have
-    lost that record, or it never was there; so the job is neither expired nor without a result."""
+    lost that record, or it never was there; so the job is neither expired nor without a result. It
+    has ended for certain if the result's marker is there."""
     found = grave if record is None else record
     if isinstance(found, CorruptRecord):
-        return JobResultEntry(job_id, ResultState.DIRTY, None, str(found))
+        lost = not isinstance(marker, Record)
+        return JobResultEntry(job_id, ResultState.DIRTY, None, str(found), uncertain=lost)
     if found is None:
         return None
     if found is grave:
         return expired_entry_of(found)
     return entry_of(found, ResultState.CLEAN if marker is None else ResultState.DIRTY)
+
+
+def check_certain(entry: JobResultEntry | None) -> None:
+    """Raise `CorruptRecord` unless it is known whether the job of an entry has ended."""
+    if entry is not None and entry.uncertain:
+        raise CorruptRecord(f"job {entry.job_id!r} may have ended, or not: {entry.problem}")
 
 
 def entry_of(record: Record, state: ResultState) -> JobResultEntry:
@@ -125,8 +133,27 @@ def expired_entry_of(record: Record) -> JobResultEntry:
     return JobResultEntry(keys.job_of(record.key), ResultState.EXPIRED, None, tombstone=grave)
 
 
+def refuse_ended(entry: JobResultEntry | None, what: str) -> None:
+    """Raise `WrongState`, which says how the job of an entry ended, if there is one.
+
+    Args:
+        what: what cannot be done any more.
+
+    Raises:
+        CorruptRecord: it is not known whether the job has ended.
+    """
+    if entry is not None:
+        said = how_it_ended(entry)
+        raise WrongState(f"job {entry.job_id!r} {said}; there is nothing to {what}")
+
+
 def how_it_ended(entry: JobResultEntry) -> str:
-    """Return how and when the job of an entry ended, for a message: "has FINISHED at …"."""
+    """Return how and when the job of an entry ended, for a message: "has FINISHED at …".
+
+    Raises:
+        CorruptRecord: it is not known whether the job has ended.
+    """
+    check_certain(entry)
     status = entry.status
     if status is None:
         return "has ended, and its result cannot be read"

@@ -47,6 +47,7 @@ from jrs.records.snapshots import (
 )
 from jrs.store import references, restores
 from jrs.store.result_store import JobResultStore
+from jrs.store.stored_result import check_certain
 
 from ..checkpoint_format import relocation, sink_log
 from ..files import batch_folders, epoch_folders, permissions, transfer
@@ -195,6 +196,7 @@ def check_free(backend: Backend, job_id: str) -> None:
 
 def _check_not_ended(backend: Backend, job_id: str) -> None:
     entry = JobResultStore(backend).get(job_id)
+    check_certain(entry)
     if entry is not None:
         raise DuplicateJob(job_id, entry.state.value)
 

@@ -523,6 +523,7 @@ class TestUnreadable:
         assert entry.result is None
         assert entry.problem
         assert "results/bad" in entry.problem
+        assert not entry.uncertain
         assert store.has_entry(bad)
 
     def test_it_is_not_overwritten(self, store: JobResultStore, backend: Backend, bad: str) -> None:

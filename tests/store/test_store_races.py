@@ -7,13 +7,22 @@ from typing import Any
 import pytest
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, NoSuchJob, WrongState
+from jrs.contract.errors import (
+    Conflict,
+    CorruptRecord,
+    InvalidInput,
+    NoSuchJob,
+    OutcomeUnknown,
+    WrongState,
+)
 from jrs.contract.operations import Create, Delete
+from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import encode
-from jrs.records.model import JobResult, JobSpec, JobStatus, ResultState
+from jrs.records.model import JobResult, JobSpec, JobStatus, ResultState, StopMode
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
 
 
 def result(job_id: str) -> JobResult:
@@ -199,11 +208,94 @@ def test_a_tombstone_that_cannot_be_read(
         assert entry.result == result("j")
         return
     assert entry.problem == "tombstones/j: damaged"
+    assert entry.uncertain
     assert entry.state is ResultState.DIRTY
     with pytest.raises(CorruptRecord, match="tombstones/j"):
         store.mark_clean("j", None)
     with pytest.raises(CorruptRecord, match="tombstones/j"):
         store.wait("j", 0.0)
+
+
+@pytest.mark.parametrize("prefix", [keys.RESULTS, keys.TOMBSTONES])
+def test_a_job_whose_end_may_be_lost_has_not_ended(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    """D2: nobody is told that a job has ended which perhaps never did: each call says what cannot
+    be read, and changes nothing."""
+    catalog, stops, store = JobCatalog(backend), JobStops(backend), JobResultStore(backend)
+    catalog.submit(JobSpec("j", "m:f"))
+    stops.request("j", StopMode.SUSPEND)
+    before = list(backend.scan(""))
+
+    lose(monkeypatch, backend, prefix)
+    for call in (
+        lambda: catalog.submit(JobSpec("other", "m:f")),
+        lambda: catalog.cancel("j"),
+        lambda: catalog.refuse_ended("j", "do"),
+        lambda: stops.request("j", StopMode.DRAIN),
+        lambda: stops.resume("j"),
+        lambda: stops.wait("j", 0.0),
+        lambda: store.has_entry("j"),
+        lambda: store.has_dirty("j"),
+        lambda: store.has_clean("j"),
+    ):
+        with pytest.raises(CorruptRecord, match=f"may have ended, or not: {prefix}.*: damaged"):
+            call()
+
+    assert list(backend.scan("")) == before
+
+
+def test_a_job_with_a_marker_has_ended_though_its_result_is_lost(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are created together."""
+    store = JobResultStore(backend)
+    store.create_dirty(result("j"), None)
+
+    lose(monkeypatch, backend, keys.RESULTS)
+
+    assert store.has_dirty("j")
+    assert list(store.dirty()) == [store.get("j")]
+    with pytest.raises(WrongState, match="has ended, and its result cannot be read"):
+        JobCatalog(backend).cancel("j")
+
+
+def test_a_job_whose_spec_may_be_lost_is_canceled(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its decision names that as the way out. Everything else is refused, and names it as well."""
+    JobCatalog(backend).submit(JobSpec("j", "m:f"))
+    get = backend.get
+
+    def damaged(key: str, **more: Any) -> Any:
+        if key.startswith(keys.JOBS):
+            raise CorruptRecord(f"{key}: damaged")
+        return get(key, **more)
+
+    monkeypatch.setattr(backend, "get", damaged)
+    lose(monkeypatch, backend, keys.JOBS)
+    with pytest.raises(CorruptRecord, match="jobs/j: damaged; the job is held; end it: jrs cancel"):
+        JobStops(backend).request("j", StopMode.SUSPEND)
+    assert JobCatalog(backend).cancel("j", "it is lost")
+
+    assert get(keys.CANCEL + "j") is not None
+
+
+def test_a_read_back_that_cannot_be_read_leaves_the_outcome_unknown(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `CorruptRecord` would say that nothing was changed."""
+
+    def unknown(*_: object, **__: object) -> None:
+        raise OutcomeUnknown("the answer was lost")
+
+    def damaged(key: str, **_: object) -> None:
+        raise CorruptRecord(f"{key}: damaged")
+
+    monkeypatch.setattr(backend, "commit", unknown)
+    monkeypatch.setattr(backend, "get", damaged)
+    with pytest.raises(OutcomeUnknown, match="the answer was lost"):
+        commit_and_read_back(backend, Create("k", b"1"))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Create, Delete, Record
 from jrs.records import keys
 from jrs.records.codec import encode
-from jrs.records.model import StopMode, StopRecord, StopState
+from jrs.records.model import JobStatus, StopMode, StopRecord, StopState
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.leader.agenda import Agenda
 from jrs.recovery.leader.job_memory import SCANNED
@@ -231,6 +231,32 @@ def test_a_held_job_continues_when_what_held_it_is_mended(
         assert record is not None
         memory.commit(Delete(key))
         leader.runner.of("job")
+
+
+def test_a_job_whose_spec_may_be_lost_ends_by_a_cancel(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its decision says."""
+    JobCatalog(memory).submit(spec("job"))
+    get, get_many, lost = memory.get, memory.get_many, CorruptRecord("jobs/job: damaged")
+
+    def damaged(key: str, **more: Any) -> Any:
+        if key == keys.JOBS + "job":
+            raise lost
+        return get(key, **more)
+
+    def damaged_many(wanted: Sequence[str], **more: Any) -> Any:
+        found = zip(wanted, get_many(wanted, **more), strict=True)
+        return [lost if key == keys.JOBS + "job" else one for key, one in found]
+
+    monkeypatch.setattr(memory, "get", damaged)
+    monkeypatch.setattr(memory, "get_many", damaged_many)
+    with Leader(memory, root) as leader:
+        leader.until_said("decision", "job", "`jrs cancel` ends it")
+        JobCatalog(memory).cancel("job")
+        result = leader.store.wait("job", 60.0)
+
+    assert (result.status, result.spec) == (JobStatus.CANCELED, None)
 
 
 def test_an_agenda_names_each_job_once_and_in_order() -> None:
