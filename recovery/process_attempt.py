@@ -2,7 +2,7 @@
 
 Its standard input is a socket by which its watchdog passes the launch to it, and before that, if
 the process starts ahead of an attempt, the plan by which it prepares itself. It tells the watchdog
-the time limits of its stages through the descriptor LIMITS:
+the time limits of its stages, and whether it was interrupted, through the descriptor LIMITS:
 
     python -m jrs.recovery.process_attempt LIMITS < socket
 """
@@ -107,13 +107,16 @@ def main(limits: int, engine: PySparkEngine = ENGINE) -> None:
     """Run the attempt of the launch; the exit status reports how it ended.
 
     Args:
-        limits: the descriptor by which the watchdog is told the time limits of stages.
+        limits: the descriptor by which the watchdog is told the time limits of stages, and of an
+            interruption.
     """
     timer = StageTimer(limits, time.monotonic)
     launch, reports = _launched(LaunchSocket.inherited(), limits, engine)
     masks.hide(launch.job_secrets.values())
     os.environ.update(launch.job_secrets)
     status = run_launch(launch, reports, timer, engine)
+    if status == EXIT_INTERRUPTED:
+        timer.interrupted()
     tracing.flush()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -27,8 +27,8 @@ EXIT_JVM_DIED = 71
 EXIT_CANNOT_START = 72
 """This host lacks what the job needs; the attempt's record says what."""
 EXIT_INTERRUPTED = 79
-"""The backend or the storage failed the attempt. No status of sysexits.h: what users' code ends
-with by itself must not look like it."""
+"""The backend or the storage failed the attempt. For people: the attempt says so to its watchdog,
+since users' code may end with any status."""
 EXIT_FENCED = 75
 """A newer leader exists, or the attempt was shut out: it records nothing more."""
 

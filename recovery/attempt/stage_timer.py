@@ -3,6 +3,9 @@
 The attempt tells its watchdog, over a pipe, until when each stage may run. The watchdog kills the
 attempt when a limit has passed: code that hangs in C, in the JVM, or that was stopped, cannot keep
 it from that.
+
+Over the same pipe the attempt says that it was interrupted. Its exit status alone does not: the
+job's own code may end the process with any status.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ import attrs
 
 from jrs.contract.clock import Clock
 
+_INTERRUPTED = b"interrupted"
+
 
 @attrs.frozen
 class _Limit:
@@ -28,7 +33,8 @@ class _Limit:
 
 
 class StageTimer:
-    """The attempt's end: begins and ends the limits of its stages. Safe for many threads."""
+    """The attempt's end: begins and ends the limits of its stages, and says whether it was
+    interrupted. Safe for many threads."""
 
     def __init__(self, descriptor: int, clock: Clock) -> None:
         os.set_inheritable(descriptor, False)
@@ -55,6 +61,10 @@ class StageTimer:
         for stage in list(self._running):
             self.end(stage)
 
+    def interrupted(self) -> None:
+        """Say that a call of jrs's own has failed the attempt, which ends now."""
+        os.write(self._descriptor, _INTERRUPTED + b"\n")
+
     @contextmanager
     def limited(self, stage: str, seconds: float) -> Iterator[None]:
         """Limit the stage while the block runs."""
@@ -70,12 +80,14 @@ class StageTimer:
 
 
 class StageLimits:
-    """The watchdog's end: which limits hold."""
+    """The watchdog's end: which limits hold, and whether the attempt says that it was
+    interrupted."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
         self.descriptor = descriptor
         self.is_open = True
+        self.interrupted = False
         self._limits: dict[str, _Limit] = {}
         self._rest = b""
 
@@ -86,6 +98,9 @@ class StageLimits:
             self.is_open = bool(data)
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in lines:
+                if line == _INTERRUPTED:
+                    self.interrupted = True
+                    continue
                 limit = _Limit(**json.loads(line))
                 self._limits.pop(limit.stage, None)
                 if limit.until:

@@ -78,6 +78,8 @@ class Word:
     """Whether the attempt was passed its launch: it may have ended before."""
     said: str = ""
     """The end of its stderr, if it was not; or why it has no process, if `status` is NO_PROCESS."""
+    interrupted: bool = False
+    """Whether the attempt said that a call of jrs's own had failed it."""
 
     def to_line(self) -> bytes:
         return json.dumps(attrs.asdict(self)).encode()
@@ -130,10 +132,12 @@ def watch(program: str, old_mark: str = "", shown: Shown | None = None) -> None:
     clean = _end(attempt.process, ended, Deadline.after(_LEFT))
     if clean:
         scratch.remove(os.environ[marks.MARK])
+    attempt.limits.read()
     attempt.pump.join(_DRAINED)  # Before the last word: the master then reads the end of the log.
     launched = launch is not None
     said = "" if launched else attempt.pump.kept(1).decode(errors="replace")[-_SAID:]
-    _speak(Word(attempt.process.returncode, clean, lapsed, timed_out, launched, said))
+    status, interrupted = attempt.process.returncode, attempt.limits.interrupted
+    _speak(Word(status, clean, lapsed, timed_out, launched, said, interrupted))
 
 
 def _speak(word: Word) -> None:

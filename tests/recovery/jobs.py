@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -63,6 +64,17 @@ def canceled_inside(job: Job) -> None:
 def die(job: Job, status: int = 9, words: str = "last words") -> None:
     print(words, file=sys.stderr, flush=True)
     os._exit(status)
+
+
+def full_disk_at_first(job: Job) -> int:
+    """Return the number of the first attempt whose disk is not full."""
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if job.attempt == 1:
+        os.fsync = full  # type: ignore[assignment]  # In this process alone, which ends by it.
+    return job.stage("s", lambda stage: job.attempt).result()
 
 
 def die_by_signal(job: Job) -> None:

@@ -25,7 +25,6 @@ from ..launch import (
     EXIT_CANNOT_START,
     EXIT_DIED,
     EXIT_FENCED,
-    EXIT_INTERRUPTED,
     EXIT_JVM_DIED,
     launch_of,
 )
@@ -188,7 +187,7 @@ class ProcessAttempt(RunningAttempt):
                 lapsed=word.lapsed,
                 timed_out=bool(word.timed_out),
                 begun=word.launched,
-                interrupted=word.status == EXIT_INTERRUPTED,
+                interrupted=word.interrupted,
             )
         )
         self._reveal()  # The texts of its end are masked by now.
@@ -203,10 +202,10 @@ def _says(word: Word, detail: str) -> str:
         return f"its process could not be started: {word.said}"
     if not word.launched:
         return "the process that was prepared for it ended"
-    status = word.status
-    if status == EXIT_INTERRUPTED:
+    if word.interrupted:
         said = detail.strip().rpartition("\n")[2].removeprefix("jrs: ")
         return said or "the backend or the storage did not answer it"
+    status = word.status
     if status < 0:
         return f"its process was killed by signal {-status}"
     if status == EXIT_JVM_DIED:

@@ -22,6 +22,7 @@ from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, Failure, JobResult, JobStatus
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.attempt.context import AttemptContext
+from jrs.recovery.attempt.launch import EXIT_INTERRUPTED
 from jrs.recovery.attempt.runners import RunningAttempt, watchdog_process
 from jrs.recovery.attempt.runners.process import ProcessRunner
 from jrs.recovery.files.job_folders import JobStorage
@@ -335,10 +336,11 @@ def test_ending_one_job_leaves_those_of_similar_names_alone(
         ("die", {}, 9, "exited with status 9"),
         ("die", {"status": 0}, 0, "exited with status 0"),
         ("die", {"status": 75}, 75, "exited with status 75"),
+        ("die", {"status": EXIT_INTERRUPTED}, EXIT_INTERRUPTED, "exited with status 79"),
         ("die", {"status": 200}, 200, "exited with status 200"),
         ("die_by_signal", {}, -9, "killed by signal 9"),
     ],
-    ids=["status", "zero", "fenced-status", "large-status", "signal"],
+    ids=["status", "zero", "fenced-status", "interrupted-status", "large-status", "signal"],
 )
 def test_a_death_is_told_by_its_exit_status(
     masters: Masters, function: str, arguments: dict[str, object], status: int, message: str
@@ -349,6 +351,15 @@ def test_a_death_is_told_by_its_exit_status(
 
     assert told.exit_status == status
     assert message in told.message
+
+
+def test_an_interruption_is_told_by_the_attempt_itself(masters: Masters) -> None:
+    """Not by its exit status, with which the job's code may end: so no restart is for free."""
+    submit(masters, "job", "full_disk_at_first")
+    result = ended(masters, "job")
+
+    assert (result.status, result.payload) == (JobStatus.FINISHED, 2)
+    assert "No space left on device" in result.attempts[0].ended
 
 
 def test_a_death_is_told_with_the_end_of_stderr(masters: Masters) -> None:
