@@ -40,6 +40,8 @@ class HistoryKind(enum.StrEnum):
     """An attempt was started."""
     DIED = "died"
     """An attempt ended without a result."""
+    INTERRUPTED = "interrupted"
+    """An attempt ended without a result, through no fault of the job: it is not counted."""
     STREAM = "stream"
     """A streaming stage was first started."""
     BATCHES = "batches"

@@ -11,7 +11,7 @@ from jrs.records.history import HistoryEvent, HistoryKind
 from jrs.records.model import StopMode
 from jrs.store.transitions import StopStep
 
-_ATTEMPT = re.compile(r"attempt ([1-9][0-9]*) (?:was started|died)\b")
+_ATTEMPT = re.compile(r"attempt ([1-9][0-9]*) (?:was started|died|was interrupted)\b")
 
 
 def attempt_started(number: int, left: str = "") -> str:
@@ -33,6 +33,11 @@ def attempt_died(number: int, why: str) -> str:
     return f"attempt {number} died: {why}"
 
 
+def attempt_interrupted(number: int, why: str) -> str:
+    """Return what the history says of an attempt that ended through no fault of its job."""
+    return f"attempt {number} was interrupted: {why}"
+
+
 def attempt_of(event: HistoryEvent) -> int:
     """Return the number of the attempt that an event of a leader is about, or that of the attempt
     that has recorded it; 0 if it names none."""
@@ -40,7 +45,7 @@ def attempt_of(event: HistoryEvent) -> int:
     return event.attempt if found is None else int(found[1])
 
 
-_OF_ATTEMPTS = (HistoryKind.ATTEMPT, HistoryKind.DIED)
+_OF_ATTEMPTS = (HistoryKind.ATTEMPT, HistoryKind.DIED, HistoryKind.INTERRUPTED)
 _HELD = "held"
 
 

@@ -1,4 +1,5 @@
-"""An attempt's own record: where it runs, and how it ends in its job's result."""
+"""An attempt's own record: where it runs, and how it ends in its job's result and in the record of
+the next attempt."""
 
 from __future__ import annotations
 
@@ -26,6 +27,23 @@ def told_of(record: AttemptRecord | None) -> dict[str, Json]:
     """Return what the history says of an attempt: its application on Spark, if it has one."""
     spark = None if record is None else record.spark
     return {} if spark is None else {"spark": spark.id}
+
+
+def earlier_attempts(before: AttemptRecord | None) -> tuple[tuple[AttemptSummary, ...], int]:
+    """Return what the record of a job's next attempt keeps of the earlier ones, and the number of
+    older ones that it leaves out.
+
+    Args:
+        before: the record of the newest attempt; None if there was none.
+    """
+    if before is None:
+        return (), 0
+    if before.could_not_start:
+        return before.earlier, before.earlier_left_out  # It was no attempt.
+    if not before.ended_at:
+        # It ended with its leader, and no process saw when.
+        before = attrs.evolve(before, ended="ended with its leader")
+    return before.summaries()
 
 
 class OwnAttempt:

@@ -19,7 +19,6 @@ from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
 from jrs.records.model import (
     AttemptRecord,
-    AttemptSummary,
     Failure,
     JobSpec,
     RunnerKind,
@@ -29,13 +28,18 @@ from jrs.records.model import (
 )
 from jrs.records.obstacles import Obstacle
 from jrs.store import attempt_fence, restores
-from jrs.store.history_texts import attempt_died, attempt_left, attempt_started
+from jrs.store.history_texts import (
+    attempt_died,
+    attempt_interrupted,
+    attempt_left,
+    attempt_started,
+)
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 
 from ..attempt.code_version import code_version_of
-from ..attempt.own_attempt import told_of
+from ..attempt.own_attempt import earlier_attempts, told_of
 from ..attempt.runners import AttemptExit
 from ..processes import last_words, left_running
 from ..processes.last_words import LeaderEnd
@@ -125,7 +129,7 @@ class AttemptRecords:
         job_id = spec.job_id
         # What could not be started was no attempt: its number is used again.
         counted = before is not None and not before.could_not_start
-        earlier, left_out = _earlier(before) if before else ((), 0)
+        earlier, left_out = earlier_attempts(before)
         record = AttemptRecord(
             job_id=job_id,
             attempt=before.attempt + counted if before else 1,
@@ -238,7 +242,11 @@ class AttemptRecords:
             used=used_time.used(before, spec.timeout, self._now()),
             counted_at=0.0,
         )
-        self._put(keys.ATTEMPTS + spec.job_id, encode(record), version)
+        said, about = attempt_interrupted(record.attempt, ended.message), {"host": record.host}
+        with self._historian.recorded(
+            spec.job_id, HistoryKind.INTERRUPTED, said, about={**about, **told_of(record)}
+        ) as event:
+            self._put(keys.ATTEMPTS + spec.job_id, encode(record), version, *event)
         said = f"not counted as a death; trying again in {delay:g} s"
         self._emit("waiting", spec.job_id, f"{ended.message}; {said}")
         return RestartPlan(before.deaths, delay, used=record.used, interruptions=times)
@@ -383,18 +391,3 @@ def _left(before: AttemptRecord | None, record: AttemptRecord) -> str:
     if before is None or before.ended_at or not record.attempt > before.attempt:
         return ""
     return attempt_left(before.attempt, before.epoch) if before.epoch < record.epoch else ""
-
-
-def _earlier(before: AttemptRecord) -> tuple[tuple[AttemptSummary, ...], int]:
-    """Return the attempts up to this one, and the number of older ones left out."""
-    if before.could_not_start:
-        return before.earlier, before.earlier_left_out
-    return _with_end(before).summaries()
-
-
-def _with_end(before: AttemptRecord) -> AttemptRecord:
-    """Return an earlier attempt with its end, where that was not recorded: it ended with its
-    leader, and no process saw when."""
-    if before.ended_at:
-        return before
-    return attrs.evolve(before, ended="ended with its leader")

@@ -30,7 +30,7 @@ class RunState(enum.StrEnum):
     FAIL = "FAIL"
     """It died, or the job failed, or is held."""
     ABORT = "ABORT"
-    """It was ended: by a cancel, by a suspend, or with its leader."""
+    """It was ended: by a cancel, by a suspend, with its leader, or by what interrupted it."""
 
 
 @attrs.frozen
@@ -93,7 +93,7 @@ def _end(event: HistoryEvent) -> RunState | None:
     match event.known_kind:
         case HistoryKind.DIED:
             return RunState.FAIL
-        case HistoryKind.SUSPENDED:
+        case HistoryKind.SUSPENDED | HistoryKind.INTERRUPTED:
             return RunState.ABORT
         case HistoryKind.STOP if is_held(event):
             return RunState.FAIL

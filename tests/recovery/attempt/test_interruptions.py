@@ -14,6 +14,7 @@ from jrs.contract.errors import CorruptRecord, Fenced, JobHeld, OutcomeUnknown, 
 from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.codec import decode, encode
+from jrs.records.history import HistoryKind
 from jrs.records.model import AttemptRecord, JobResult, JobStatus, RunnerKind, StopMode
 from jrs.records.policies import RestartPolicy
 from jrs.recovery import process_attempt
@@ -26,6 +27,7 @@ from jrs.recovery.leader import suspects
 from jrs.recovery.process_attempt import run_launch
 from jrs.recovery.processes.last_words import LastWords
 from jrs.recovery.spark.engine import PySparkEngine
+from jrs.store import history
 from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
 from tests.recovery.lead import Lead
@@ -288,6 +290,12 @@ def test_the_delay_grows_and_no_death_is_counted(memory: FaultyMemory, root: Pat
     found = newest(memory)
     assert (found.attempt, found.deaths) == (9, 1)
     assert found.earlier[0].ended == "etcd restarts"
+    told = [one for one in history.read(memory, "job") if one.kind == HistoryKind.INTERRUPTED]
+    assert [one.text for one in told] == [
+        f"attempt {number} was interrupted: etcd restarts" for number in range(1, 9)
+    ]
+    assert {one.by for one in told} == {found.master}
+    assert all(one.about and one.about["host"] for one in told)
 
 
 def test_no_attempt_follows_a_result(memory: FaultyMemory, root: Path) -> None:

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from jrs.records.history import HistoryEvent, HistoryKind
 from jrs.recovery.rules.runs import LEFT, RunEvent, RunState, advance, run_id
-from jrs.store.history_texts import attempt_died, attempt_started, hold_text
+from jrs.store.history_texts import (
+    attempt_died,
+    attempt_interrupted,
+    attempt_started,
+    hold_text,
+)
 
 K = HistoryKind
 
@@ -38,6 +43,8 @@ FINISHED = event(K.ENDED, "FINISHED", 1)
 FAILED = event(K.ENDED, "FAILED: ValueError: no good", 1)
 BY_LEADER = event(K.ENDED, "FAILED: no attempts are left")
 CANCELED = event(K.ENDED, "CANCELED: canceled on request")
+FINISHED_LATER = event(K.ENDED, "FINISHED", 2)
+INTERRUPTED = event(K.INTERRUPTED, attempt_interrupted(1, "/e1/s.1: the disk is full"))
 SUSPENDED = event(K.SUSPENDED, "suspended")
 START = ("START", 1, "")
 FAIL = ("FAIL", 1, "exit 9")
@@ -51,6 +58,19 @@ FAIL = ("FAIL", 1, "exit 9")
         pytest.param([started(1), died(1), BY_LEADER], [START, FAIL], id="died"),
         pytest.param(
             [started(1), CANCELED], [START, ("ABORT", 1, "canceled on request")], id="canceled"
+        ),
+        pytest.param(
+            [started(1), INTERRUPTED, started(2), FINISHED_LATER],
+            [
+                START,
+                ("ABORT", 1, "/e1/s.1: the disk is full"),
+                ("START", 2, ""),
+                ("COMPLETE", 2, ""),
+            ],
+            id="interrupted",
+        ),
+        pytest.param(
+            [INTERRUPTED], [START, ("ABORT", 1, "/e1/s.1: the disk is full")], id="start swept"
         ),
         pytest.param([started(1), SUSPENDED], [START, ("ABORT", 1, "suspended")], id="suspended"),
         pytest.param(
