@@ -21,7 +21,8 @@ def close(context: AttemptContext, stage: str, source: Path) -> Path:
         InvalidInput: `source` is not a folder.
         JobHeld: the record of an input that was closed cannot be read.
         Fenced: this attempt was shut out.
-        Unavailable: the disk of the storage is full, or fails; the call may be repeated.
+        Unavailable: not all files can be listed now, or the disk of the storage is full, or fails;
+            the call may be repeated.
     """
     storage, job_id = context.storage, context.job_id
     if storage.objects is None:

@@ -101,9 +101,11 @@ class StreamStage(Stage):
         """Return a folder of links to the files that `path` held when the stage was first started.
 
         The folder is a closed input: it contains no other files and is the same for every attempt.
+        They are the files that Spark would read in `path`, also behind links to folders.
 
         Raises:
             InvalidInput: `path` is not a folder on this host.
+            Unavailable: something in `path` cannot be listed now: a later attempt closes the input.
             Fenced: a newer leader exists.
         """
         return self.job._run.close_input(self.name, Path(path))

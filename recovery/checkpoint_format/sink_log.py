@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..files.visible_files import is_hidden
 from . import file_logs
 from .file_logs import LoggedFile, compacted_name, list_entries, log_until
 from .unreadable import damage, decode
@@ -40,8 +41,8 @@ def uncounted(log: Path) -> Iterator[Path]:
     table = log.parent
     counted = set(_named(log))
     for path in sorted(table.rglob("*")):
-        hidden = any(part[0] in "._" for part in path.relative_to(table).parts)
-        if path.is_file() and not hidden and path.relative_to(table).as_posix() not in counted:
+        inside = path.relative_to(table)
+        if path.is_file() and not is_hidden(inside) and inside.as_posix() not in counted:
             yield path
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from jrs.contract.errors import InvalidInput, Unavailable
 
 from . import permissions
-from .disk_errors import unavailable
+from .disk_errors import reading, unavailable
 from .job_folders import JobStorage, sync_folder, sync_tree
+from .visible_files import visible_files
 
 
 def place_of(storage: JobStorage, job_id: str, stage: str, source: Path) -> Path:
@@ -26,7 +27,7 @@ def close(storage: JobStorage, job_id: str, stage: str, source: Path) -> Path:
 
     Raises:
         InvalidInput: `source` is not a folder.
-        Unavailable: as `make`.
+        Unavailable: as `links_to` and `make`.
     """
     path = place_of(storage, job_id, stage, source)
     if not path.is_dir():
@@ -37,18 +38,17 @@ def close(storage: JobStorage, job_id: str, stage: str, source: Path) -> Path:
 def links_to(stage: str, source: Path) -> dict[str, str]:
     """Return where the links to the files in `source` lead to now, by their paths in the input.
 
+    These are the files that Spark would read there. The stage ends when it has read them, so none
+    of them may be missing.
+
     Raises:
         InvalidInput: `source` is not a folder.
+        Unavailable: not all of them can be listed now; the call may be repeated.
     """
-    if not source.is_dir():
-        raise InvalidInput(f"stage {stage!r} cannot read {source}: not a folder on this host")
-    root = source.resolve()
-    found = {}
-    for path in sorted(root.rglob("*")):
-        place = path.relative_to(root)
-        if path.is_file() and not any(part[0] in "._" for part in place.parts):
-            found[str(place)] = str(path)
-    return found
+    with reading(f"listing the input {source} of stage {stage!r}"):
+        if not source.is_dir():
+            raise InvalidInput(f"stage {stage!r} cannot read {source}: not a folder on this host")
+        return dict(visible_files(str(source)))
 
 
 def links_in(folder: Path) -> dict[str, str]:

@@ -42,6 +42,18 @@ def unavailable(what: str, *others: type[OSError]) -> Iterator[None]:
 
 
 @contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn any error of the filesystem into `Unavailable`: also that of a file that is missing,
+    since it was there a moment ago.
+
+    Args:
+        what: the step, for the message.
+    """
+    with _translated(f"{what} failed", ()):
+        yield
+
+
+@contextmanager
 def writing(what: str) -> Iterator[None]:
     """Do what `unavailable` does, for a step that changes nothing until it succeeds. Only the error
     of a file that is missing stays.

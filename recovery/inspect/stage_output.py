@@ -18,6 +18,7 @@ from jrs.records.stages import StageRecord
 from ..checkpoint_format.sink_log import SINK_LOG
 from ..cleanup.job_objects import index_in
 from ..files import batch_folders
+from ..files.visible_files import is_hidden
 from ..storage.batches import files_of, in_batch
 from ..storage.copies import read_record
 from ..storage.objects import Objects
@@ -151,7 +152,7 @@ class OutputInObjects:
         return [self._described(one.object, one.path, one.size) for one in named]
 
     def files(self) -> list[OutputObject]:
-        return [one for one in self._all() if not _is_hidden(Path(one.name))]
+        return [one for one in self._all() if not is_hidden(Path(one.name))]
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -175,8 +176,4 @@ def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     found = sorted(path for path in folder.rglob("*") if path.is_file())
-    return [path for path in found if not _is_hidden(path.relative_to(folder))]
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part[0] in "._" for part in path.parts)
+    return [path for path in found if not is_hidden(path.relative_to(folder))]

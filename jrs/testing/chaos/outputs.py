@@ -6,19 +6,21 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from jrs.recovery.files.visible_files import is_hidden
+
 
 def contents(path: Path) -> dict[str, Any]:
     """Return what is in a file or a folder: for each folder its rows, or digests of its files.
 
     Parquet is compared by rows, in any order; other files byte by byte, whatever their names are.
-    Files whose names begin with ``_`` or ``.`` do not count.
+    Files that Spark passes over do not count, such as those whose names begin with ``.``.
     """
     if path.is_file():
         return {"": [_digest(path)]}
     folders: dict[str, list[Path]] = {}
     for file in sorted(path.rglob("*")):
         inside = file.relative_to(path)
-        if file.is_file() and not any(part.startswith(("_", ".")) for part in inside.parts):
+        if file.is_file() and not is_hidden(inside):
             folders.setdefault(str(inside.parent), []).append(file)
     return {folder: _content(files) for folder, files in folders.items()}
 

@@ -39,9 +39,14 @@ def files(table: Path) -> list[str]:
 def test_what_does_not_count_goes_and_the_table_stays(tmp_path: Path, table: Path) -> None:
     """S2, J7: the files of no batch and the log go with the job; a second pass finds nothing."""
     logs = SinkLogs(JobStorage(tmp_path, "test"))
+    (table / "_year=2026").mkdir()
+    (table / "_year=2026/orphan.parquet").write_text("of no batch, in a partition")
     wanted = ["day=1/part-0.parquet", "part-1.parquet", "part-2.parquet"]
 
-    assert logs.describe("job") == [str(table / "orphan.parquet"), str(table / "_spark_metadata")]
+    assert logs.describe("job") == [
+        str(table / name)
+        for name in ("_year=2026/orphan.parquet", "orphan.parquet", "_spark_metadata")
+    ]
 
     for _ in range(2):
         logs.clean("job")

@@ -331,11 +331,12 @@ def test_a_batch_stage(output: Output) -> None:
     """All files count once the stage has finished, but for those that Spark hides."""
     for name in ("a/one.parquet", "two.csv", "_SUCCESS", ".two.csv.crc", "_log/three", "a/.hidden"):
         output.write("ingest", name)
+    output.write("ingest", "_year=2026/three.csv")
     early = output.files("ingest")
     output.finish("ingest")
 
     assert early == OutputFiles((), "")
-    assert output.names("ingest") == ["a/one.parquet", "two.csv"]
+    assert output.names("ingest") == ["_year=2026/three.csv", "a/one.parquet", "two.csv"]
     cursor = output.files("ingest").cursor
     assert output.files("ingest", since=cursor) == OutputFiles((), cursor)
     output.end(StageRecord("job", "ingest", None, 1, 7, 1.0, 1.0))
