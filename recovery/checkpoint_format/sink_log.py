@@ -14,36 +14,54 @@ from .unreadable import damage, decode
 SINK_LOG = "_spark_metadata"
 
 
+def sink_logs(output: Path) -> list[Path]:
+    """Return the logs of the file sinks that write to a folder or below it. A log comes before
+    those of tables inside its own table. None if the folder is missing.
+
+    Raises:
+        OSError: a folder cannot be listed now, so that a log may be missing.
+    """
+    return [folder / SINK_LOG for folder, names, _ in _walk(output) if SINK_LOG in names]
+
+
 def counted(output: Path) -> Iterator[Path]:
     """Yield the files of a stage's output that a reader is to read.
 
-    If the output has the log of a file sink, these are the files that it names. The log itself is
-    none of them: it holds for this place alone.
+    Of a table with the log of a file sink, these are the files that the log names. The log itself
+    is none of them: it holds for this place alone.
 
     Raises:
-        UnreadableCheckpoint: the log is damaged.
-        OSError: the log cannot be read now.
+        UnreadableCheckpoint: a log is damaged.
+        OSError: a log, or a folder, cannot be read now.
     """
-    log = output / SINK_LOG
-    if log.is_dir():
-        yield from (output / name for name in sorted(_named(log)))
-    else:
-        yield from (path for path in sorted(output.rglob("*")) if path.is_file())
+    logs = sink_logs(output)
+    named = {path for log in logs for path in _named(log)}
+    inside = {log.parent for log in logs}
+    for folder, _, names in _walk(output):
+        if inside.isdisjoint((folder, *folder.parents)):
+            named.update(path for name in names if (path := folder / name).is_file())
+    yield from sorted(named)
 
 
-def uncounted(log: Path) -> Iterator[Path]:
-    """Yield the data files next to a log that it does not name.
+def uncounted(output: Path) -> Iterator[Path]:
+    """Yield the data files of a stage's output that lie in a table with a log, and that no log
+    names.
 
     Raises:
-        UnreadableCheckpoint: the log is damaged, so which rows count is not known.
-        OSError: the log cannot be read now.
+        UnreadableCheckpoint: a log is damaged, so which rows count is not known.
+        OSError: a log, or a folder, cannot be read now.
     """
-    table = log.parent
-    counted = set(_named(log))
-    for path in sorted(table.rglob("*")):
-        inside = path.relative_to(table)
-        if path.is_file() and not is_hidden(inside) and inside.as_posix() not in counted:
-            yield path
+    logs = sink_logs(output)
+    named = {path for log in logs for path in _named(log)}
+    found: set[Path] = set()
+    for table in (log.parent for log in logs):
+        for folder, _, names in _walk(table):
+            found.update(
+                path
+                for name in names
+                if not is_hidden((path := folder / name).relative_to(table)) and path.is_file()
+            )
+    yield from sorted(found - named)
 
 
 def batches(log: Path) -> set[int]:
@@ -88,12 +106,24 @@ def fill(log: Path, last: int, default: int) -> None:
 # -- inside --------------------------------------------------------------------------------
 
 
-def _named(log: Path) -> Iterator[str]:
-    """Yield the paths of the named files, relative to the table, which may have been moved."""
+def _walk(output: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield each folder, with the names of the folders and of the other things in it."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):  # It has nothing in it any more.
+            raise error
+
+    for folder, folders, others in os.walk(output, onerror=refuse):
+        yield Path(folder), folders, others
+
+
+def _named(log: Path) -> Iterator[Path]:
+    """Yield the named files, in the table, which may have been moved."""
     with damage(f"{log}: not the log of a file sink"):
         for _, files in files_until(log, list_entries(log).newest):
             for file in files:
-                yield Path(file.path).as_posix().rpartition(f"/{log.parent.name}/")[2]
+                inside = Path(file.path).as_posix().rpartition(f"/{log.parent.name}/")[2]
+                yield log.parent / inside
 
 
 def _compact_interval(log: Path, default: int) -> int:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..checkpoint_format.sink_log import SINK_LOG, uncounted
+from ..checkpoint_format.sink_log import sink_logs, uncounted
 from ..files.job_folders import JobStorage
 from ..rules.resource import Resource
 
 
 class SinkLogs(Resource):
-    """The logs of the job's file sinks, and the files that they do not name."""
+    """The logs of the job's file sinks, wherever in its output, and the files that they do not
+    name."""
 
     name = "sink logs"
 
@@ -25,12 +26,16 @@ class SinkLogs(Resource):
         self._storage = storage
 
     def clean(self, job_id: str) -> None:
-        for log in self._logs(job_id):
-            for path in [*uncounted(log), log]:
+        for output in self._outputs(job_id):
+            # The logs last, and outer ones first: a crash leaves no file without the log that
+            # names it in a table that still has one.
+            for path in [*uncounted(output), *sink_logs(output)]:
                 self._storage.discard_output(job_id, path)
 
     def describe(self, job_id: str) -> list[str]:
-        return [str(path) for log in self._logs(job_id) for path in (*uncounted(log), log)]
+        outputs = self._outputs(job_id)
+        return [str(path) for one in outputs for path in (*uncounted(one), *sink_logs(one))]
 
-    def _logs(self, job_id: str) -> list[Path]:
-        return sorted((self._storage.folder(job_id) / "out").glob(f"*/{SINK_LOG}"))
+    def _outputs(self, job_id: str) -> list[Path]:
+        found = (self._storage.folder(job_id) / "out").glob("*")
+        return sorted(path for path in found if path.is_dir())

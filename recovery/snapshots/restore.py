@@ -51,7 +51,7 @@ from jrs.store.stored_result import check_certain
 
 from ..checkpoint_format import relocation, sink_log
 from ..files import batch_folders, epoch_folders, permissions, transfer
-from ..files.disk_errors import writing
+from ..files.disk_errors import reading, writing
 from ..files.job_folders import JobStorage
 from ..storage.objects import Objects
 from ..storage.publication import is_there
@@ -239,12 +239,13 @@ def _from_stage(before: swap.Before, found: Manifest, job_id: str, request: Rest
 
 def check_output(storage: JobStorage, stages: Iterable[SnapshotStage], job_id: str) -> None:
     """Raise `InvalidInput` if the output is ahead of a snapshot without output: Spark's sinks skip
-    a batch that they already have."""
+    a batch that they already have. Raise `Unavailable` if the output cannot be read now."""
     for stage in stages:
         last = -1 if stage.batch is None else stage.batch
         for temporary in (False, True):
             folder = storage.published(job_id, stage.name, temporary=temporary)
-            newest = max(published_batches(folder), default=-1)
+            with reading(f"reading {folder}"):
+                newest = max(published_batches(folder), default=-1)
             if newest > last:
                 raise InvalidInput(
                     f"the snapshot was taken without output, and {folder} is at batch {newest}, "
@@ -254,10 +255,10 @@ def check_output(storage: JobStorage, stages: Iterable[SnapshotStage], job_id: s
 
 def published_batches(folder: Path) -> Iterator[int]:
     """Yield the batches that a stage's sink has published, according to its folder."""
-    log = folder / sink_log.SINK_LOG
-    if log.is_dir():
+    logs = sink_log.sink_logs(folder)
+    for log in logs:
         yield from sink_log.batches(log)
-    else:
+    if not logs:
         yield from batch_folders.published(folder)
 
 

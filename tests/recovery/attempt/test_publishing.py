@@ -221,13 +221,15 @@ def test_what_is_half_published_is_named(lead: Lead, place: Path) -> None:
     assert [copy.exists() for copy in copies] == [False, True]
 
 
-def test_only_what_a_file_sink_counts(lead: Lead, place: Path) -> None:
+@pytest.mark.parametrize("inside", ["", "by/day"])
+def test_only_what_a_file_sink_counts(lead: Lead, place: Path, inside: str) -> None:
     """F7: of a table with a log, what the log names is published, and not the log, whose paths hold
-    for the place where it is.
+    for the place where it is. The table may be a folder of the output.
     """
 
     def sink(stage: Stage) -> Json:
-        table = lead.storage.published("job", "sink", temporary=False)
+        output = lead.storage.published("job", "sink", temporary=False)
+        table = output / inside
         file_sink(table, 5)  # As a streaming stage writes it: where it stays.
         put(table / "part-stray.parquet", "a dead task's")
         return None
@@ -235,7 +237,9 @@ def test_only_what_a_file_sink_counts(lead: Lead, place: Path) -> None:
     job = lead.job()
     job.publish(place / "table", job.stage("sink", sink))
 
-    assert sorted(tree(place / "table")) == [f"part-{batch:05}.parquet" for batch in range(5)]
+    assert sorted(tree(place / "table" / inside)) == [
+        f"part-{batch:05}.parquet" for batch in range(5)
+    ]
 
 
 def test_a_replaced_leader_publishes_nothing(lead: Lead, place: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,23 @@ def test_what_does_not_count_goes_and_the_table_stays(tmp_path: Path, table: Pat
 
         assert files(table) == wanted
         assert logs.describe("job") == []
+
+
+def test_a_table_in_a_folder_of_its_own(tmp_path: Path, table: Path) -> None:
+    """A sink may write below its stage's output, also below another table: each log holds for its
+    own table, and nothing that one of them names goes."""
+    logs = SinkLogs(JobStorage(tmp_path, "test"))
+    output = tmp_path / "test/job/out/nested"
+    shutil.copytree(table, output / "orders/rows")
+    shutil.copytree(table, table / "more/rows")
+    rows = ["day=1/part-0.parquet", "part-1.parquet", "part-2.parquet"]
+    (output / "own.csv").write_text("in no table")
+
+    logs.clean("job")
+
+    assert files(output) == sorted([*(f"orders/rows/{name}" for name in rows), "own.csv"])
+    assert files(table) == sorted([*rows, *(f"more/rows/{name}" for name in rows)])
+    assert logs.describe("job") == []
 
 
 @pytest.mark.parametrize("damage", ["gap", "garbage"])

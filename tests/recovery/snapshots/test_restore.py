@@ -456,13 +456,15 @@ def test_without_output_elsewhere(catalog: SnapshotCatalog, job: FakeJob) -> Non
         catalog.restore(record, as_job="new")
 
 
-@pytest.mark.parametrize("sink", [file_sink, jrs_sink])
-def test_without_output_that_is_ahead(catalog: SnapshotCatalog, job: FakeJob, sink: Any) -> None:
+@pytest.mark.parametrize(("sink", "inside"), [(file_sink, ""), (file_sink, "day"), (jrs_sink, "")])
+def test_without_output_that_is_ahead(
+    catalog: SnapshotCatalog, job: FakeJob, sink: Any, inside: str
+) -> None:
     """Spark's sinks pass over batches that they have had, so those would be lost in silence."""
     record = catalog.create("job", output=False)
     assert catalog.restore(record)
     shutil.rmtree(job.out("hourly"))
-    sink(job.out("hourly"), 7)
+    sink(job.out("hourly") / inside, 7)
 
     with pytest.raises(InvalidInput, match="at batch 6, ahead of batch 4"):
         catalog.restore(record)
