@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import enum
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +33,7 @@ from ..attempt.engine import StateLost, StreamHost
 from ..attempt.stage_outputs import has_rows
 from ..files.disk_errors import writing
 from . import boundary, cluster, queries, rescaling
+from .batch_watch import BatchWatch
 from .held import is_computed, plan_flush, position
 from .progress import ProgressWatch, summary
 from .session import jvm_died
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 _AGAIN = 1.0
 """Seconds before state that could not be loaded is loaded once more, or a backend that was away is
 asked again."""
-_REPORT = 1.0
-"""Seconds between two reports of committed batches."""
 
 
 class Step(enum.Enum):
@@ -115,9 +113,7 @@ class StageQuery:
     """Before then, no further step is taken."""
     _waiting: Waiting = attrs.field(init=False)
     _summary: Json = attrs.field(default=None, init=False)
-    _reported: int | None = attrs.field(default=None, init=False)
-    """The newest batch that was reported as committed, or was there before the attempt."""
-    _report_at: float = attrs.field(default=0.0, init=False)
+    _batches: BatchWatch = attrs.field(init=False)
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
     """Held during each check, so that nothing is started once the stage is to be suspended."""
 
@@ -126,6 +122,7 @@ class StageQuery:
         self._began = self._clock()
         self._waiting = Waiting(self.run.context.reporter.waiting, self._clock)
         self._stopper = boundary.Stopper(self.run.context.runtime, self.name)
+        self._batches = BatchWatch(self.run.context, self.name, self.checkpoint, self.progress)
         # Not while it runs: only its own thread may be the first to plan it.
         self.holds_back = queries.holds_back(self.writer)
         self._keeps_one_partition = self.partitions is not None and queries.keeps_one_partition(
@@ -207,8 +204,7 @@ class StageQuery:
         """Start the query in the way that its checkpoint and its job require."""
         rescaling.complete(self.checkpoint)  # An interrupted one would look like no checkpoint.
         at = position(self.checkpoint)
-        if self._reported is None:
-            self._reported = at.committed
+        self._batches.begin(at.committed)
         if at.flushed:
             self.step = Step.DRAINED
             return
@@ -253,7 +249,7 @@ class StageQuery:
     def _step(self, draining: bool) -> None:
         """Do what `look` does."""
         if self._query is not None and self._query.isActive:
-            self._report_batches(self._query)
+            self._batches.look(self._query)
             if draining and self.step is Step.RUNNING:
                 self._stopping |= self._stopper.begin(self._query, self.checkpoint)
         elif self._clock() < self._start_at:
@@ -279,7 +275,7 @@ class StageQuery:
         """
         self._summary = summary(query) or self._summary
         error = query.exception()
-        self._report_batches(query, now=True)
+        self._batches.look(query, now=True)
         at = position(self.checkpoint)
         left_off = at.planned > at.committed
         if error is not None:
@@ -302,18 +298,6 @@ class StageQuery:
         else:
             self.step = Step.DRAINED
         return False
-
-    def _report_batches(self, query: StreamingQuery, *, now: bool = False) -> None:
-        """Report the batches that were committed since the last report, once a second."""
-        if not now and self._clock() < self._report_at:
-            return
-        self._report_at = self._clock() + _REPORT
-        with suppress(JrsError, OSError):  # What needs the checkpoint finds the error.
-            newest = position(self.checkpoint).committed
-            if self._reported is not None and newest > self._reported:
-                self.run.context.reporter.committed(self.name, self._reported + 1, newest)
-            self._reported = newest
-            self.progress.look(query, newest)
 
     def _is_done(self, query: StreamingQuery, committed: int) -> bool:
         """Return whether a query that ended without an error has done its step."""
