@@ -278,7 +278,7 @@ class StageQuery:
         self._batches.look(query, now=True)
         at = position(self.checkpoint)
         left_off = at.planned > at.committed
-        if error is not None:
+        if error is not None and self._says_something(error):
             if self.step is not Step.REPEATING and queries.not_computed(error):
                 self._in_sink = self._check_computed(at.planned)
                 return True
@@ -298,6 +298,11 @@ class StageQuery:
         else:
             self.step = Step.DRAINED
         return False
+
+    def _says_something(self, error: BaseException) -> bool:
+        """Return whether the error of a query is no mere consequence of that jrs stops it. If the
+        query fails by itself, it does so again."""
+        return not self._stopping or queries.not_computed(error) or queries.lost_state(error)
 
     def _is_done(self, query: StreamingQuery, committed: int) -> bool:
         """Return whether a query that ended without an error has done its step."""

@@ -248,6 +248,32 @@ def test_a_drain_asks_a_query_to_stop_until_it_has(
     assert scene.streams.failure is None
 
 
+@pytest.mark.parametrize("why", ["interrupted", "LOST", "NOT_COMPUTED"])
+def test_an_error_of_a_query_that_is_being_stopped(
+    scene: Scene, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drain stops a query in the middle of its work: an error that it dies of then is no death of
+    the stage, unless it is about its state, or its sink."""
+    planned(scene, 2)
+    monkeypatch.setattr(boundary, "_BOUNDARY", 0.0)
+    monkeypatch.setattr(queries, "is_caught_up", lambda query, has_run: False)
+    writer = scene.add("one")
+    stage = scene.streams._stages["one"]
+    plan(scene, 2)
+    query, error = writer.query, {"LOST": LOST, "NOT_COMPUTED": NOT_COMPUTED}.get(why, why)
+    monkeypatch.setattr(query, "stop", lambda: query.die(error))
+    assert scene.streams.drain() is None
+    until(
+        lambda: scene.streams.failure or stage._lost_at is not None or writer.starts == 2,
+        "its end is noticed",
+    )
+
+    assert stage._deaths == 0
+    assert (stage._lost_at is not None) == (why == "LOST")
+    assert isinstance(scene.streams.failure, JobHeld) == (why == "NOT_COMPUTED")
+    assert scene.streams.failure is None or why == "NOT_COMPUTED"
+
+
 def fails(times: int, real: Callable[..., Any], number: int = errno.EMFILE) -> Callable[..., Any]:
     """Return a function that fails so many times, and then works."""
     left = [OSError(number, os.strerror(number))] * times
