@@ -36,7 +36,7 @@ from . import boundary, cluster, queries, rescaling
 from .batch_watch import BatchWatch
 from .held import is_computed, plan_flush, position
 from .progress import ProgressWatch, summary
-from .session import jvm_died
+from .stage_rescaling import StageRescaling
 from .waiting import Waiting
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class StageQuery:
     _clock: Clock = attrs.field(init=False)
     _began: float = attrs.field(init=False)
     _trigger: Any = attrs.field(init=False)
-    _keeps_one_partition: bool = attrs.field(init=False)
+    _rescaling: StageRescaling = attrs.field(init=False)
     _query: StreamingQuery | None = attrs.field(default=None, init=False)
     _stopper: boundary.Stopper = attrs.field(init=False)
     _stopping: bool = attrs.field(default=False, init=False)
@@ -125,8 +125,8 @@ class StageQuery:
         self._batches = BatchWatch(self.run.context, self.name, self.checkpoint, self.progress)
         # Not while it runs: only its own thread may be the first to plan it.
         self.holds_back = queries.holds_back(self.writer)
-        self._keeps_one_partition = self.partitions is not None and queries.keeps_one_partition(
-            self.writer
+        self._rescaling = StageRescaling(
+            self.run, self.name, self.writer, self.checkpoint, self.partitions, self.committer
         )
         self._trigger = queries.trigger(self.writer)
 
@@ -212,10 +212,10 @@ class StageQuery:
         cluster.require_shared(self.run.context)
         left = at.planned if at.planned > at.committed else None
         to_end = self.declared.bounded or (draining and self.holds_back is None)
-        to_rescale = not at.at_the_end and self._is_to_rescale()
+        to_rescale = not at.at_the_end and self._rescaling.is_due()
         if to_rescale and left is None:
             self._rescale()
-        self._pass_over_rescales()
+        self._rescaling.tell_sink()
         writer = self.writer
         if left is not None and left == self._in_sink:
             step, writer = Step.REPEATING, queries.for_state_only(writer)
@@ -329,42 +329,13 @@ class StageQuery:
             "unread; fix the sink"
         )
 
-    def _is_to_rescale(self) -> bool:
-        wanted = self.partitions
-        return (
-            wanted is not None
-            and not self._keeps_one_partition
-            and rescaling.partitions(self.checkpoint) not in (None, wanted)
-        )
-
     def _rescale(self) -> None:
-        """Spread the state over the number of partitions that the job requests."""
-        assert self.partitions is not None
         try:
-            rescaling.rescale(self.run.job.spark, self.checkpoint, self.partitions)
-        except JrsError:
-            raise
+            self._rescaling.rescale()
         except Exception as error:
             if queries.lost_state(error):
                 raise self._lost(error) from None
-            if jvm_died(error):
-                raise
-            if isinstance(error, OSError):
-                raise Unavailable(f"stage {self.name!r} cannot be rescaled now: {error}") from error
-            now = rescaling.partitions(self.checkpoint)
-            raise JobHeld(
-                f"stage {self.name!r} cannot be rescaled, and its state is unchanged: go back "
-                f"with: jrs rescale {self.run.context.job_id} --partitions {now}; {error}"
-            ) from error
-
-    def _pass_over_rescales(self) -> None:
-        """Tell the sink of the batches that it missed while the state was rescaled."""
-        if self.committer is not None:
-            self.committer.skip(position(self.checkpoint).committed)
-        table = None if self.partitions is None else queries.path_of(self.writer)
-        if table is not None:
-            every = self.run.job.spark.conf.get("spark.sql.streaming.fileSink.log.compactInterval")
-            rescaling.fill_sink_log(table, self.checkpoint, int(every or 10))
+            raise
 
     def _died(self, error: BaseException) -> None:
         # No check of the fence: a replaced leader's attempt is refused every consequence.
