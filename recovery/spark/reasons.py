@@ -8,6 +8,12 @@ _ERROR = re.compile(r".*\b(\w*(?:Error|Exception)): (.*)")
 """The last error of a line: it caused those in front of it."""
 _WRAPPERS = ("Py4JJavaError", "PythonException", "SparkException")
 _REASON = re.compile(r"Exception|Error|Invalid|Unrecognized")
+_PASSING = re.compile(
+    r"No space left on device|Disk quota exceeded|Too many open files|Cannot allocate memory"
+    r"|Stale (NFS )?file handle|timed out",
+    re.IGNORECASE,
+)
+"""What the system says of a host or a storage that fails for now, and not of a file."""
 
 
 def why(error: BaseException) -> str:
@@ -16,6 +22,11 @@ def why(error: BaseException) -> str:
     named = [one for one in lines if one[1] not in _WRAPPERS] or lines
     said = f"{named[0][1]}: {named[0][2]}" if named else str(error).strip().partition("\n")[0]
     return " ".join(said.split())[:500] or type(error).__name__
+
+
+def passes(error: BaseException) -> bool:
+    """Return whether an error of Spark was caused by something that passes, such as a full disk."""
+    return _PASSING.search(str(error)) is not None
 
 
 def last_words(printed: str) -> str:

@@ -36,6 +36,7 @@ from . import boundary, cluster, queries, rescaling
 from .batch_watch import BatchWatch
 from .held import is_computed, plan_flush, position
 from .progress import ProgressWatch, summary
+from .reasons import why
 from .stage_rescaling import StageRescaling
 from .waiting import Waiting
 
@@ -64,6 +65,10 @@ class Step(enum.Enum):
 
 class StageDied(Exception):
     """A streaming stage died, and its restart policy allows no further start."""
+
+
+class StateAway(Unavailable):
+    """A stage's state cannot be loaded in this attempt, and may be whole: the attempt ends."""
 
 
 @attrs.frozen
@@ -106,8 +111,8 @@ class StageQuery:
     """The newest committed batch when the query was started."""
     _in_sink: int | None = attrs.field(default=None, init=False)
     """The planned batch, if its sink has it."""
-    _lost_at: int | None = attrs.field(default=None, init=False)
-    """The batch before which the state could not be loaded."""
+    _not_loaded: tuple[int, bool] | None = attrs.field(default=None, init=False)
+    """The batch before which the state could not be loaded, and whether it looks lost."""
     _deaths: int = attrs.field(default=0, init=False)
     _start_at: float = attrs.field(default=0.0, init=False)
     """Before then, no further step is taken."""
@@ -155,6 +160,7 @@ class StageQuery:
         Raises:
             StageDied: it died once more than it may.
             StateLost: its checkpoint cannot be loaded.
+            StateAway: it cannot be loaded here now.
             JobHeld: its checkpoint is damaged.
         """
         with self._lock:
@@ -162,6 +168,8 @@ class StageQuery:
                 return
             try:
                 self._step(draining)
+            except StateAway:
+                raise
             except (Unavailable, OutcomeUnknown) as error:
                 self._wait(error)  # The same step is tried again: what it has done stays done.
 
@@ -339,12 +347,13 @@ class StageQuery:
 
     def _died(self, error: BaseException) -> None:
         # No check of the fence: a replaced leader's attempt is refused every consequence.
-        if queries.lost_state(error):
-            at = position(self.checkpoint).planned
-            if at == self._lost_at:
-                raise self._lost(error) from error
+        lost = queries.lost_state(error)
+        if lost or queries.state_is_away(error):
+            at = position(self.checkpoint).planned, lost
+            if at == self._not_loaded:
+                raise self._lost(error) if lost else self._away(error) from error
             # Its storage may have been out of reach for a moment.
-            self._lost_at, self._start_at = at, self._clock() + _AGAIN
+            self._not_loaded, self._start_at = at, self._clock() + _AGAIN
         else:
             self._deaths += 1
             if self._deaths >= self.declared.restart.attempts:
@@ -357,3 +366,6 @@ class StageQuery:
         with writing(f"recording the damage of stage {self.name!r}"):
             self.run.report_damage(self.name, str(error))
         return StateLost(f"stage {self.name!r}: its state cannot be loaded")
+
+    def _away(self, error: BaseException) -> StateAway:
+        return StateAway(f"stage {self.name!r}: its state cannot be loaded now: {why(error)}")

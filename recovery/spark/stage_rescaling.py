@@ -13,6 +13,7 @@ from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StreamHost
 from . import queries, rescaling
 from .held import position
+from .reasons import passes
 from .session import jvm_died
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class StageRescaling:
         except Exception as error:
             if queries.lost_state(error) or jvm_died(error):
                 raise
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) or passes(error):
                 raise Unavailable(
                     f"stage {self.stage!r} cannot be rescaled now: {error}"
                 ) from error

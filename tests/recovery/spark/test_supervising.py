@@ -28,6 +28,7 @@ from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.engine import StateLost
 from jrs.recovery.attempt.job import Job
 from jrs.recovery.attempt.run import AttemptDied, run_attempt
+from jrs.recovery.attempt.triage import Verdict, triage
 from jrs.recovery.checkpoint_format import position as positions
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark import boundary, held, queries, rescaling, stage_query
@@ -264,12 +265,12 @@ def test_an_error_of_a_query_that_is_being_stopped(
     monkeypatch.setattr(query, "stop", lambda: query.die(error))
     assert scene.streams.drain() is None
     until(
-        lambda: scene.streams.failure or stage._lost_at is not None or writer.starts == 2,
+        lambda: scene.streams.failure or stage._not_loaded is not None or writer.starts == 2,
         "its end is noticed",
     )
 
     assert stage._deaths == 0
-    assert (stage._lost_at is not None) == (why == "LOST")
+    assert (stage._not_loaded is not None) == (why == "LOST")
     assert isinstance(scene.streams.failure, JobHeld) == (why == "NOT_COMPUTED")
     assert scene.streams.failure is None or why == "NOT_COMPUTED"
 
@@ -411,6 +412,48 @@ def test_state_is_lost_if_it_cannot_be_loaded_twice(scene: Scene) -> None:
         assert not queries.lost_state(Exception(f"[CANNOT_LOAD_STATE_STORE.{passing}] it is held"))
 
 
+AWAY = """[STREAM_FAILED] Query [a] terminated with exception: Job aborted due to stage failure: \
+Task 0 in stage 3.0 failed 1 times: org.apache.spark.SparkException: \
+[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.
+\tat org.apache.spark.sql.execution.streaming.state.RocksDB.load(RocksDB.scala:1)
+Caused by: java.io.IOException: %s
+Driver stacktrace:"""
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        *("No space left on device", "Disk quota exceeded", "/jobs/1.zip (Too many open files)"),
+        *("Cannot allocate memory", "Stale file handle", "Connection timed out"),
+    ],
+)
+def test_state_that_cannot_be_loaded_here_now(scene: Scene, cause: str) -> None:
+    """It is not lost, so no snapshot takes its place: the attempt is interrupted."""
+    writer = scene.add("one")
+    writer.query.die(AWAY % cause)
+    until(lambda: writer.starts == 2 or scene.streams.failure, "it is tried once more")
+    writer.query.die(AWAY % cause)
+    until(lambda: scene.streams.failure, "it is noticed")
+
+    failure = scene.streams.failure
+    assert isinstance(failure, Unavailable)
+    assert str(failure) == f"stage 'one': its state cannot be loaded now: IOException: {cause}"
+    assert triage(failure, jvm_died=lambda: False, retried=False) is Verdict.INTERRUPTED
+    assert not scene.storage.damage("job", scene.run.context.epoch, "one")
+
+
+def test_state_that_is_away_and_then_lost(scene: Scene) -> None:
+    """What looks lost is tried once more, whatever happened before."""
+    writer = scene.add("one")
+    for starts, error in enumerate([AWAY % "Stale file handle", LOST, LOST], 1):
+        until(lambda expected=starts: writer.starts == expected, "it is started again")  # type: ignore[misc]
+        assert scene.streams.failure is None
+        writer.query.die(error)
+    until(lambda: scene.streams.failure, "it is noticed")
+
+    assert isinstance(scene.streams.failure, StateLost)
+
+
 @pytest.mark.parametrize(
     ("error", "after"), [(Unavailable, False), (OutcomeUnknown, False), (OutcomeUnknown, True)]
 )
@@ -501,9 +544,15 @@ def test_state_that_is_lost_in_a_rescale(
     assert "a changed byte" in scene.storage.damage("job", leader.epoch, "one")
 
 
-@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), shutil.Error([])])
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(OSError(errno.EMFILE, "Too many open files"), shutil.Error([])),
+        RuntimeError("Job aborted: java.io.IOException: No space left on device"),
+    ],
+)
 def test_a_rescale_that_is_not_possible_now(
-    scene: Scene, error: OSError, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It holds no job: a rescale can be tried again."""
     planned(scene, 2)
