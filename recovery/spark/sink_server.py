@@ -30,6 +30,7 @@ from jrs.contract.runtime import Runtime
 from ..processes import marks
 from .commits import Commits
 from .pool import Pool
+from .waiting import Waiting
 
 _PATIENCE = 30.0
 """Seconds for a process that has connected to send its request."""
@@ -38,7 +39,7 @@ _LONGEST = 16 * 1024 * 1024
 _MOST = 1024
 """Requests that are answered at once, one of each stage."""
 _AGAIN = 0.1
-"""Seconds until a request is tried again that no descriptor or no thread was there for."""
+"""Seconds until a step is tried again that no descriptor or no thread was there for."""
 _GENERATIONS = 64
 """Processes between the attempt and one that asks, at most."""
 
@@ -63,6 +64,7 @@ class SinkServer:
     def __init__(self, runtime: Runtime, commits: Commits) -> None:
         self.address = f"@jrs-{runtime.token()}"
         self._commits = commits
+        self._clock = runtime.clock
         self._committers: dict[str, Committer] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind("\0" + self.address[1:])
@@ -108,12 +110,23 @@ class SinkServer:
     def _answer(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):  # A process that has gone needs no answer.
             connection.settimeout(_PATIENCE)
-            if not _is_ours(connection):
+            if not self._is_ours(connection):
                 return
             line = _line(connection)
             if line:
                 error = self._commit(line, lambda why: _say_wait(connection, why))
                 _send(connection, {"error": error})
+
+    def _is_ours(self, connection: socket.socket) -> bool:
+        """Return whether a process of this attempt asks, once that can be found out."""
+        says = Waiting(lambda why: _say_wait(connection, why), self._clock)
+        while True:
+            try:
+                return _is_ours(connection)
+            except Unavailable as error:  # No descriptor is left to look with, say.
+                says.say(str(error))
+                if self._closed.wait(_AGAIN):
+                    return False
 
     def _commit(self, line: bytes, waiting: Callable[[str], None]) -> str | None:
         """Carry a request out; return the error, or None."""
@@ -152,7 +165,11 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def _is_ours(connection: socket.socket) -> bool:
-    """Return whether a process of this user asks, one of this attempt or of its JVM."""
+    """Return whether a process of this user asks, one of this attempt or of its JVM.
+
+    Raises:
+        Unavailable: as `marks.parent`.
+    """
     size = struct.calcsize("3i")
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     pid, user, _ = struct.unpack("3i", peer)

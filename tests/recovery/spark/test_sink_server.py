@@ -15,6 +15,7 @@ import pytest
 
 from jrs.contract.errors import CorruptRecord, Fenced, JobHeld, OutcomeUnknown, Unavailable
 from jrs.contract.runtime import RUNTIME
+from jrs.recovery.processes import marks
 from jrs.recovery.spark import sink_server, waiting
 from jrs.recovery.spark.commits import Commits
 from jrs.recovery.spark.sink import _Writer
@@ -23,15 +24,17 @@ from tests.support import refuse_threads, until
 
 ASK = """
 import socket, sys
-with socket.socket(socket.AF_UNIX) as attempt:
+with socket.socket(socket.AF_UNIX) as attempt, open(sys.argv[3], "wb", 0) as answer:
     attempt.connect("\\0" + sys.argv[1][1:])
     try:
         attempt.sendall(sys.argv[2].encode() + b"\\n")
-        said = attempt.makefile("rb").readline()
+        for said in attempt.makefile("rb"):
+            answer.write(said)
     except ConnectionError:
-        said = b""
-    open(sys.argv[3], "wb").write(said or b"nothing")
+        pass
+open(sys.argv[4], "wb").write(b"nothing more")
 """
+REQUEST = '{"stage": "sums", "run": "", "batch": 3, "files": []}'
 ORPHAN = """
 import os, subprocess, sys, time
 alone = f"import os, time\\nwhile os.getppid() == {os.getpid()}: time.sleep(0.001)\\n"
@@ -202,15 +205,40 @@ def test_closing_ends_a_wait(sink: Sink) -> None:
 @pytest.mark.parametrize("program", [[], [sys.executable, "-c", ORPHAN]], ids=["child", "orphan"])
 def test_only_descendants_are_served(sink: Sink, tmp_path: Path, program: list[str]) -> None:
     """Another process of this user gets no answer, even if it knows the address."""
-    line = '{"stage": "sums", "run": "", "batch": 3, "files": []}'
-    answer = tmp_path / "answer"
+    answer, over = tmp_path / "answer", tmp_path / "over"
     start: Callable[..., object] = subprocess.run
-    ask = [ASK, sink.server.address, line, answer]
+    ask = [ASK, sink.server.address, REQUEST, answer, over]
     start([*program, *ask] if program else [sys.executable, "-c", *ask], check=True)
-    said = until(lambda: answer.exists() and answer.read_bytes(), "it was answered")
+    until(over.exists, "the connection was closed")
 
-    assert said == (b"nothing" if program else b'{"error": null}\n')
+    assert answer.read_bytes() == (b"" if program else b'{"error": null}\n')
     assert sink.committed == ([] if program else [(3, [])])
+
+
+@pytest.mark.parametrize("times", [3, 10**9])
+def test_it_is_unknown_who_asks(sink: Sink, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """A process that has no descriptor left to look with turns no commit of its own sink away: it
+    looks again until it is closed, and the sink hears that it waits."""
+    looks, real = list[int](), marks.parent
+
+    def parent(pid: int) -> int | None:
+        looks.append(pid)
+        if len(looks) <= times:
+            raise Unavailable("/proc cannot be read (Too many open files)")
+        return real(pid)
+
+    monkeypatch.setattr(marks, "parent", parent)
+    asked = [sys.executable, "-c", ASK, sink.server.address, REQUEST, "/dev/stdout", os.devnull]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE) as asking:
+        assert asking.stdout is not None
+        assert b'{"wait": "/proc cannot be read' in asking.stdout.readline()
+        if times > 3:
+            sink.server.close()
+            assert asking.stdout.read() == b""
+        else:
+            assert asking.stdout.read() == b'{"error": null}\n'
+
+    assert len(sink.committed) == (times == 3)
 
 
 @pytest.mark.parametrize("by_submit", [False, True])
