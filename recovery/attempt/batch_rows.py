@@ -158,16 +158,22 @@ class RowsInObjects:
         """The manifest that was read last, or written."""
         self._moved: tuple[StreamHead, tuple[str, ...], StreamHead] | None = None
         """A head, the files of the batch after it, and the head that names them."""
+        self._written: tuple[StreamHead, tuple[str, ...], dict[str, StoredFile]] | None = None
+        """A head, and what of the files of the batch after it was uploaded. No sweep removes it."""
 
     def published(self) -> Iterable[int]:
         return ()
 
     def staged(self, head: StreamHead, moved: StreamHead, files: Sequence[str]) -> StreamHead:
         if self._moved is None or self._moved[:2] != (head, tuple(files)):
+            if self._written is None or self._written[:2] != (head, tuple(files)):
+                self._written = head, tuple(files), {}
             staged = {name: self._folder / "staging" / name for name in files}
             with self._context.fenced_if_gone():
                 checkpoint = self._upload(head).put_planned(moved.batch)
-                rows = self._context.uploads.writer.put_files(f"{self._stage}/rows", staged)
+                rows = self._context.uploads.writer.put_files(
+                    f"{self._stage}/rows", staged, known=self._written[2]
+                )
             self._moved = head, tuple(files), self._named(head, moved, rows, checkpoint)
         return self._moved[2]
 

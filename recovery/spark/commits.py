@@ -12,11 +12,11 @@ from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
 from .waiting import Waiting
 
 _AGAIN = 0.25
-"""Seconds until a commit is tried again that the backend or the storage did not answer."""
-
-
-def _say_nothing(why: str) -> None:
-    """Tell nobody else that a commit waits."""
+"""Seconds until a commit is tried again that the backend or the storage did not answer: at first,
+and then twice as many each time."""
+_LONGEST = 4.0
+"""Seconds until then at most: a store that refuses requests because there are too many gets fewer,
+and a backend that is back is soon noticed."""
 
 
 class Commits:
@@ -38,34 +38,25 @@ class Commits:
         self._clock = clock
         self._closed = threading.Event()
 
-    def carry_out(
-        self, commit: Callable[[], None], waiting: Callable[[str], None] = _say_nothing
-    ) -> None:
+    def carry_out(self, commit: Callable[[], None]) -> None:
         """Call `commit` until the backend, and the storage, have answered.
 
         A leader that cannot reach the backend ends its attempts; until then the batch waits.
-
-        Args:
-            waiting: also called now and then while this commit waits; raises nothing.
 
         Raises:
             Fenced: the attempt has ended meanwhile.
             JrsError: of `commit`; the attempt ends because of it.
         """
-
-        def tell(why: str) -> None:
-            self._waiting(why)
-            waiting(why)
-
-        says = Waiting(tell, self._clock)
+        says, pause = Waiting(self._waiting, self._clock), _AGAIN
         while True:
             try:
                 commit()
                 return
             except (Unavailable, OutcomeUnknown) as error:
                 says.say(str(error))
-                if self._closed.wait(_AGAIN):
+                if self._closed.wait(pause):
                     raise Fenced("the attempt has ended") from None
+                pause = min(2 * pause, _LONGEST)
             except JrsError as error:
                 self._fail(error)
                 raise

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 FORMAT = "jrs"
 _PATIENCE = 600.0
-"""Seconds without a word from the attempt, which says now and then that a commit waits: it is gone,
-or hangs."""
+"""Seconds without a word from the attempt, which says now and then that a commit takes its time: it
+is gone, or hangs."""
 
 
 class _Staged(WriterCommitMessage):

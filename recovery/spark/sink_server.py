@@ -4,11 +4,12 @@ Such a process has no access to the backend, and must not get any: it is Spark's
 are shown in plans and logs. So it asks the attempt, over a socket without a file. The attempt
 answers only to processes of its own user that descend from it, or from the JVM that started it.
 
-A request and its answer are a line of JSON each. While the commit waits for the backend or the
-storage, the attempt sends a line now and then that says so, ahead of the answer::
+A request and its answer are a line of JSON each. As long as the commit takes, since rows are being
+uploaded, say, or the backend does not answer, the attempt sends a line now and then that says so,
+ahead of the answer::
 
     {"stage": "sums", "run": "4f1c…", "batch": 7, "files": ["part-….parquet"]}
-    {"wait": "the backend does not answer"}
+    {"wait": "the batch is being committed"}
     {"error": null}
 """
 
@@ -19,7 +20,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
@@ -30,7 +31,6 @@ from jrs.contract.runtime import Runtime
 from ..processes import marks
 from .commits import Commits
 from .pool import Pool
-from .waiting import Waiting
 
 _PATIENCE = 30.0
 """Seconds for a process that has connected to send its request."""
@@ -40,6 +40,8 @@ _MOST = 1024
 """Requests that are answered at once, one of each stage."""
 _AGAIN = 0.1
 """Seconds until a step is tried again that no descriptor or no thread was there for."""
+_WORD = 30.0
+"""Seconds between two lines that tell a sink to wait; see `sink._PATIENCE`."""
 _GENERATIONS = 64
 """Processes between the attempt and one that asks, at most."""
 
@@ -49,6 +51,26 @@ class Committer(Protocol):
 
     def commit(self, batch: int, files: Sequence[str], run: str = "") -> None:
         """Commit a batch of a run, whose rows are in these staged files."""
+
+
+class _Asking:
+    """A process that has sent a request. For the thread that answers it, and that of the words."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._is_answered = False
+
+    def tell_to_wait(self) -> None:
+        """Tell it that the attempt is there, unless it has its answer."""
+        with self._lock, suppress(OSError):  # The commit continues, whether or not it waits.
+            if not self._is_answered:
+                _send(self._connection, {"wait": "the batch is being committed"})
+
+    def answer(self, error: str | None) -> None:
+        with self._lock:
+            self._is_answered = True
+            _send(self._connection, {"error": error})
 
 
 class SinkServer:
@@ -64,17 +86,23 @@ class SinkServer:
     def __init__(self, runtime: Runtime, commits: Commits) -> None:
         self.address = f"@jrs-{runtime.token()}"
         self._commits = commits
-        self._clock = runtime.clock
+        self._asking: set[_Asking] = set()
+        self._lock = threading.Lock()
         self._committers: dict[str, Committer] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind("\0" + self.address[1:])
         self._listener.listen(128)
         self._pool = Pool(_MOST, "jrs-sink", runtime)
         self._closed = threading.Event()
-        self._thread = runtime.thread(self._serve, "jrs-sinks")
+        self._threads = [
+            runtime.thread(self._tell_to_wait, "jrs-sinks-wait"),
+            runtime.thread(self._serve, "jrs-sinks"),
+        ]
         try:
-            self._thread.start()
+            for thread in self._threads:
+                thread.start()
         except RuntimeError as error:
+            self._closed.set()  # The thread that was started, if any, ends by itself.
             self._listener.close()
             raise Unavailable(f"the sink of a stream cannot be served now: {error}") from error
 
@@ -88,8 +116,9 @@ class SinkServer:
         self._commits.close()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        for thread in self._threads:
+            if threading.current_thread() is not thread:
+                thread.join()
         self._listener.close()
         self._pool.close()
 
@@ -107,46 +136,51 @@ class SinkServer:
                     connection.close()
                     return
 
+    def _tell_to_wait(self) -> None:
+        while not self._closed.wait(_WORD):
+            with self._lock:
+                asking = list(self._asking)
+            for one in asking:
+                one.tell_to_wait()
+
     def _answer(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):  # A process that has gone needs no answer.
             connection.settimeout(_PATIENCE)
-            if not self._is_ours(connection):
+            pid = _peer(connection)
+            if pid is None:
                 return
-            line = _line(connection)
-            if line:
-                error = self._commit(line, lambda why: _say_wait(connection, why))
-                _send(connection, {"error": error})
+            asking = _Asking(connection)
+            with self._lock:
+                self._asking.add(asking)
+            try:
+                if self._is_ours(pid) and (line := _line(connection)):
+                    asking.answer(self._commit(line))
+            finally:
+                with self._lock:
+                    self._asking.discard(asking)
 
-    def _is_ours(self, connection: socket.socket) -> bool:
-        """Return whether a process of this attempt asks, once that can be found out."""
-        says = Waiting(lambda why: _say_wait(connection, why), self._clock)
+    def _is_ours(self, pid: int) -> bool:
+        """Return whether a process is one of this attempt, once that can be found out."""
         while True:
             try:
-                return _is_ours(connection)
-            except Unavailable as error:  # No descriptor is left to look with, say.
-                says.say(str(error))
+                return _descends(pid)
+            except Unavailable:  # No descriptor is left to look with, say.
                 if self._closed.wait(_AGAIN):
                     return False
 
-    def _commit(self, line: bytes, waiting: Callable[[str], None]) -> str | None:
+    def _commit(self, line: bytes) -> str | None:
         """Carry a request out; return the error, or None."""
         try:
             request = json.loads(line)
             committer = self._committers[request["stage"]]
             self._commits.carry_out(
-                lambda: committer.commit(request["batch"], request["files"], request["run"]),
-                waiting,
+                lambda: committer.commit(request["batch"], request["files"], request["run"])
             )
             return None
         except JrsError as error:
             return str(error)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
-
-
-def _say_wait(connection: socket.socket, why: str) -> None:
-    with suppress(OSError):  # The commit continues, whether or not its process waits for it.
-        _send(connection, {"wait": why})
 
 
 def _send(connection: socket.socket, answer: dict[str, str | None]) -> None:
@@ -164,19 +198,20 @@ def _line(connection: socket.socket) -> bytes:
     return bytes(found)
 
 
-def _is_ours(connection: socket.socket) -> bool:
-    """Return whether a process of this user asks, one of this attempt or of its JVM.
+def _peer(connection: socket.socket) -> int | None:
+    """Return the process that asks; None if it is another user's."""
+    size = struct.calcsize("3i")
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    pid, user, _ = struct.unpack("3i", peer)
+    return pid if user == os.getuid() else None
+
+
+def _descends(pid: int) -> bool:
+    """Return whether a process is one of this attempt or of its JVM.
 
     Raises:
         Unavailable: as `marks.parent`.
     """
-    size = struct.calcsize("3i")
-    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    pid, user, _ = struct.unpack("3i", peer)
-    return user == os.getuid() and _descends(pid)
-
-
-def _descends(pid: int) -> bool:
     ours = {os.getpid()}
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         ours.add(os.getppid())  # By spark-submit: the JVM has started this process.

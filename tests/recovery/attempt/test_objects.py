@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 import pytest
 import tenacity
+from obstore.exceptions import GenericError
 
 from jrs.contract.errors import (
     Conflict,
@@ -189,6 +190,41 @@ def test_a2_an_attempt_that_uploads_while_its_successor_runs(lead: Lead, tmp_pat
         zombie.join()
     assert rows(lead) == {batch: f"rows {batch}" for batch in range(head(lead).batch + 1)}
     assert not done["committed"]
+
+
+def test_a_store_that_refuses_some_rows_of_each_try(lead: Lead, store: Store) -> None:
+    """A try writes only what no earlier one has, so that a batch of many files is committed at
+    last. The next batch has other files, whatever their names are."""
+    stream = begin(lead)
+    names = [f"{PART}{number}.parquet" for number in range(10)]
+    asked, written = Counter[str](), Counter[str]()
+
+    def refuse(method: str, arguments: tuple[Any, ...]) -> None:
+        if method != "put" or "/rows/" not in arguments[0]:
+            return
+        name = arguments[0].rpartition("-")[2]
+        asked[name] += 1
+        if name.endswith(("3.parquet", "7.parquet")) and asked[name] < 3:
+            raise GenericError("Server returned non-2xx status code: 503 Slow Down: <Error/>")
+        written[name] += 1
+
+    store.refuse = refuse
+    for batch in range(2):
+        stream.plan()
+        for name in names:
+            (stream.staging / name).write_text(f"{batch} {name}")
+        with pytest.raises(Unavailable, match="503"):
+            stream.committer.commit(batch, names)
+        for attempt in tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(Unavailable), stop=tenacity.stop_after_attempt(9)
+        ):
+            with attempt:
+                stream.committer.commit(batch, names)
+        stream.query.commit()
+        assert sorted(written.values()) == [1] * len(names)
+        assert len(manifest(lead).files) == len(names)
+        asked.clear()
+        written.clear()
 
 
 @pytest.mark.parametrize("applied", [True, False])

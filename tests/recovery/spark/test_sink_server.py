@@ -10,13 +10,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from jrs.contract.errors import CorruptRecord, Fenced, JobHeld, OutcomeUnknown, Unavailable
 from jrs.contract.runtime import RUNTIME
 from jrs.recovery.processes import marks
-from jrs.recovery.spark import sink_server, waiting
+from jrs.recovery.spark import sink_server
 from jrs.recovery.spark.commits import Commits
 from jrs.recovery.spark.sink import _Writer
 from jrs.recovery.spark.sink_server import SinkServer
@@ -35,6 +37,7 @@ with socket.socket(socket.AF_UNIX) as attempt, open(sys.argv[3], "wb", 0) as ans
 open(sys.argv[4], "wb").write(b"nothing more")
 """
 REQUEST = '{"stage": "sums", "run": "", "batch": 3, "files": []}'
+WAIT = b'{"wait": "the batch is being committed"}\n'
 ORPHAN = """
 import os, subprocess, sys, time
 alone = f"import os, time\\nwhile os.getppid() == {os.getpid()}: time.sleep(0.001)\\n"
@@ -49,12 +52,15 @@ class Sink:
         self.committed: list[tuple[int, Sequence[str]]] = []
         self.errors: list[BaseException] = []
         self.failures: list[BaseException] = []
+        self.go = threading.Event()
+        self.go.set()
         self.server = SinkServer(RUNTIME, Commits(self.failures.append, print))
         self.server.add("sums", self)
 
     def commit(self, batch: int, files: Sequence[str], run: str = "") -> None:
         if self.errors:
             raise self.errors.pop(0)
+        self.go.wait()
         self.committed.append((batch, files))
 
     def connect(self) -> socket.socket:
@@ -76,9 +82,11 @@ class Sink:
 
 
 @pytest.fixture
-def sink() -> Iterator[Sink]:
+def sink(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sink]:
+    monkeypatch.setattr(sink_server, "_WORD", 0.01)  # Before its thread reads it.
     sink = Sink()
     yield sink
+    sink.go.set()
     sink.server.close()
     sink.server.close()
     assert not [one for one in threading.enumerate() if one.name.startswith("jrs-sink")]
@@ -131,20 +139,52 @@ def test_a_backend_that_is_away(sink: Sink) -> None:
     assert sink.committed == [(3, [])]
 
 
-def test_the_sink_hears_that_its_commit_waits(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the backend or the storage is away, the query lives: its patience is for the
-    attempt alone."""
-    monkeypatch.setattr(waiting, "_SAY", 0.0)
-    request = json.dumps({"stage": "sums", "run": "", "batch": 3, "files": []})
-    sink.errors = [Unavailable("away"), OutcomeUnknown("lost")]
-    with sink.connect() as asking:
-        asking.sendall(request.encode() + b"\n")
-        said = [json.loads(line) for line in asking.makefile("rb")]
-    assert said == [{"wait": "away"}, {"wait": "lost"}, {"error": None}]
+def test_the_sink_hears_that_its_commit_continues(sink: Sink) -> None:
+    """However long a commit takes, also one that uploads rows and waits for nobody, the query
+    lives: its patience is for the attempt alone."""
+    sink.go.clear()
+    with sink.connect() as asking, asking.makefile("rb") as answers:
+        asking.sendall(REQUEST.encode() + b"\n")
+        said = [json.loads(answers.readline()) for _ in range(3)]
+        sink.go.set()
+        *said[3:], last = map(json.loads, answers)
+    assert said == [{"wait": "the batch is being committed"}] * len(said)
+    assert last == {"error": None}
 
-    sink.errors = [Unavailable("away")] * 3
+
+def test_a_commit_may_take_longer_than_the_patience_of_its_sink(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each word renews it, and the answer is the last line."""
+    said, send = list[object](), sink_server._send
+
+    def counted(connection: socket.socket, answer: dict[str, str | None]) -> None:
+        said.append(answer)
+        if len(said) == 5:
+            sink.go.set()
+        send(connection, answer)
+
+    monkeypatch.setattr(sink_server, "_send", counted)
+    sink.go.clear()
     sink.writer().commit([], 4)
-    assert sink.committed == [(3, []), (4, [])]
+
+    assert sink.committed == [(4, [])]
+    assert said[-1] == {"error": None}
+
+
+def test_a_commit_is_tried_more_and_more_seldom() -> None:
+    """A store that refuses requests because there are too many is not flooded with them."""
+    pauses, errors = list[float](), [Unavailable("503 Slow Down")] * 7
+    commits = Commits(print, print)
+    commits._closed = cast("Any", SimpleNamespace(wait=pauses.append))
+
+    def commit() -> None:
+        if errors:
+            raise errors.pop()
+
+    commits.carry_out(commit)
+
+    assert pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0]
 
 
 def test_a_sink_whose_attempt_is_gone(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,15 +198,13 @@ def test_a_sink_whose_attempt_is_gone(sink: Sink, monkeypatch: pytest.MonkeyPatc
         sink.writer().commit([], 3)
 
 
-def test_a_sink_that_has_gone_while_its_commit_waits(
-    sink: Sink, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sink_that_has_gone_while_its_commit_waits(sink: Sink) -> None:
     """The commit is carried out nevertheless: it may have taken effect before."""
-    monkeypatch.setattr(waiting, "_SAY", 0.0)
-    sink.errors = [Unavailable("away")] * 4
+    sink.go.clear()
     with sink.connect() as asking:
-        asking.sendall(b'{"stage": "sums", "run": "", "batch": 3, "files": []}\n')
+        asking.sendall(REQUEST.encode() + b"\n")
         asking.recv(1)
+    sink.go.set()
     until(lambda: sink.committed, "it is committed")
 
     assert sink.failures == []
@@ -211,7 +249,8 @@ def test_only_descendants_are_served(sink: Sink, tmp_path: Path, program: list[s
     start([*program, *ask] if program else [sys.executable, "-c", *ask], check=True)
     until(over.exists, "the connection was closed")
 
-    assert answer.read_bytes() == (b"" if program else b'{"error": null}\n')
+    said = answer.read_bytes().replace(WAIT, b"")
+    assert said == (b"" if program else b'{"error": null}\n')
     assert sink.committed == ([] if program else [(3, [])])
 
 
@@ -223,20 +262,22 @@ def test_it_is_unknown_who_asks(sink: Sink, monkeypatch: pytest.MonkeyPatch, tim
 
     def parent(pid: int) -> int | None:
         looks.append(pid)
-        if len(looks) <= times:
+        if len(looks) <= times or not sink.go.is_set():
             raise Unavailable("/proc cannot be read (Too many open files)")
         return real(pid)
 
     monkeypatch.setattr(marks, "parent", parent)
+    sink.go.clear()
     asked = [sys.executable, "-c", ASK, sink.server.address, REQUEST, "/dev/stdout", os.devnull]
     with subprocess.Popen(asked, stdout=subprocess.PIPE) as asking:
         assert asking.stdout is not None
-        assert b'{"wait": "/proc cannot be read' in asking.stdout.readline()
+        assert asking.stdout.readline() == WAIT
+        sink.go.set()
         if times > 3:
             sink.server.close()
-            assert asking.stdout.read() == b""
-        else:
-            assert asking.stdout.read() == b'{"error": null}\n'
+        said = list(asking.stdout)
+
+    assert [line for line in said if line != WAIT] == [b'{"error": null}\n'] * (times == 3)
 
     assert len(sink.committed) == (times == 3)
 
