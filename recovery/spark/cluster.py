@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from jrs.contract.errors import JobHeld
+from jrs.contract.errors import JobHeld, Unavailable
 from jrs.records.attempts import SparkApplication
 
 from ..attempt.context import AttemptContext
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 # Imported inside functions: pyspark, since attempts without Spark load this module, too.
 
 _UMASK = "start the workers with umask 0007"
+_NOT_SHARED = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS)
+"""The errors of an executor that has no folder of that name, or may not write there. Any other one
+passes: a full disk, a process without descriptors, a server that does not answer."""
 _MOST_TASKS = 1024
 """Tasks of one look: on a larger cluster, not every executor gets one."""
 
@@ -104,13 +108,15 @@ def _send(entry_point: str, context: SparkContext) -> None:
 
 
 def check_output(attempt: AttemptContext, output: Path) -> None:
-    """Raise `JobHeld` if a stage's output may lack what executors have written elsewhere.
+    """Raise `JobHeld` if a stage's output may lack what executors have written elsewhere. Wait
+    while that cannot be found out.
 
     Spark itself does not notice: each executor has a folder of that name, and the driver's has no
     files. Other files the driver has written itself, so they are whole.
     """
     if any(path.is_dir() or path.name == "_SUCCESS" for path in output.iterdir()):
-        require_shared(attempt)
+        # The output is complete, and would be thrown away with the attempt.
+        attempt.until_stored(lambda: require_shared(attempt))
 
 
 def require_shared(attempt: AttemptContext) -> None:
@@ -118,6 +124,7 @@ def require_shared(attempt: AttemptContext) -> None:
     cannot use the storage: what such an executor writes is lost to the job.
 
     Raises:
+        Unavailable: as `look`.
         Whatever Spark raises if the executors cannot be asked.
     """
     pyspark = sys.modules.get("pyspark")
@@ -137,20 +144,29 @@ def look(attempt: AttemptContext, context: SparkContext) -> list[Executor]:
     Waits for executors.
 
     Raises:
-        Unavailable: the driver itself cannot write there now; the call may be repeated.
+        Unavailable: the driver itself, or an executor, cannot write there now; the call may be
+            repeated.
         Whatever Spark raises if the executors cannot be asked.
     """
     epoch = attempt.storage.folder(attempt.job_id) / f"e{attempt.epoch}"
     seen = epoch / f".seen-{uuid.uuid4().hex}"
     with writing(f"making {seen}"):
         permissions.make(seen)
-    found = {Executor(*row) for row in ask(context, _looking(str(seen)))}
+    rows = ask(context, _looking(str(seen)))
+    found = {Executor(*row) for *row, _ in rows}
+    numbers = {number for *_, number in rows if number}
     try:
         shutil.rmtree(seen)
     except OSError as error:
+        if error.errno not in _NOT_SHARED:
+            raise Unavailable(f"{seen} cannot be removed: {error}") from error
         problem = f"the driver cannot remove what it makes ({error.strerror}): {_UMASK}"
         found = {attrs.evolve(one, problem=one.problem or problem) for one in found}
-    return sorted(found, key=lambda one: (one.host, one.user, one.problem))
+    listed = sorted(found, key=lambda one: (one.host, one.user, one.problem))
+    if numbers and numbers.isdisjoint(_NOT_SHARED):
+        why = next(one for one in listed if one.problem)
+        raise Unavailable(f"the storage cannot be written to now: {why}")
+    return listed
 
 
 def ask(context: SparkContext, function: Callable[[Iterable[Any]], Iterator[Any]]) -> list[Any]:
@@ -166,20 +182,23 @@ def ask(context: SparkContext, function: Callable[[Iterable[Any]], Iterator[Any]
     return context.parallelize(range(tasks), tasks).mapPartitions(function).collect()
 
 
-def _looking(folder: str) -> Callable[[Iterable[Any]], Iterator[tuple[str, str, str]]]:
-    """Return the function that executors run: nested, so that it is sent by value."""
+def _looking(folder: str) -> Callable[[Iterable[Any]], Iterator[tuple[str, str, str, int]]]:
+    """Return the function that executors run: nested, so that it is sent by value.
 
-    def run(_: Iterable[Any]) -> Iterator[tuple[str, str, str]]:
+    It yields an `Executor`, and the number of its error; 0 if there is none.
+    """
+
+    def run(_: Iterable[Any]) -> Iterator[tuple[str, str, str, int]]:
         time.sleep(0.05)  # Or the first executor is done with all tasks before another has one.
-        problem = ""
+        problem, number = "", 0
         try:
             mine = os.path.join(folder, uuid.uuid4().hex)
             os.mkdir(mine)
             with open(os.path.join(mine, "file"), "w") as file:
                 file.write("seen")
         except OSError as error:
-            problem = f"{type(error).__name__}: {error.strerror}"
-        yield socket.gethostname(), str(os.getuid()), problem
+            problem, number = f"{type(error).__name__}: {error.strerror}", error.errno or -1
+        yield socket.gethostname(), str(os.getuid()), problem, number
 
     return run
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import shutil
+import socket
 import sys
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs
 
+import attrs
 import pytest
+import tenacity
 
 from jrs.contract.errors import JobHeld, Unavailable
 from jrs.records.attempts import SparkApplication
@@ -23,6 +27,13 @@ from jrs.recovery.files import permissions
 from jrs.recovery.processes import left_on_cluster
 from jrs.recovery.spark import cluster
 from jrs.recovery.spark.settings import CLUSTER, DEFAULTS, LOCAL
+from tests.recovery.lead import Lead
+from tests.recovery.support import FaultyMemory
+
+
+@pytest.fixture
+def lead(memory: FaultyMemory, tmp_path: Path) -> Lead:
+    return Lead(memory, tmp_path / "jobs")
 
 
 def test_c10_the_user_interface_is_on_for_clusters() -> None:
@@ -81,7 +92,7 @@ def test_c9_output_that_executors_do_not_share(
     pyspark = SimpleNamespace(SparkContext=SimpleNamespace(_active_spark_context=context))
     monkeypatch.setitem(sys.modules, "pyspark", pyspark)
     monkeypatch.setattr(cluster, "look", lambda *_: found)
-    attempt: Any = SimpleNamespace(job_id="job")
+    attempt: Any = SimpleNamespace(job_id="job", until_stored=lambda call: call())
     for name in names:
         (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).touch()
 
@@ -107,6 +118,77 @@ def test_c9_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     context: Any = None
     with pytest.raises(Unavailable, match="No space left"):
         cluster.look(attempt, context)
+
+
+@attrs.frozen
+class Cluster:
+    """Two executors, of which the second has an error, at the first so many looks."""
+
+    number: int
+    times: int = 1
+    looks: list[str] = attrs.field(factory=list)
+    master = "spark://s:7077"
+    defaultParallelism = 2
+
+    def parallelize(self, numbers: range, tasks: int) -> Cluster:
+        return self
+
+    def mapPartitions(self, function: Callable[[list[int]], Iterator[Any]]) -> SimpleNamespace:
+        return SimpleNamespace(collect=lambda: [*function([]), *self.second(function)])
+
+    def second(self, function: Callable[[list[int]], Iterator[Any]]) -> Iterator[Any]:
+        def fail(path: str) -> None:
+            raise OSError(self.number, os.strerror(self.number), path)
+
+        self.looks.append("a look")
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(socket, "gethostname", lambda: "worker-2")
+            if len(self.looks) <= self.times:
+                patched.setattr(os, "mkdir", fail)
+            yield from function([])
+
+
+PASSING = [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EIO, errno.ESTALE]
+LASTING = [errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS]
+
+
+@pytest.mark.parametrize("number", [*PASSING, *LASTING])
+def test_c9_an_executor_whose_error_passes(
+    lead: Lead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """It holds no job, and throws no finished output away: it is asked again. One that lacks the
+    folder, or may not write there, holds the job."""
+    monkeypatch.setattr(tenacity.wait_exponential, "__call__", lambda *_: 0.0)
+    attempt, context = lead.context(), Cluster(number)
+    pyspark = SimpleNamespace(SparkContext=SimpleNamespace(_active_spark_context=context))
+    monkeypatch.setitem(sys.modules, "pyspark", pyspark)
+    (tmp_path / "table/day=1").mkdir(parents=True)
+
+    if number in PASSING:
+        cluster.check_output(attempt, tmp_path / "table")
+        assert len(context.looks) == 2
+    else:
+        with pytest.raises(JobHeld, match=f"worker-2, .*: {os.strerror(number)}"):
+            cluster.check_output(attempt, tmp_path / "table")
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EACCES])
+def test_c9_what_executors_made_is_removed(
+    lead: Lead, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The driver may not: a problem of the workers' umask. It cannot now: nothing is known."""
+
+    def refuse(folder: Path) -> None:
+        raise OSError(number, os.strerror(number), str(folder))
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    context: Any = Cluster(0, times=0)
+    if number == errno.ESTALE:
+        with pytest.raises(Unavailable, match="cannot be removed"):
+            cluster.look(lead.context(), context)
+    else:
+        found = cluster.look(lead.context(), context)
+        assert ["umask" in one.problem for one in found] == [True, True]
 
 
 PAGE = """<form action="app/kill/" method="POST">
