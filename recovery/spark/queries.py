@@ -48,6 +48,7 @@ _NOT_COMPUTED = re.compile(
 _FILES = {"avro", "csv", "json", "orc", "parquet", "text"}
 """Formats of Spark's file sink, whose log knows a batch by its number alone."""
 _LOCAL = re.compile(r"file:(//[^/]*)?(?=/)")
+_SCHEME = re.compile(r"[^/:]+:")
 # A "#" would follow the name of a column.
 _TIMERS = re.compile(r"WithState.*, ProcessingTime(Timeout)?\b(?!#)")
 
@@ -182,6 +183,15 @@ def path_of(writer: DataStreamWriter) -> Path | None:
     path = _option(_peek(writer._jwrite, "extraOptions"), "path")
     # As Hadoop reads it: nothing is escaped, with a scheme or without.
     return None if path is None else Path(_LOCAL.sub("", str(path)))
+
+
+def remote_files(writer: DataStreamWriter) -> str | None:
+    """Return where the query writes with Spark's file sink, if that is a place such as ``hdfs://…``
+    which is no folder of this host; None otherwise."""
+    path = _option(_peek(writer._jwrite, "extraOptions"), "path")
+    if path is None or _peek(writer._jwrite, "source") not in _FILES:
+        return None
+    return str(path) if _SCHEME.match(_LOCAL.sub("", str(path))) else None
 
 
 def is_table(writer: DataStreamWriter) -> bool:

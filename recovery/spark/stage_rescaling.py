@@ -55,11 +55,17 @@ class StageRescaling:
         """Rescale the state; the query must be at a batch boundary.
 
         Raises:
-            JobHeld: it cannot be rescaled, and is unchanged.
+            JobHeld: it cannot be rescaled, and is unchanged. Nor is it if the log of its sink is
+                out of reach: rescaling is a batch, and that log would have a gap for good.
             Unavailable: it cannot be rescaled now; the call may be repeated.
             Whatever Spark raises if it cannot load the state, or if its JVM has died.
         """
         assert self.wanted is not None
+        if (table := queries.remote_files(self.writer)) is not None:
+            raise self._held(
+                f"it writes with Spark's file sink to {table}, where jrs cannot complete the log "
+                "of that sink"
+            )
         try:
             rescaling.rescale(self.run.job.spark, self.checkpoint, self.wanted)
         except JrsError:
@@ -71,11 +77,14 @@ class StageRescaling:
                 raise Unavailable(
                     f"stage {self.stage!r} cannot be rescaled now: {error}"
                 ) from error
-            now = rescaling.partitions(self.checkpoint)
-            raise JobHeld(
-                f"stage {self.stage!r} cannot be rescaled, and its state is unchanged: go back "
-                f"with: jrs rescale {self.run.context.job_id} --partitions {now}; {error}"
-            ) from error
+            raise self._held(str(error)) from error
+
+    def _held(self, why: str) -> JobHeld:
+        now = rescaling.partitions(self.checkpoint)
+        return JobHeld(
+            f"stage {self.stage!r} cannot be rescaled, and its state is unchanged: go back "
+            f"with: jrs rescale {self.run.context.job_id} --partitions {now}; {why}"
+        )
 
     def tell_sink(self) -> None:
         """Tell the sink of the batches that it missed while the state was rescaled.

@@ -138,6 +138,7 @@ def scene(
         "set_trigger": lambda writer, trigger: None,
         "make_active": lambda writer: None,
         "is_over": lambda query: True,
+        "remote_files": lambda writer: None,
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(queries, name, fake)
@@ -569,6 +570,21 @@ def test_a_rescale_that_is_not_possible_now(
         stage_of(scene.run, "one", Writer(), checkpoint, partitions=4).start(draining=False)
 
 
+def test_a_rescale_of_what_writes_to_another_filesystem(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log of its sink would lack the batch that rescaled the state: nothing is changed."""
+    planned(scene, 2)
+    conf = SimpleNamespace(get=lambda *name: None)
+    monkeypatch.setattr(Job, "spark", property(lambda self: SimpleNamespace(conf=conf)))
+    monkeypatch.setattr(rescaling, "partitions", lambda checkpoint: 2)
+    monkeypatch.setattr(rescaling, "rescale", lambda *args: pytest.fail("it is rescaled"))
+    monkeypatch.setattr(queries, "remote_files", lambda writer: "hdfs://nn:8020/orders")
+    checkpoint = scene.storage.stream("job", scene.run.context.epoch, "one") / "ck"
+    with pytest.raises(JobHeld, match=r"jrs rescale job --partitions 2; .*hdfs://nn:8020/orders"):
+        stage_of(scene.run, "one", Writer(), checkpoint, partitions=4).start(draining=False)
+
+
 @pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.QUIESCED])
 def test_nothing_begins_while_the_job_is_to_stand(
     scene: Scene, memory: FaultyMemory, state: StopState
@@ -628,3 +644,25 @@ def test_where_a_sink_writes_to(monkeypatch: pytest.MonkeyPatch, told: str, fold
     writer: Any = SimpleNamespace(_jwrite=None)
 
     assert queries.path_of(writer) == Path(folder)
+
+
+@pytest.mark.parametrize(
+    ("sink", "path", "is_remote"),
+    [
+        ("parquet", "hdfs://nn:8020/orders", True),
+        ("json", "s3a://bucket/orders", True),
+        ("csv", "/data/a:b", False),
+        ("parquet", "file:///data/orders", False),
+        ("parquet", None, False),
+        ("delta", "s3a://bucket/orders", False),
+    ],
+)
+def test_a_file_sink_on_another_filesystem(
+    monkeypatch: pytest.MonkeyPatch, sink: str, path: str | None, is_remote: bool
+) -> None:
+    """jrs reaches the log of a file sink on this host alone; other sinks have none."""
+    monkeypatch.setattr(queries, "_peek", lambda of, name: sink)
+    monkeypatch.setattr(queries, "_option", lambda options, name: path)
+    writer: Any = SimpleNamespace(_jwrite=None)
+
+    assert queries.remote_files(writer) == (path if is_remote else None)
