@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.contract.errors import Unavailable
+from jrs.contract.errors import CorruptRecord, Unavailable
 
 from . import segments
 
@@ -44,6 +44,9 @@ _STALLED = 20.0
 _LOOK = 0.01
 _AGAIN = 10.0
 """Seconds after which a failed write of a base is tried again."""
+
+DAMAGED = 3
+"""Exit status of a child that damage kept from writing the base."""
 
 _POLITE = 5
 """Niceness of a child that no caller waits for, so that it does not delay commits."""
@@ -82,9 +85,11 @@ class Compaction:
 
         Args:
             size: bytes to merge.
-            write: writes the base in this process; None leaves every base to a child.
+            write: writes the base in this process, which has evaluated everything: a small one, and
+                one that damage keeps a child from writing. None leaves every base to a child.
 
         Raises:
+            CorruptRecord: damage kept the child from writing the base.
             Unavailable: it took longer than `timeout`, the child could not write the base, or was
                 killed twice.
             OSError: this process could not write the base.
@@ -95,7 +100,12 @@ class Compaction:
             if self.here and write is not None:
                 write()
             elif self._child is not None:
-                killed += self._hear_child(_LOOK)
+                try:
+                    killed += self._hear_child(_LOOK)
+                except CorruptRecord:
+                    if write is None:
+                        raise
+                    size = 0  # This process has evaluated what the child could not.
                 if killed > 1:
                     raise Unavailable(
                         f"{self._folder}: the process that compacts a segment was killed {killed} "
@@ -112,11 +122,15 @@ class Compaction:
             time.sleep(_LOOK)
         self.close()
 
-    def attend(self, start: int) -> bool:
+    def attend(self, start: int, write: Callable[[], None] | None = None) -> bool:
         """Advance the base of the segment at `start` without waiting; return whether it exists.
 
         Cheap: most calls only read the clock. If the base cannot be written, for example on a full
         disk, a later call tries again: nothing depends on it.
+
+        Args:
+            write: writes the base in this process, which has evaluated everything, if damage keeps
+                a child from writing it.
         """
         now = time.monotonic()
         if now < self._next_glance:
@@ -132,10 +146,23 @@ class Compaction:
                 return self.begin(start)
         except Exception as error:
             # Whatever it is, the call that came by has nothing to do with it.
-            if not isinstance(error, (Unavailable, OSError)):
-                _log.warning("%s is not compacted: %r", self._folder, error)
             self._next_try = now + _AGAIN
+            self._tell(error)
+            if isinstance(error, CorruptRecord) and write is not None:
+                return self._write_here(start, write)
         return False
+
+    def _write_here(self, start: int, write: Callable[[], None]) -> bool:
+        """Write the base in this process; return whether it exists."""
+        try:
+            return self.begin(start, 0, write)
+        except Exception as error:
+            self._tell(error)
+        return False
+
+    def _tell(self, error: Exception) -> None:
+        if not isinstance(error, (CorruptRecord, Unavailable, OSError)):
+            _log.warning("%s is not compacted: %r", self._folder, error)
 
     def glances(self) -> bool:
         """Return whether the next call of `attend` would check the files."""
@@ -150,7 +177,7 @@ class Compaction:
                 return True
             if write is not None and size <= self.small:
                 write()
-                return True
+                return segments.newest(self._folder) >= start
             self._child = _started(self._folder, turn, awaited=write is not None)
             return False
 
@@ -167,6 +194,7 @@ class Compaction:
         """Return whether the child was killed: any process may go next, and this one not at once.
 
         Raises:
+            CorruptRecord: damage kept it from writing the base.
             Unavailable: it could not write the base.
         """
         child = self._child
@@ -176,6 +204,8 @@ class Compaction:
             status = child.wait(timeout)
             why = child.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
             self.close()
+            if status == DAMAGED:
+                raise CorruptRecord(why)
             if status > 0:
                 raise Unavailable(why or f"{self._folder}: compacting it failed ({status})")
             if status < 0:

@@ -31,8 +31,8 @@ class CurrentSegment:
     log: SegmentLog
     base: Levels
     """The newest base: of this segment, or while it is pending, of the sealed one."""
-    pending: bool
-    """Whether this segment continues another one, because its base is still being written."""
+    continued: SegmentLog | None
+    """The sealed log that this segment continues, because its base is still being written."""
     flaws: list[str]
     """Flaws of the segment's files besides its log and its base."""
     following: int | None
@@ -49,6 +49,11 @@ class CurrentSegment:
         self._on_change = on_change
         self._suspects = segments.Suspects(folder)
         self._begin(segments.open_newest(folder))
+
+    @property
+    def pending(self) -> bool:
+        """Whether this segment continues another one, and has no base yet."""
+        return self.continued is not None
 
     @property
     def on_change(self) -> Callable[[str | None], None] | None:
@@ -80,11 +85,11 @@ class CurrentSegment:
             raise unavailable(error, self.folder) from error
         self._note_any_change()
 
-    def _begin(self, segment: segments.Segment, *, pending: bool = False) -> None:
+    def _begin(self, segment: segments.Segment, continued: SegmentLog | None = None) -> None:
         """Begin to read an open segment."""
         kind = OldLog if segment.form == segments.OLD_FORM else NewLog
         self.log = kind(self.folder, segment, self._suspects, self._on_change)
-        self.pending = pending
+        self.continued = continued
         self.flaws = segment.flaws
         self.following = segment.following
         header = segments.Header.parse(segment.first)
@@ -109,7 +114,11 @@ class CurrentSegment:
                 self.pass_to_following()
             else:
                 self._roll(sealed)
-        if self.pending and self._compaction.attend(self.log.start):
+        if (
+            self.pending
+            and self._compaction.glances()
+            and self._compaction.attend(self.log.start, self._writes_continued())
+        ):
             self._change_base()
 
     def pass_to_following(self) -> None:
@@ -139,11 +148,17 @@ class CurrentSegment:
                     self.folder, sealed, self._identity, self._next_form(), below
                 )
                 if following is not None:
-                    os.close(self.log.fd)  # Only the log: its state is the layer below.
-                    self._begin(following, pending=True)
+                    log = self.log
+                    os.close(log.fd)  # Only the file: its state is the layer below.
+                    log.fd = -1
+                    self._begin(following, log)
                     return
             else:
-                self._compaction.await_base(sealed, self._weight(sealed), self._write_base)
+                kept = self.log.why_kept()
+                if kept is not None and segments.newest(self.folder) < sealed:
+                    raise kept
+                size = self._weight(self.log, self._next_form())
+                self._compaction.await_base(sealed, size, self._write_base)
             self.open_newest()
         except OSError as error:
             raise unavailable(error, self.folder) from error
@@ -156,15 +171,19 @@ class CurrentSegment:
         return (
             self.log.form != segments.OLD_FORM
             and not self._compaction.here
-            and self._weight(sealed) > self._compaction.small
+            and (
+                self._weight(self.log, self._next_form()) > self._compaction.small
+                or self.log.why_kept() is not None
+            )
             and not self.log.is_suspect
             and segments.newest(self.folder) < sealed
         )
 
-    def _weight(self, sealed: int) -> int:
-        """Return the bytes that go into the next base."""
-        tail = sealed - self.log.start
-        if self._next_form() == segments.LEVELLED_FORM:
+    def _weight(self, log: SegmentLog, form: int) -> int:
+        """Return the bytes that go into the base of that form behind a sealed log."""
+        assert log.sealed is not None
+        tail = log.sealed - log.start
+        if form == segments.LEVELLED_FORM:
             return self.base.bytes_merged_with(tail)
         return self.base.size + tail
 
@@ -187,9 +206,15 @@ class CurrentSegment:
     # -- bases -----------------------------------------------------------------------------
 
     def await_base(self) -> None:
-        """Wait for the base of this segment, which is still being written."""
+        """Wait for the base of this segment, which is still being written.
+
+        Raises:
+            CorruptRecord: it cannot be written, because of damage.
+        """
+        assert self.continued is not None
+        size = self._weight(self.continued, self.log.form)
         try:
-            self._compaction.await_base(self.log.start)
+            self._compaction.await_base(self.log.start, size, self._writes_continued())
         except OSError as error:
             raise unavailable(error, self.folder) from error
         self._change_base()
@@ -201,15 +226,15 @@ class CurrentSegment:
         except OSError as error:
             raise unavailable(error, self.folder) from error
         os.close(following.fd)
-        if following.start != self.log.start:
+        if following.start != self.log.start or self.log.state_machine.undecided:
             following.base.close()
-            self.reopen()
+            self.reopen()  # What could not be evaluated may be known by now.
         else:
             state = self.log.state_machine
             state.overlay.close()
             state.lie_on(following.base)
             self._keep(following.base)
-            self.pending = False
+            self.continued = None
             self.flaws = following.flaws
         self._sweep()
 
@@ -224,11 +249,25 @@ class CurrentSegment:
     def _write_base(self) -> None:
         """Write the base of the next segment in this process."""
         assert self.log.sealed is not None
-        changes = self.log.state_machine.changes.after("", inclusive=True)
+        self._write(self.log, self._next_form(), self.log.sealed - self.log.start)
+
+    def _writes_continued(self) -> Callable[[], None] | None:
+        """Return what writes the base of a pending segment from what this process has evaluated,
+        although the files may be damaged by now; None if it has not evaluated everything."""
+        log, form = self.continued, self.log.form
+        if log is None or log.why_kept() is not None or log.is_suspect:
+            return None
+        # Without older runs where possible: that takes less time, and damaged ones stay, so that
+        # an operator can restore them.
+        return lambda: self._write(log, form, 0)
+
+    def _write(self, log: SegmentLog, form: int, weight: int) -> None:
+        """Write the base behind a sealed log, which lies on the newest base."""
+        assert log.sealed is not None
+        changes = log.state_machine.changes.after("", inclusive=True)
         segments.write_base(
-            self.folder, self.log.sealed, self.base, changes, self._next_form(), self._identity,
-            weight=self.log.sealed - self.log.start,
-        )  # fmt: skip
+            self.folder, log.sealed, self.base, changes, form, self._identity, weight=weight
+        )
 
     def _next_form(self) -> int:
         """Return the form of the next segment, which is never older than the form of this one.

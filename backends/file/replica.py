@@ -12,7 +12,6 @@ Not thread-safe: `FileBackend` calls it under its lock.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
@@ -25,6 +24,7 @@ from .base import UNREADABLE
 from .compaction import TIMEOUT, Compaction
 from .current_segment import CurrentSegment
 from .format import lines
+from .segment_log import SegmentLog
 
 NEVER = 1 << 62
 """A size that no segment reaches, so that it is never sealed."""
@@ -206,12 +206,22 @@ class Replica:
             segment.base.size, MOST_TAIL
         ):
             return
+        if segment.log.why_kept() is not None:
+            return
         with contextlib.suppress(Unavailable):
             segment.log.write_seal()  # The next process begins the next segment: no commit waits.
 
     def seal(self, timeout: float = TIMEOUT) -> None:
-        """End the segment and move to the next one with its base, within `timeout` seconds."""
+        """End the segment and move to the next one with its base, within `timeout` seconds.
+
+        Raises:
+            CorruptRecord: a commit of the segment cannot be evaluated because of damage, so it is
+                not ended; or damage keeps the base from being written.
+            Unavailable: it took longer, or the base could not be written.
+        """
         self.catch_up_with_base(timeout)
+        if (kept := self.segment.log.why_kept()) is not None:
+            raise kept
         self.segment.log.write_seal()
         self.catch_up_with_base(timeout)
 
@@ -241,11 +251,12 @@ class Replica:
         for at in log.damaged_places():
             yield f"{log.path}: damaged at byte {at}, or data is missing before it"
         yield from self.segment.base.damage()
-        for at, keys in log.state_machine.undecided.items():
-            yield (
-                f"{log.path}: the commit at byte {at} depends on damaged data; its keys are "
-                f"held: {keys}"
-            )
+        for each in filter(None, (self.segment.continued, log)):
+            for at, keys in each.state_machine.undecided.items():
+                yield (
+                    f"{each.path}: the commit at byte {at} depends on damaged data; its keys are "
+                    f"held: {keys}"
+                )
 
     def accept_damage(self) -> list[str]:
         """Discard damaged parts of the log and the commits that cannot be evaluated.
@@ -253,21 +264,27 @@ class Replica:
         Returns the text that is still readable in them.
         """
         accepted: list[str] = []
-        with contextlib.suppress(CorruptRecord, Unavailable):
-            self.catch_up_with_base(math.inf)  # Only commits of the newest segment can be examined.
         while True:
-            log = self.segment.log
-            more = check.accept(log.path, [*log.damaged_places(), *log.state_machine.undecided])
-            accepted += more
-            self._check_usable()
-            self.segment.open_newest()
-            try:
-                self.catch_up()
-            except UnsupportedVersion:
-                raise
-            except CorruptRecord:
-                if not more:
-                    raise
-                continue
-            if not self.segment.log.state_machine.undecided:
+            log, places, stopped = self._find_damage()
+            if not places:
+                if stopped is not None:
+                    raise stopped
                 return accepted
+            accepted += check.accept(log.path, places)
+            self.segment.reopen()
+
+    def _find_damage(self) -> tuple[SegmentLog, list[int], CorruptRecord | None]:
+        """Read to the end, or to what stops it; return a log, the places in it that an operator may
+        accept, and what stopped it."""
+        stopped = None
+        try:
+            self.catch_up()
+        except UnsupportedVersion:
+            raise
+        except CorruptRecord as error:
+            stopped = error
+        log, below = self.segment.log, self.segment.continued
+        if below is not None and below.state_machine.undecided:
+            # First of all: commits of the newer segment may be held because of these alone.
+            return below, list(below.state_machine.undecided), stopped
+        return log, [*log.damaged_places(), *log.state_machine.undecided], stopped

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
+from jrs.contract.texts import counted
 
 from . import check, segments
 from .format import lines
@@ -122,6 +123,20 @@ class SegmentLog(ABC):
     def accepted(self, at: int) -> bool:
         """Return whether an operator has accepted the damage at byte `at`."""
         return check.marker(self.path, at).exists()
+
+    def why_kept(self) -> CorruptRecord | None:
+        """Return why the segment must not be compacted: commits in it cannot be evaluated here,
+        and no base could have what they wrote. None if it may be."""
+        undecided = self.state_machine.undecided
+        if not undecided:
+            return None
+        at, keys = next(iter(undecided.items()))
+        return CorruptRecord(
+            f"{self.path}: {counted(len(undecided), 'commit', 'commits')} cannot be evaluated, the "
+            f"first at byte {at} (of {keys}), so the log is not compacted; restore the damaged "
+            "files that 'jrs fsck' names from a copy, or discard the commits with 'jrs fsck "
+            "--accept-damage'"
+        )
 
     def created_keys(self, prefix: str, since: int) -> set[str]:
         """Return the keys under a prefix that commits from the offset `since` on were to create,
