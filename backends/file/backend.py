@@ -13,7 +13,13 @@ from typing import TypeVar
 
 from jrs.contract.backend import Backend, Capabilities
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import CorruptRecord, InvalidInput, Unavailable, UnsupportedVersion
+from jrs.contract.errors import (
+    CorruptRecord,
+    InvalidInput,
+    Unavailable,
+    UnsupportedVersion,
+    WrongState,
+)
 from jrs.contract.fork import forget_in_children
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import EPOCH_KEY, Fence, Op, Record
@@ -151,7 +157,24 @@ class FileBackend(Backend):
         return self._read(lambda: self.replica.damaged_under(prefix), deadline or self._deadline())
 
     def accept_damage(self) -> list[str]:
-        return self._alone(self.replica.accept_damage, Deadline.after(math.inf))
+        def accept() -> list[str]:
+            if self.replica.find_damage()[1]:
+                self._refuse_while_led()
+            return self.replica.accept_damage()
+
+        return self._alone(accept, Deadline.after(math.inf))
+
+    def _refuse_while_led(self) -> None:
+        try:
+            name = leader.held_lock(self._leader_folder)
+        except OSError as error:
+            raise Unavailable(f"{error.filename}: {error.strerror}; nothing was changed") from error
+        if name is not None:
+            raise WrongState(
+                f"{self.url}: a master leads ({name}), which may have read what is damaged now: "
+                "stop all masters of the cluster, wait until their attempts have ended, and repeat "
+                "this; nothing was changed"
+            )
 
     def overwrite(self, key: str, value: bytes) -> None:
         try:

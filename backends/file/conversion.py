@@ -7,7 +7,6 @@ nothing. A crash at any point leaves a folder that the next conversion completes
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import time
@@ -20,6 +19,7 @@ from jrs.records.codec import decode
 from jrs.records.model import MasterInfo
 
 from .format.folder import mark_format
+from .leader import held_lock
 from .replica import NEVER, Replica
 
 _CLOCKS_DIFFER = 60.0
@@ -42,17 +42,11 @@ def convert(root: Path) -> None:
 
 
 def _refuse_leader(root: Path, folder: Path) -> None:
-    for path in sorted(folder.glob("*.lock")) if folder.is_dir() else ():
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise WrongState(
-                f"{root} was made by an older jrs, and a master of it still leads ({path.name}): "
-                "stop all processes of the older jrs, then start again"
-            ) from None
-        finally:
-            os.close(fd)
+    if (name := held_lock(folder)) is not None:
+        raise WrongState(
+            f"{root} was made by an older jrs, and a master of it still leads ({name}): stop all "
+            "processes of the older jrs, then start again"
+        )
 
 
 def _refuse_masters(root: Path, log: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jrs.contract.errors import CorruptRecord
 
-from . import segments
+from . import check, segments
 from .base import Levels
 from .base.overlay import Layer
 from .compaction import Compaction
@@ -89,12 +89,19 @@ class CurrentSegment:
         """Begin to read an open segment."""
         kind = OldLog if segment.form == segments.OLD_FORM else NewLog
         self.log = kind(self.folder, segment, self._suspects, self._on_change)
+        self._read_as_suspect = self.log.is_suspect
         self.continued = continued
         self.flaws = segment.flaws
         self.following = segment.following
         header = segments.Header.parse(segment.first)
         self._identity = b"" if header is None else header.identity
         self._keep(segment.base)
+
+    @property
+    def _is_outdated(self) -> bool:
+        """Whether the segment became suspect after this process had begun to read it. What was read
+        before that may differ from what other processes read now, so it must be read again."""
+        return self.log.is_suspect and not self._read_as_suspect
 
     def _keep(self, base: Layer) -> None:
         if isinstance(base, Levels):  # Otherwise the base below the overlay stays.
@@ -142,6 +149,9 @@ class CurrentSegment:
             if self.pending:  # Only one base is written at a time.
                 self.await_base()
                 return
+            if self._is_outdated:
+                self.reopen()
+                return
             if self._may_begin_pending(sealed):
                 below = self.log.state_machine.overlay
                 following = segments.open_next(
@@ -149,6 +159,9 @@ class CurrentSegment:
                 )
                 if following is not None:
                     log = self.log
+                    if log.is_suspect:  # Since a moment ago, so `following` may not be marked.
+                        os.close(following.fd)
+                        return
                     os.close(log.fd)  # Only the file: its state is the layer below.
                     log.fd = -1
                     self._begin(following, log)
@@ -188,20 +201,42 @@ class CurrentSegment:
         return self.base.size + tail
 
     def renew(self, end: int) -> None:
-        """Seal a segment after a failed sync, and read it as far as possible.
+        """Seal a suspect segment, and read it as far as possible, all of it once more.
 
         None of it is trusted or shown before it is in the next base, which is written and synced as
-        a whole: the page cache may contain data that the disk does not have. If the seal or the
-        base cannot be written, nothing is trusted, and the next call has to renew it again.
+        a whole: the page cache may contain data that the disk does not have, or an operator has
+        accepted damage that this process did not see. If the seal or the base cannot be written,
+        nothing is trusted, and the next call has to renew it again.
         """
         self.log.trusted = False
+        if self._is_outdated:
+            self.reopen()
+            return
         if self.pending:
             self.await_base()
             return
         self.log.replay(end)
-        if self.log.sealed is None:
+        if self.log.sealed is None and self.following is not None:
+            self.pass_to_following()
+        elif self.log.sealed is None:
             self.log.write_seal()
             self.log.replay(self.log.end())
+
+    def accept(self, log: SegmentLog, places: list[int]) -> list[str]:
+        """Accept the damage at these bytes of a log, of this segment or of the one it continues;
+        return the text that is still readable there, and read again.
+
+        Other processes may have read the log before it was damaged, and built on what this one
+        discards. So the segment and later ones are suspect from now on: each process reads them
+        again, and shows nothing before a base has what is left.
+        """
+        try:
+            self._suspects.add_from(log.start)
+            found = check.accept(log.path, places)
+        except OSError as error:
+            raise unavailable(error, self.folder) from error
+        self.reopen()
+        return found
 
     # -- bases -----------------------------------------------------------------------------
 
@@ -226,7 +261,11 @@ class CurrentSegment:
         except OSError as error:
             raise unavailable(error, self.folder) from error
         os.close(following.fd)
-        if following.start != self.log.start or self.log.state_machine.undecided:
+        if (
+            following.start != self.log.start
+            or self.log.state_machine.undecided
+            or self._is_outdated
+        ):
             following.base.close()
             self.reopen()  # What could not be evaluated may be known by now.
         else:

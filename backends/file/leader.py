@@ -188,7 +188,7 @@ def _take(
     except BaseException:
         _withdraw(lock, path)
         raise
-    _sweep(folder, epoch)
+    _sweep(folder, epoch, token)
     return won
 
 
@@ -213,6 +213,16 @@ def _is_free(path: Path) -> bool:
     return True
 
 
+def held_lock(folder: Path) -> str | None:
+    """Return the name of a lock file whose leader leads, or whose attempts have not ended; or None.
+
+    Raises:
+        OSError: a lock file cannot be opened.
+    """
+    locks = sorted(folder.glob("*.lock")) if folder.is_dir() else ()
+    return next((path.name for path in locks if not _is_free(path)), None)
+
+
 def epochs(folder: Path) -> Iterator[int]:
     """Yield the epochs whose lock files exist."""
     for name in os.listdir(folder):
@@ -221,12 +231,13 @@ def epochs(folder: Path) -> Iterator[int]:
             yield int(number)
 
 
-def _sweep(folder: Path, epoch: int) -> None:
-    """Remove the lock files of older epochs, even if they are still locked."""
+def _sweep(folder: Path, epoch: int, token: str) -> None:
+    """Remove the lock files of older epochs, and other ones of this epoch, even if they are still
+    locked: of candidates that lost, or of a leader whose epoch was lost with accepted damage."""
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             number = name.partition("-")[0]
-            if number.isdigit() and int(number) < epoch:
+            if number.isdigit() and int(number) <= epoch and name != token:
                 with contextlib.suppress(OSError):
                     os.unlink(folder / name)
 

@@ -12,6 +12,7 @@ Not thread-safe: `FileBackend` calls it under its lock.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
@@ -19,7 +20,7 @@ from pathlib import Path
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
 from jrs.contract.operations import Record
 
-from . import check, segments
+from . import segments
 from .base import UNREADABLE
 from .compaction import TIMEOUT, Compaction
 from .current_segment import CurrentSegment
@@ -261,28 +262,30 @@ class Replica:
     def accept_damage(self) -> list[str]:
         """Discard damaged parts of the log and the commits that cannot be evaluated.
 
-        Returns the text that is still readable in them.
+        Returns the text that is still readable in them, once a base has what is left.
         """
         accepted: list[str] = []
         while True:
-            log, places, stopped = self._find_damage()
+            log, places, stopped = self.find_damage()
             if not places:
                 if stopped is not None:
                     raise stopped
                 return accepted
-            accepted += check.accept(log.path, places)
-            self.segment.reopen()
+            accepted += self.segment.accept(log, places)
 
-    def _find_damage(self) -> tuple[SegmentLog, list[int], CorruptRecord | None]:
+    def find_damage(self) -> tuple[SegmentLog, list[int], CorruptRecord | None]:
         """Read to the end, or to what stops it; return a log, the places in it that an operator may
         accept, and what stopped it."""
         stopped = None
+        self._compaction.timeout = math.inf
         try:
             self.catch_up()
         except UnsupportedVersion:
             raise
         except CorruptRecord as error:
             stopped = error
+        finally:
+            self._compaction.timeout = TIMEOUT
         log, below = self.segment.log, self.segment.continued
         if below is not None and below.state_machine.undecided:
             # First of all: commits of the newer segment may be held because of these alone.

@@ -207,13 +207,16 @@ class SegmentLog(ABC):
 
     @property
     def is_suspect(self) -> bool:
-        """Return whether a sync of this segment has failed, in this or another process."""
+        """Return whether a sync of this segment has failed, or damage in it was accepted, in this
+        or another process."""
         return self.start in self._suspects
 
-    def _check_synced(self, begin: int) -> None:
-        """Refuse to trust what others wrote in front of `begin`, if they could not sync it."""
-        if self.applied != begin and self.is_suspect:
-            raise Unavailable("another process could not sync the log before it")
+    def _check_trust(self) -> None:
+        """Refuse to rely on what is in front of an own batch that was synced."""
+        if self.is_suspect:
+            raise Unavailable(
+                "another process could not sync the log before it, or discarded damage in it"
+            )
 
     def _not_evaluated(self, error: Exception) -> OutcomeUnknown:
         self.trusted = False

@@ -148,8 +148,9 @@ def fsck_command(
 ) -> int:
     """Check the whole cluster for damage, unreadable records, left-overs and held jobs.
 
-    Changes nothing without --accept-damage or --repair. Exit code 0: no problem; 1: left-overs, or
-    jobs that are held; 2: damage.
+    Changes nothing without --accept-damage or --repair. Stop all masters before --accept-damage,
+    which is refused while one leads. Exit code 0: no problem; 1: left-overs, or jobs that are held;
+    2: damage.
 
     \b
     Example:  jrs fsck

@@ -82,7 +82,13 @@ class ClusterUpkeep:
     def accept_damage(self) -> list[str]:
         """Discard damaged parts of the backend's log, and the commits that depend on them.
 
-        Permanent. Return the text of the discarded parts, as far as it can still be read.
+        Permanent. Return the text of the discarded parts, as far as it can still be read. Processes
+        that run meanwhile read the log again.
+
+        Raises:
+            WrongState: a master leads, and may have read what is damaged now: stop all masters.
+                Nothing was changed.
+            Unavailable: the backend does not answer; repeat the call.
         """
         accepted = list(self.backend.accept_damage())
         if accepted:

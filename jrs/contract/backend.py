@@ -293,7 +293,12 @@ class Backend(abc.ABC):
         return ""
 
     def accept_damage(self) -> list[str]:
-        """Discard what is damaged, permanently; return the parts that can still be read."""
+        """Discard what is damaged, permanently; return the parts that can still be read.
+
+        Raises:
+            WrongState: a master leads, and may have read what is damaged now. Nothing was changed.
+            Unavailable: the backend did not answer; repeat it.
+        """
         return []
 
     def overwrite(self, key: str, value: bytes) -> None:
