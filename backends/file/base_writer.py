@@ -37,5 +37,7 @@ if __name__ == "__main__":
     except CorruptRecord as error:
         print(error, file=sys.stderr)
         sys.exit(DAMAGED)
-    except (JrsError, OSError) as error:
+    except JrsError as error:
         sys.exit(str(error))
+    except OSError as error:
+        sys.exit(f"{sys.argv[1]}: {error.strerror}")

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord, Unavailable
+from jrs.contract.errors import CorruptRecord, JrsError, Unavailable
 
 from . import segments
 
@@ -77,6 +77,7 @@ class Compaction:
         self._next_glance = self._next_try = 0.0
         self._child: subprocess.Popen[bytes] | None = None
         self._progress: tuple[float, object] = (0.0, None)
+        self._told: set[str] = set()
 
     def await_base(
         self, start: int, size: int = 0, write: Callable[[], None] | None = None
@@ -120,13 +121,14 @@ class Compaction:
                     f"{self._folder}: a large segment is being compacted; nothing was changed"
                 )
             time.sleep(_LOOK)
+        self._told.clear()
         self.close()
 
     def attend(self, start: int, write: Callable[[], None] | None = None) -> bool:
         """Advance the base of the segment at `start` without waiting; return whether it exists.
 
         Cheap: most calls only read the clock. If the base cannot be written, for example on a full
-        disk, a later call tries again: nothing depends on it.
+        disk, the log has the reason, and a later call tries again: nothing depends on it.
 
         Args:
             write: writes the base in this process, which has evaluated everything, if damage keeps
@@ -138,6 +140,7 @@ class Compaction:
         self._next_glance = now + self.glance
         try:
             if segments.newest(self._folder) >= start:
+                self._told.clear()
                 self.close()
                 return True
             if self._child is not None:
@@ -147,7 +150,7 @@ class Compaction:
         except Exception as error:
             # Whatever it is, the call that came by has nothing to do with it.
             self._next_try = now + _AGAIN
-            self._tell(error)
+            self.tell(error)
             if isinstance(error, CorruptRecord) and write is not None:
                 return self._write_here(start, write)
         return False
@@ -157,12 +160,20 @@ class Compaction:
         try:
             return self.begin(start, 0, write)
         except Exception as error:
-            self._tell(error)
+            self.tell(error)
         return False
 
-    def _tell(self, error: Exception) -> None:
-        if not isinstance(error, (CorruptRecord, Unavailable, OSError)):
-            _log.warning("%s is not compacted: %r", self._folder, error)
+    def tell(self, error: Exception) -> None:
+        """Log why the log is not compacted, each reason once until it is: meanwhile its files grow,
+        and a process that opens it takes longer."""
+        if isinstance(error, JrsError):
+            why = str(error)
+        else:
+            # Without the name of a temporary file, which differs each time.
+            why = (isinstance(error, OSError) and error.strerror) or repr(error)
+        if why not in self._told:
+            self._told.add(why)
+            _log.warning("%s is not compacted: %s", self._folder, why)
 
     def glances(self) -> bool:
         """Return whether the next call of `attend` would check the files."""

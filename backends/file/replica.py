@@ -207,7 +207,8 @@ class Replica:
             segment.base.size, MOST_TAIL
         ):
             return
-        if segment.log.why_kept() is not None:
+        if (kept := segment.log.why_kept()) is not None:
+            self._compaction.tell(kept)
             return
         with contextlib.suppress(Unavailable):
             segment.log.write_seal()  # The next process begins the next segment: no commit waits.
