@@ -206,7 +206,7 @@ class FileBackend(Backend):
 
     def forget(self) -> Iterable[int]:
         self._forked = True
-        return ()
+        return self.replica.held
 
     # -- inside ----------------------------------------------------------------------------
 

@@ -78,6 +78,8 @@ class Compaction:
         self._child: subprocess.Popen[bytes] | None = None
         self._progress: tuple[float, object] = (0.0, None)
         self._told: set[str] = set()
+        self.held: tuple[int, ...] = ()
+        """The descriptor with the lock, which only the child that writes the base may inherit."""
 
     def await_base(
         self, start: int, size: int = 0, write: Callable[[], None] | None = None
@@ -228,6 +230,7 @@ class Compaction:
     def _turn(self, start: int) -> Iterator[int | None]:
         """Yield the locked folder; None if another process writes and makes progress."""
         fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.held = (fd,)
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -236,6 +239,7 @@ class Compaction:
             else:
                 yield fd
         finally:
+            self.held = ()  # First: a child forked in between must not release another file.
             os.close(fd)
 
     def _is_stalled(self, start: int) -> bool:

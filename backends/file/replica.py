@@ -65,6 +65,11 @@ class Replica:
         """The offset of the newest segment."""
         return self.segment.log.start
 
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The descriptors whose locks a forked child must not keep."""
+        return self._compaction.held
+
     def close(self) -> None:
         self._broken = self._broken or "this handle is closed"
         self.segment.close()

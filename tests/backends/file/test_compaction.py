@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -154,6 +156,47 @@ def test_a_log_that_is_kept_because_of_damage_is_named(
         (said,) = caplog.messages
         assert "1 commit cannot be evaluated" in said
         assert "of k)" in said
+
+
+FORKS = """
+import os, signal, sys
+from pathlib import Path
+from jrs.backends.file import segments
+from jrs.backends.file.backend import FileBackend
+from jrs.contract.operations import Create
+with FileBackend(Path(sys.argv[1])) as backend:
+    backend.commit(Create("k", b""))
+    real, children = segments.write_base, []
+
+    def write_base(*arguments, **named):
+        real(*arguments, **named)
+        children.append(os.fork())
+        if not children[-1]:
+            signal.pause()
+
+    segments.write_base = write_base
+    backend.compact()
+print(*children, flush=True)
+"""
+
+
+def test_a_forked_child_does_not_keep_the_turn(tmp_path: Path) -> None:
+    """What a program forks while this process writes a base may live on as long as it likes."""
+    forks = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", FORKS, tmp_path], stdout=subprocess.PIPE
+    )
+    assert forks.stdout is not None
+    (child,) = map(int, forks.stdout.readline().split())
+    try:
+        assert forks.wait(BOUND) == 0
+        folder = os.open(tmp_path / "clusters/default/log", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(folder)
+    finally:
+        forks.stdout.close()
+        os.kill(child, signal.SIGKILL)
 
 
 def test_a_newer_segment_that_cannot_be_opened_now(
