@@ -145,14 +145,15 @@ class Actions:
             raise
         return record.used
 
-    def time_out(self, spec: JobSpec, why: str) -> RestartPlan | None:
-        """End the job's attempt because a time limit has passed, and count that as its death.
+    def time_out(self, job_id: str, why: str) -> AttemptExit:
+        """End the job's attempt because a time limit has passed; return that end, still to be
+        counted.
 
         Args:
             why: which limit.
         """
-        self._attempts.end(spec.job_id, Deadline.after(_KILL))
-        return self._records.count_death(spec, AttemptExit(why, timed_out=True))
+        self._attempts.end(job_id, Deadline.after(_KILL))
+        return AttemptExit(why, timed_out=True)
 
     def evaluate(
         self, spec: JobSpec, ended: AttemptExit, interruptions: int = 0

@@ -53,6 +53,8 @@ class Look:
     """When the grace period of its stop ends, on the monotonic clock."""
     time_up: float | None = None
     """When a time limit of its attempt passes, on the monotonic clock."""
+    overtime: str = ""
+    """Which time limit has passed, for people."""
 
     def read_journal(self) -> CleanupJournal | None:
         """Return the journal.
@@ -204,8 +206,9 @@ class Gatherer:
         # A leader that died after the job's result did not die of the job: no attempt is evaluated.
         unended = found.spec if found.result is Result.NONE else None
         attempt = self._attempt(job_id, job, unended, stored)
-        time_up = self._time_up(job_id, job, unended, attempt)
-        if job.time.over and stop is Stop.NONE:
+        overtime, time_up = self._time(job_id, job, unended, attempt)
+        # A job that has to stop is given the grace period of its stop, and no other end.
+        if overtime and stop is Stop.NONE:
             attempt = Attempt.OVERTIME
         facts = Facts(
             spec=found.spec_fact,
@@ -219,20 +222,20 @@ class Gatherer:
             obstacles=described(job.restart.obstacles),
             paused=self._pause.on,
         )
-        return Look(facts, found.spec, stored[keys.CLEANUP], stop_due, time_up)
+        return Look(facts, found.spec, stored[keys.CLEANUP], stop_due, time_up, overtime)
 
-    def _time_up(
+    def _time(
         self, job_id: str, job: JobMemory, spec: JobSpec | None, attempt: Attempt
-    ) -> float | None:
-        """Return when a time limit of the running attempt passes; note one that has passed."""
+    ) -> tuple[str, float | None]:
+        """Return which time limit has passed, and when one of the running attempt passes."""
         if spec is None or not spec.timeout.any or attempt in (Attempt.TIMED_OUT, Attempt.UNHEARD):
-            return None
+            return "", None
         ran = self._attempts.ran(job_id)
-        job.time.over = job.time.over or used_time.passed(spec.timeout, job.time.used, ran)
+        passed = used_time.passed(spec.timeout, job.time.used, ran)
         left = used_time.left(spec.timeout, job.time.used)
         if left is None or attempt is not Attempt.RUNNING:
-            return None
-        return self._clock() + left - ran
+            return passed, None
+        return passed, self._clock() + left - ran
 
     def _result_in_order(
         self, job_id: str, job: JobMemory, stored: dict[str, Stored]

@@ -40,6 +40,8 @@ class End:
     """On the monotonic clock; from then on the next attempt waits for its delay."""
     ran: float = 0.0
     """The seconds that the attempt had run."""
+    counted: bool = False
+    """Whether the figures have it."""
 
 
 @attrs.define(eq=False)
@@ -65,8 +67,6 @@ class TimeMemory:
 
     used: float = 0.0
     """The seconds that it had run before its present attempt; see `used_time`."""
-    over: str = ""
-    """Which time limit has passed; empty again once that was counted."""
     is_up: bool = False
     """A time limit has passed, and its policy is to fail."""
     count_at: float = 0.0
@@ -112,7 +112,6 @@ class JobMemory:
     def count_death(self, death: RestartPlan | None, at: float) -> None:
         """Take in what was recorded of an attempt's end at that moment; None: it was no death."""
         self.ended = None
-        self.time.over = ""
         if death is not None:
             self.restart.deaths = death.deaths
             self.restart.at = at + death.delay

@@ -14,12 +14,13 @@ import attrs
 
 from jrs.records.model import JobSpec
 
+from ..attempt.runners import AttemptExit
 from ..rules import used_time
 from ..rules.decision import Action, Attempt, Facts, Spec, Stop, decide
 from . import suspects
 from .actions import Actions, PendingCleanup
 from .agenda import Agenda
-from .attempt_records import AttemptRecords, RestartPlan
+from .attempt_records import AttemptRecords
 from .background_tasks import BackgroundTasks
 from .context import LeaderContext
 from .facts import Look
@@ -92,15 +93,16 @@ class Reactions:
         )
 
     def evaluate(self, job_id: str, job: JobMemory, end: End) -> None:
-        """Have an attempt that ended by itself evaluated: has it died, or left a result?"""
+        """Have an attempt's end evaluated: has it died, or left a result?"""
         # One that ran for a while has found everything in order before.
         in_a_row = job.restart.interruptions if end.ran < _WHILE else 0
+        evaluate = self.records.count_death if end.counted else self.actions.evaluate
         self.tasks.run(
             self.tasks.pools.records,
             job_id,
             job,
             None,
-            lambda: self.actions.evaluate(end.spec, end.how, in_a_row),
+            lambda: evaluate(end.spec, end.how, in_a_row),
             lambda death: job.count_death(death, end.at),
         )
 
@@ -154,8 +156,11 @@ class Reactions:
             self._agenda.at(case.job.time.count_at, case.job_id)
         return now >= due
 
-    def timed_out(self, case: Case, death: RestartPlan | None) -> None:
-        case.job.count_death(death, self._clock())
+    def timed_out(self, case: Case, how: AttemptExit) -> None:
+        case.job.ended = End(case.spec, how, self._clock(), counted=True)
+
+    def suspended(self, case: Case, _: None) -> None:
+        case.job.restart.deaths = None  # The record of its attempt has more: it is read again.
 
     def snapshot_is_due(self, case: Case) -> bool:
         every = case.spec.snapshots.every
@@ -275,7 +280,7 @@ TABLE = (
     Reaction(
         Action.TIME_OUT,
         "ends",
-        lambda reactions, case: reactions.actions.time_out(case.spec, case.job.time.over),
+        lambda reactions, case: reactions.actions.time_out(case.job_id, case.look.overtime),
         then=Reactions.timed_out,
         during_snapshot=True,
     ),
@@ -284,6 +289,7 @@ TABLE = (
         Action.SUSPEND,
         "ends",
         lambda reactions, case: reactions.actions.suspend(case.spec),
+        then=Reactions.suspended,
     ),
     Reaction(
         Action.HOLD,

@@ -129,6 +129,63 @@ def test_suspended_time_does_not_count(memory: FaultyMemory, root: Path) -> None
         assert ended(leader, "job")[1].kind == "timeout"
 
 
+@pytest.mark.parametrize("then", OnTimeout)
+def test_a_limit_that_passes_while_the_job_stops_is_no_death(
+    memory: FaultyMemory, root: Path, then: OnTimeout
+) -> None:
+    """U16: the grace period of a stop goes beyond the limit of the attempt; after it the job is
+    suspended, and another attempt resumes it."""
+    time = Time()
+    JobCatalog(memory).submit(spec("job", timeout=TimeLimits(attempt=60.0, then=then)))
+    with leading(memory, root, time) as leader:
+        leader.runner.of("job")
+        JobStops(memory, now=time).request("job", StopMode.SUSPEND, grace=90.0)
+        until_seen(leader, "suspending")
+        time.pass_by(75.0, leader)
+        memory_of = leader.dispatcher._jobs["job"]
+        until(lambda: memory_of.checked_at == time.now, "the job is checked after its limit")
+        time.pass_by(30.0, leader)
+        leader.until_said("suspended", "job")
+        time.now += HOUR
+        JobStops(memory, now=time).resume("job")
+        leader.runner.of("job", 2).finish("in time")
+
+        assert leader.store.wait("job", 60).payload == "in time"
+        assert leader.said("died") == []
+
+
+def until_seen(leader: Leader, decision: str) -> None:
+    """Wait until the leader has decided that about the job."""
+
+    def seen() -> bool:
+        memory = leader.dispatcher._jobs["job"]
+        return memory.last_reported is not None and decision in memory.last_reported.reason
+
+    until(seen, f"the leader decides: {decision}")
+
+
+def test_a_job_whose_time_ran_out_while_it_stopped_is_not_started(
+    memory: FaultyMemory, root: Path
+) -> None:
+    """U16: the time until the end of the grace period counts. A job that has used all of its time
+    then fails once it is resumed, without another attempt."""
+    time = Time()
+    JobCatalog(memory).submit(spec("job", timeout=TimeLimits(60.0)))
+    with leading(memory, root, time) as leader:
+        leader.runner.of("job")
+        for _ in range(9):
+            time.pass_by(6.0, leader)
+            until(lambda: attempt_of(memory).counted_at == time.now, "the time is counted")
+        JobStops(memory, now=time).request("job", StopMode.SUSPEND, grace=6.0)
+        until_seen(leader, "suspending")
+        time.pass_by(6.0, leader)
+        leader.until_said("suspended", "job")
+        JobStops(memory, now=time).resume("job")
+
+        assert ended(leader, "job")[1].kind == "timeout"
+        assert len(leader.runner.started) == 1
+
+
 def test_an_attempt_that_takes_too_long_is_started_again(memory: FaultyMemory, root: Path) -> None:
     """U16: with the policy restart each attempt has its whole time, and the restart policy counts
     the attempts that ran out of it."""
