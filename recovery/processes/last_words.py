@@ -19,16 +19,13 @@ If the dead process's cgroup is gone, as with a container, any memory shortage o
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import fcntl
 import json
 import os
 import re
-import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -40,14 +37,17 @@ from jrs.contract.boot import boot_id
 from jrs.contract.clock import Deadline
 from jrs.contract.fork import forget_in_children
 
+from .cpu_timer import ENDED_BY, CpuTimer
+
 HELD = "a thread held the interpreter's lock so long that its master could not send heartbeats"
 STARVED = "the kernel killed a process because memory ran out"
 
 _KEPT = 16
 """The number of leaderships whose files are kept; older files are not needed any more."""
-_LONGEST = 256 * 1024
+_LONG = 128 * 1024
+"""Bytes from which on a file is written again, without the attempts that have ended. Older versions
+read 256 KiB of it, and count a line that is cut off there as a traceback."""
 _DETAIL = 4096
-_ENDED_BY = signal.SIGVTALRM
 _FILE = re.compile(r"e([0-9]+)")
 
 
@@ -149,7 +149,13 @@ class LastWords:
         self._writing = threading.Lock()
         self._over = threading.Event()
         self._file: int | None = None
-        self._timers: set[_CpuTimer] = set()
+        self._size = 0
+        """Of the lines of JSON in the file."""
+        self._long = _LONG
+        """The size from which on the file is written again."""
+        self._began: dict[CpuTimer, bytes] = {}
+        """The lines of the attempts that run."""
+        self._timers: set[CpuTimer] = set()
         self._restore: list[Callable[[], None]] = []
         self._beat: threading.Thread | None = None
 
@@ -165,20 +171,21 @@ class LastWords:
         Raises:
             OSError, RuntimeError: the file cannot be written, or there is no thread for it.
         """
-        memory = self._memory("")
-        with self._writing:
-            if not self._over.is_set():
-                self._open(lock_limit)
-                self._say({"began": job_id, **attrs.asdict(memory)})
-        timer = _CpuTimer(lock_limit)
-        with self._turn:
-            if not self._over.is_set():
-                timer.arm()
-                self._timers.add(timer)
+        line = _line({"began": job_id, **attrs.asdict(self._memory(""))})
+        timer = CpuTimer(lock_limit)
         try:
+            with self._writing:
+                if not self._over.is_set():
+                    self._open(lock_limit)
+                    self._begin(timer, line)
+            with self._turn:
+                if not self._over.is_set():
+                    timer.arm()
+                    self._timers.add(timer)
             yield
         finally:
             with self._turn:
+                self._began.pop(timer, None)
                 self._timers.discard(timer)
                 timer.delete()
 
@@ -231,9 +238,35 @@ class LastWords:
         self._file = file
         forget_in_children(self)
 
-    def _say(self, words: dict[str, Any]) -> None:
+    def _begin(self, attempt: CpuTimer, line: bytes) -> None:
+        """Write the line of an attempt; leave out those that have ended, once they are many."""
         assert self._file is not None
-        os.write(self._file, json.dumps(words).encode() + b"\n")
+        if self._size + len(line) > self._long:
+            with self._turn:
+                running = b"".join(self._began.values())
+            os.ftruncate(self._file, 0)
+            self._size = 0
+            self._append(running)
+            self._long = max(_LONG, 2 * self._size)
+        self._append(line)
+        with self._turn:
+            self._began[attempt] = line
+
+    def _append(self, lines: bytes) -> None:
+        """Append whole lines, or none of them.
+
+        Raises:
+            OSError: there is no room for them.
+        """
+        assert self._file is not None
+        left = memoryview(lines)
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError:
+            os.ftruncate(self._file, self._size)
+            raise
+        self._size += len(lines)
 
     def _listen(self, file: int) -> None:
         was_enabled = faulthandler.is_enabled()
@@ -249,7 +282,7 @@ class LastWords:
         def restore() -> None:
             if os._exit is exit_at_once:
                 os._exit = exits
-            faulthandler.unregister(_ENDED_BY)
+            faulthandler.unregister(ENDED_BY)
             faulthandler.disable()
             with suppress(OSError, ValueError):  # Closed, or without a descriptor.
                 if was_enabled and sys.__stderr__ is not None:
@@ -257,7 +290,7 @@ class LastWords:
 
         self._restore.append(restore)
         faulthandler.enable(file, all_threads=True)
-        faulthandler.register(_ENDED_BY, file, all_threads=True, chain=True)
+        faulthandler.register(ENDED_BY, file, all_threads=True, chain=True)
         os._exit = exit_at_once
 
     def _rearm(self, interval: float) -> None:
@@ -271,7 +304,7 @@ class LastWords:
             if self._file is None:
                 return
             with suppress(OSError):  # Its jobs become suspects: that only costs time.
-                self._say({"farewell": True})
+                self._append(_line({"farewell": True}))
             for restore in self._restore:
                 restore()
             os.close(self._file)
@@ -286,26 +319,25 @@ def read(
     Raises:
         OSError: the storage cannot be read.
     """
-    try:
-        with (folder / f"e{epoch}").open("rb") as file:
-            hangs = _is_locked(file.fileno())  # Check first: a dead process's words are complete.
-            at = os.fstat(file.fileno()).st_mtime
-            lines = file.read(_LONGEST).decode(errors="replace").splitlines()
-    except FileNotFoundError:
-        return LeaderEnd()
     began: dict[str, Any] = {}
     trace: list[str] = []
-    for line in lines:
-        said = _ours(line)
-        if "farewell" in said:
-            return LeaderEnd(orderly=True)
-        if said.get("began") == job_id:
-            began = said
-        if not said:
-            trace.append(line)
-    detail = "\n".join(trace)[-_DETAIL:]
+    try:
+        with (folder / f"e{epoch}").open(errors="replace") as file:
+            hangs = _is_locked(file.fileno())  # Check first: a dead process's words are complete.
+            at = os.fstat(file.fileno()).st_mtime
+            for line in file:
+                said = _ours(line)
+                if said is None:
+                    trace.append(line.rstrip("\n"))
+                elif "farewell" in said:
+                    return LeaderEnd(orderly=True)
+                elif said.get("began") == job_id:
+                    began = said
+    except FileNotFoundError:
+        return LeaderEnd()
     if trace:
         known = trace[0].startswith(("Fatal Python error", "os._exit"))
+        detail = "\n".join(trace)[-_DETAIL:]
         return LeaderEnd(fatal=trace[0] if known else HELD, detail=detail, at=at, hangs=hangs)
     if hangs:
         return LeaderEnd(hangs=True)
@@ -325,9 +357,17 @@ def _is_locked(file: int) -> bool:
     return False
 
 
-def _ours(line: str) -> dict[str, Any]:
-    if not line.startswith("{"):
-        return {}
+def _line(words: dict[str, Any]) -> bytes:
+    return json.dumps(words).encode() + b"\n"
+
+
+def _ours(line: str) -> dict[str, Any] | None:
+    """Return what a line of JSON says; None for a line of a traceback.
+
+    A line that is torn, by a full disk or a power cut, says nothing. It is no traceback.
+    """
+    if not line.startswith(("{", "\0")):
+        return None
     try:
         said = json.loads(line)
     except ValueError:
@@ -339,62 +379,3 @@ def _epochs(folder: Path) -> Iterator[int]:
     for name in os.listdir(folder):
         if match := _FILE.fullmatch(name):
             yield int(match.group(1))
-
-
-# -- timers of the kernel -----------------------------------------------------------------------
-
-
-class _Event(ctypes.Structure):
-    """``struct sigevent``."""
-
-    _fields_ = (
-        ("value", ctypes.c_void_p),
-        ("signo", ctypes.c_int),
-        ("notify", ctypes.c_int),
-        ("rest", ctypes.c_char * 48),
-    )
-
-
-class _Spec(ctypes.Structure):
-    """``struct itimerspec``."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_long) for name in ("every_s", "every_ns", "first_s", "first_ns")
-    )
-
-
-class _CpuTimer:
-    """Ends the process once the calling thread has used that much processor time without re-arming.
-
-    Only the kernel can do this: while one thread has the interpreter's lock, no other thread of
-    the process runs. A thread that waits, or is stopped, uses no processor time.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._id: ctypes.c_void_p | None = None
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        clock = time.pthread_getcpuclockid(threading.get_ident())
-        event, made = _Event(signo=_ENDED_BY), ctypes.c_void_p()
-        try:
-            if self._libc.timer_create(clock, ctypes.byref(event), ctypes.byref(made)) == 0:
-                self._id = made
-        except AttributeError:
-            pass  # The C library has no timers: the leader is replaced after its ttl.
-
-    def arm(self) -> None:
-        self._set(self._seconds)
-
-    def disarm(self) -> None:
-        self._set(0.0)
-
-    def delete(self) -> None:
-        if self._id is not None:
-            self._libc.timer_delete(self._id)
-            self._id = None
-
-    def _set(self, seconds: float) -> None:
-        if self._id is not None:
-            whole = int(seconds)
-            spec = _Spec(0, 0, whole, int((seconds - whole) * 1e9))
-            self._libc.timer_settime(self._id, 0, ctypes.byref(spec), None)

@@ -96,14 +96,14 @@ def test_a_disk_that_is_full_while_a_stage_is_published(
 def test_no_room_for_last_words(
     memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    say, errors = LastWords._say, [error]
+    append, errors = LastWords._append, [error]
 
-    def fails_once(self: LastWords, words: dict[str, Any]) -> None:
+    def fails_once(self: LastWords, lines: bytes) -> None:
         if errors:
             raise errors.pop()
-        say(self, words)
+        append(self, lines)
 
-    monkeypatch.setattr(LastWords, "_say", fails_once)
+    monkeypatch.setattr(LastWords, "_append", fails_once)
     called = []
 
     result = run(memory, root, lambda job: called.append(job.attempt))

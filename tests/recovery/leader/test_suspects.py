@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import faulthandler
+import json
 import os
 import subprocess
 import sys
@@ -270,6 +272,92 @@ def test_a_process_that_has_not_ended_hangs(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         until(lambda: last_words.read(tmp_path, 7, "job") == SILENT, "its end is seen")
+
+
+MANY = 2000
+"""Attempts whose lines are longer than what was once read of a file."""
+
+
+@pytest.mark.parametrize(
+    ("deed", "end"),
+    [
+        ("", ORDERLY),
+        ("os.kill(os.getpid(), 9)", SILENT),
+        ("ctypes.string_at(0)", LeaderEnd(fatal="Fatal Python error: Segmentation fault")),
+    ],
+)
+def test_what_is_behind_many_attempts_is_read(tmp_path: Path, deed: str, end: LeaderEnd) -> None:
+    """B2: however many attempts a leader has run, its end is what it was. What it writes of them
+    does not grow with them."""
+    many = f"""
+for number in range({MANY}):
+    with words.attempt(f"{{number:0100}}", 60.0): pass
+"""
+    found = last_words_of(tmp_path, many + deed)
+
+    assert (found.orderly, found.fatal) == (end.orderly, end.fatal)
+    assert (tmp_path / "e7").stat().st_size < 200 * MANY / 2
+
+
+def test_the_end_behind_a_long_file_is_read(tmp_path: Path) -> None:
+    """B2: older versions write a line for each attempt, and more as long as the leader leads."""
+    began = "".join(json.dumps({"began": f"{n:0100}"}) + "\n" for n in range(MANY * 2))
+    ends = {
+        "": SILENT,
+        '{"farewell": true}\n': ORDERLY,
+        "Fatal Python error: Aborted\n\nat": LeaderEnd(fatal="Fatal Python error: Aborted"),
+    }
+    for words, end in ends.items():
+        (tmp_path / "e7").write_text(began + words)
+        found = last_words.read(tmp_path, 7, "job")
+
+        assert (found.orderly, found.fatal) == (end.orderly, end.fatal)
+
+
+def test_running_attempts_are_kept_when_a_file_is_written_again(tmp_path: Path) -> None:
+    """B2: the memory that an attempt began with is known, however many have ended meanwhile."""
+    words = LastWords(tmp_path, 7, memory=lambda _: BAD)
+    with words.attempt("job", 60.0):
+        for number in range(MANY):
+            with words.attempt(f"{number:0100}", 60.0):
+                pass
+        copy = (tmp_path / "e7").read_bytes()
+    words.farewell()
+    (tmp_path / "e7").write_bytes(copy)
+    found = last_words.read(tmp_path, 7, "job", memory=lambda _: Memory("boot", 4))
+
+    assert len(copy) < 200 * MANY / 2
+    assert found.fatal == last_words.STARVED
+
+
+def test_a_torn_line_is_no_evidence(tmp_path: Path) -> None:
+    """B2: a full disk or a power cut tears a line, also the farewell; that is no fatal error."""
+    began = json.dumps({"began": "other"}) + "\n"
+    for torn in (began[:-5], began + '{"fare', began + "\0" * 20):
+        (tmp_path / "e7").write_text(torn)
+
+        assert last_words.read(tmp_path, 7, "job") == SILENT
+
+
+def test_what_a_full_disk_has_torn_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B2: an attempt whose line has no room does not begin, and the farewell is a line again."""
+    words, write = LastWords(tmp_path, 7), os.write
+
+    def half(file: int, data: memoryview) -> int:
+        if len(data) < 30:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, data[:29])
+
+    with words.attempt("job", 60.0):
+        monkeypatch.setattr(os, "write", half)
+        with pytest.raises(OSError, match="No space"), words.attempt("other", 60.0):
+            pytest.fail("it begins")
+        monkeypatch.undo()
+    words.farewell()
+
+    assert last_words.read(tmp_path, 7, "job") == ORDERLY
 
 
 def test_memory_that_ran_out_since_is_a_fatal_end(tmp_path: Path) -> None:
