@@ -38,17 +38,14 @@ def make(mark: str) -> Path | None:
     try:
         while folder not in _held:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            locked = _open(folder)
-            fcntl.flock(locked, fcntl.LOCK_EX)
-            if folder.exists() and os.path.samestat(os.fstat(locked), os.stat(folder)):
+            if (locked := _lock(folder)) is not None:
                 _held[folder] = locked
-            else:
-                os.close(locked)  # Another attempt took it for a dead one's, just before.
     except OSError as error:
         raise CannotStartHere(f"{VARIABLE}: {folder} cannot be created: {error.strerror}") from None
-    for other in place.iterdir():
-        if other not in _held:
-            _remove_unheld(other)
+    with suppress(OSError):  # What is left of others is no obstacle.
+        for other in place.iterdir():
+            if other not in _held:
+                _remove_unheld(other)
     return folder
 
 
@@ -67,16 +64,32 @@ def remove(mark: str) -> None:
 
 def _remove_unheld(folder: Path) -> None:
     with suppress(OSError):
-        locked = _open(folder)
+        if (locked := _lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)) is None:
+            return
         try:
-            fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(locked)
 
 
-def _open(folder: Path) -> int:
-    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _lock(folder: Path, how: int = fcntl.LOCK_EX) -> int | None:
+    """Return a descriptor that locks the folder; None if another attempt has just removed it,
+    because it took it for a dead one's. By now there may be another folder of its name.
+
+    Raises:
+        OSError: it cannot be locked, or not at once.
+    """
+    locked, same = -1, False
+    try:
+        locked = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(locked, how)
+        same = os.path.samestat(os.fstat(locked), os.stat(folder))
+    except FileNotFoundError:
+        pass
+    finally:
+        if locked >= 0 and not same:
+            os.close(locked)
+    return locked if same else None
 
 
 def _place() -> Path | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +49,72 @@ def test_c8_a_dead_attempts_folder_is_removed_and_a_living_ones_stays(place: Pat
     assert os.listdir(place) == ["mine"]
     scratch.remove("mine")
     assert os.listdir(place) == []
+
+
+SWEEP = """
+import fcntl, os, sys
+from pathlib import Path
+from jrs.recovery.attempt import scratch
+flock = fcntl.flock
+def after_a_word(*how):
+    print("opened", flush=True)
+    sys.stdin.readline()
+    return flock(*how)
+fcntl.flock = after_a_word
+scratch._remove_unheld(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("call", ["mkdir", "open", "flock"])
+def test_c8_attempts_that_start_at_once_do_not_lose_their_folders(
+    place: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """C8: another attempt takes a folder for a dead one's before it is locked, after any call."""
+    module = {"mkdir": Path, "open": os, "flock": fcntl}[call]
+    real, swept = getattr(module, call), list[str]()
+
+    def then_sweep(*arguments: Any, **more: Any) -> Any:
+        done = real(*arguments, **more)
+        if not swept and (place / "mine").exists():
+            swept.append(call)
+            shutil.rmtree(place / "mine")
+        return done
+
+    monkeypatch.setattr(module, call, then_sweep)
+
+    assert scratch.make("mine") == place / "mine"
+    assert swept == [call]
+    assert (place / "mine").exists()
+
+
+def test_c8_a_new_folder_is_not_taken_for_the_one_before(place: Path) -> None:
+    """C8: an attempt that has opened a folder, and locks it only once that was removed and made
+    again, leaves the new one alone."""
+    (place / "mine").mkdir(parents=True)
+    with subprocess.Popen(
+        [sys.executable, "-c", SWEEP, place / "mine"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as sweeping:  # fmt: skip
+        assert sweeping.stdout is not None
+        assert sweeping.stdout.readline() == "opened\n"
+        (place / "mine").rmdir()
+        scratch.make("mine")
+        (place / "mine" / "spilled").touch()
+        sweeping.communicate("go on\n")
+
+    assert sweeping.returncode == 0
+    assert (place / "mine" / "spilled").exists()
+
+
+def test_c8_a_sweep_that_fails_is_no_obstacle(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C8: the place may be unreadable for what other attempts have left."""
+
+    def fails(folder: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "iterdir", fails)
+
+    assert scratch.make("mine") == place / "mine"
 
 
 def test_c8_a_place_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
