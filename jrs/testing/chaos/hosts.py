@@ -24,13 +24,14 @@ from jrs.testing.processes import command_lines
 from jrs.testing.servers import Proxies, Server
 
 _PROGRAMS = {
-    "attempt": "jrs.recovery.process_attempt",
-    "watchdog": "jrs.recovery.attempt.watchdog",
-    "guardian": "jrs.backends.remote.guardian",
+    "attempt": "-m jrs.recovery.process_attempt",
+    "watchdog": "-m jrs.recovery.attempt.watchdog",
+    "guardian": "-m jrs.backends.remote.guardian",
     "jvm": "org.apache.spark",
-    "worker": "pyspark.daemon",
+    "worker": "-m pyspark.daemon",
 }
-"""What the command lines of the processes have that a master starts."""
+"""What the command lines of the processes have that a master starts. The program of an attempt is
+also an argument of its watchdog and of the fork server."""
 _CANNOT_START = re.compile(
     r"^jrs:|^OSError: \[Errno 24\]|<no Python frame>$|: error while loading shared libraries: "
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -12,11 +14,13 @@ import pytest
 
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import redacted
+from jrs.recovery.process_attempt import PROGRAM
 from jrs.store.attempt_fence import NOBODY
 from jrs.testing.chaos import Nemesis, Plan, chaos, kill, linearizable, output_equals, protocol
 from jrs.testing.chaos.checking.verdict import Run
 from jrs.testing.chaos.faults import ALL, Fault
 from jrs.testing.chaos.hosts import Hosts
+from jrs.testing.chaos.marks import MARK
 from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.reading import checks_of, nemesis_of, run_of
 from jrs.testing.chaos.recorded import Event, Kind, Verb, digest, events_of
@@ -24,7 +28,9 @@ from jrs.testing.chaos.recorder import Recording, recorded
 from jrs.testing.chaos.report import strikes_by_nemesis
 from jrs.testing.chaos.strikes import Striker, schedule
 from jrs.testing.masters import LoggedProcess, Masters
+from jrs.testing.processes import command_lines
 from jrs.testing.servers import Server
+from tests.support import until
 
 
 class Writer:
@@ -214,6 +220,36 @@ def test_a_library_that_aborts_for_lack_of_descriptors_is_no_fault(
         for process in hosts.all["m1"].lives:
             process.close()
         hosts.close()
+
+
+def test_what_is_meant_by_an_attempt_is_no_watchdog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A nemesis strikes what it names: not what has started it, and is told its program."""
+    mark = "of-this-run"
+    monkeypatch.setenv(MARK, mark)
+    hosts = Hosts(lambda network: "", None, tmp_path, mark)
+    waits = [sys.executable, "-c", "input()", "-m"]
+    started = [
+        *(["jrs.recovery.attempt.watchdog", PROGRAM, "old:job:1.1;"], [PROGRAM, "5"]),
+        *(["jrs.recovery.attempt.fork_server", PROGRAM, "file"], ["pyspark.daemon"]),
+    ]
+    with ExitStack() as stack:
+        for words in started:
+            one = subprocess.Popen([*waits, *words], stdin=subprocess.PIPE)
+            stack.enter_context(one)
+            stack.callback(one.kill)
+        until(lambda: len(hosts.pids("child")) == len(started), "all of them run")
+        lines = command_lines(hosts.pids("child"))
+        found = {who: [lines[pid].partition("-m ")[2] for pid in hosts.pids(who)]
+                 for who in ("attempt", "watchdog", "worker")}  # fmt: skip
+    hosts.close()
+
+    assert found == {
+        "attempt": [f"{PROGRAM} 5"],
+        "watchdog": [f"jrs.recovery.attempt.watchdog {PROGRAM} old:job:1.1;"],
+        "worker": ["pyspark.daemon"],
+    }
 
 
 @pytest.mark.parametrize(
