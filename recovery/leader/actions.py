@@ -47,6 +47,7 @@ from ..attempt.own_attempt import OwnAttempt
 from ..attempt.runners import AttemptExit, NotStarted, OnEnd, RunningAttempt
 from ..processes import last_words, left_running
 from ..processes.pools import side_by_side
+from ..rules.used_time import Passed
 from . import suspects
 from .attempt_records import AttemptRecords, RestartPlan
 from .attempts import AttemptHandle, Attempts
@@ -145,15 +146,12 @@ class Actions:
             raise
         return record.used
 
-    def time_out(self, job_id: str, why: str) -> AttemptExit:
+    def time_out(self, job_id: str, passed: Passed | None) -> AttemptExit:
         """End the job's attempt because a time limit has passed; return that end, still to be
-        counted.
-
-        Args:
-            why: which limit.
-        """
+        counted."""
+        assert passed is not None, "a job that is in time is not timed out"
         self._attempts.end(job_id, Deadline.after(_KILL))
-        return AttemptExit(why, timed_out=True)
+        return AttemptExit(passed.said, timed_out=True, used_up=passed.of_job)
 
     def evaluate(
         self, spec: JobSpec, ended: AttemptExit, interruptions: int = 0

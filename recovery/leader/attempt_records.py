@@ -344,7 +344,7 @@ class AttemptRecords:
     def _used_at_end(self, before: AttemptRecord, spec: JobSpec, ended: AttemptExit) -> float:
         used = used_time.used(before, spec.timeout, self._now())
         # A restart after a time-out gives the job its whole time again.
-        spent = spec.timeout.job is not None and used >= spec.timeout.job
+        spent = ended.used_up or used >= (spec.timeout.job or float("inf"))
         return 0.0 if ended.timed_out and spent else used
 
     def _wait_for_last_words(self, job_id: str, epoch: int) -> None:

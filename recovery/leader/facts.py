@@ -53,8 +53,8 @@ class Look:
     """When the grace period of its stop ends, on the monotonic clock."""
     time_up: float | None = None
     """When a time limit of its attempt passes, on the monotonic clock."""
-    overtime: str = ""
-    """Which time limit has passed, for people."""
+    overtime: used_time.Passed | None = None
+    """Which time limit has passed."""
 
     def read_journal(self) -> CleanupJournal | None:
         """Return the journal.
@@ -226,10 +226,10 @@ class Gatherer:
 
     def _time(
         self, job_id: str, job: JobMemory, spec: JobSpec | None, attempt: Attempt
-    ) -> tuple[str, float | None]:
+    ) -> tuple[used_time.Passed | None, float | None]:
         """Return which time limit has passed, and when one of the running attempt passes."""
         if spec is None or not spec.timeout.any or attempt in (Attempt.TIMED_OUT, Attempt.UNHEARD):
-            return "", None
+            return None, None
         ran = self._attempts.ran(job_id)
         passed = used_time.passed(spec.timeout, job.time.used, ran)
         left = used_time.left(spec.timeout, job.time.used)

@@ -6,6 +6,8 @@ leader's death at most one interval is unknown, and it counts as used.
 
 from __future__ import annotations
 
+import attrs
+
 from jrs.records.model import AttemptRecord, JobSpec
 from jrs.records.time_limits import OnTimeout, TimeLimits
 
@@ -51,15 +53,25 @@ def left(limits: TimeLimits, used_before: float) -> float | None:
     return min((one for one in (of_job, limits.attempt) if one is not None), default=None)
 
 
-def passed(limits: TimeLimits, used_before: float, ran: float) -> str:
-    """Return which limit has passed, for people; empty if none has.
+@attrs.frozen
+class Passed:
+    """A time limit that has passed."""
+
+    said: str
+    """Which one, for people."""
+    of_job: bool
+    """Whether it is that of all attempts together."""
+
+
+def passed(limits: TimeLimits, used_before: float, ran: float) -> Passed | None:
+    """Return which limit has passed, if any.
 
     Args:
         used_before: the seconds that the job had run before its attempt.
         ran: the seconds that the attempt has run; 0 if none runs.
     """
     if limits.job is not None and used_before + ran >= limits.job:
-        return f"the job has run for longer than {limits.job:g} s"
+        return Passed(f"the job has run for longer than {limits.job:g} s", of_job=True)
     if limits.attempt is not None and ran >= limits.attempt:
-        return f"its attempt has run for longer than {limits.attempt:g} s"
-    return ""
+        return Passed(f"its attempt has run for longer than {limits.attempt:g} s", of_job=False)
+    return None

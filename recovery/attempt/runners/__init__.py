@@ -36,6 +36,8 @@ class AttemptExit:
     """A call of jrs's own failed, to the backend, the storage or the host: not a death either."""
     timed_out: bool = False
     """It was ended because a time limit of the job, the attempt or a stage has passed."""
+    used_up: bool = False
+    """That limit was the job's, of all its attempts together."""
 
     @property
     def how(self) -> str:

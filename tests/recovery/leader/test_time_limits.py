@@ -219,6 +219,34 @@ def test_after_a_restart_a_job_has_its_whole_time_again(memory: FaultyMemory, ro
         assert leader.store.wait("job", 60).payload == "in time"
 
 
+def test_after_a_restart_a_job_has_its_whole_time_whatever_was_stored_of_it(
+    memory: FaultyMemory, root: Path
+) -> None:
+    """U16: the stored time lags behind a little with each update that is late. A time-out of the
+    job gives it its whole time again, and is one death."""
+    time = Time()
+    limits = TimeLimits(60.0, then=OnTimeout.RESTART)
+    JobCatalog(memory).submit(spec("job", timeout=limits, restart=RestartPolicy(delay=0.0)))
+    with leading(memory, root, time) as leader:
+        leader.runner.of("job")
+        for _ in range(9):
+            time.pass_by(6.25, leader)
+            until(lambda: attempt_of(memory).counted_at == time.now, "the time is counted")
+
+        assert attempt_of(memory).used < 56.25
+
+        time.pass_by(3.75, leader)
+        second = leader.runner.of("job", 2)
+
+        assert attempt_of(memory).used == 0.0
+
+        time.pass_by(59.0, leader)
+        second.finish("in time")
+
+        assert leader.store.wait("job", 60).payload == "in time"
+        assert len(leader.said("died")) == 1
+
+
 def test_a_time_out_is_counted_although_the_store_is_away(memory: FaultyMemory, root: Path) -> None:
     """U16: an attempt that was ended and could not be counted is counted later, and no other
     attempt is started before."""
