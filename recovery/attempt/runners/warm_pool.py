@@ -150,7 +150,8 @@ class WarmPool:
         return found
 
     def _look(self) -> None:
-        """Bring the plans up to date, and end a process that is wanted no more."""
+        """Bring the plans up to date, and end the processes that are wanted no more: those of a
+        plan beyond the number that it is wanted for, the newest first."""
         now = self._runtime.clock()
         if now < self._look_at:
             return
@@ -159,7 +160,15 @@ class WarmPool:
             plans = self._plans = chosen(self._wanted(), self._size)
         except (Unavailable, OutcomeUnknown):
             return  # What is prepared may still be of use.
-        for warm in self._withdraw(lambda warm: not warm.is_reserved and warm.plan not in plans):
+        left = Counter(plans)
+
+        def is_surplus(warm: _Warm) -> bool:
+            if warm.is_reserved:
+                return False
+            left[warm.plan] -= 1
+            return left[warm.plan] < 0
+
+        for warm in self._withdraw(is_surplus):
             warm.watchdog.end(Deadline.after(_END))
 
     def _end_hanging(self) -> None:

@@ -228,6 +228,23 @@ def test_each_serves_one_attempt(
     assert job.reserve(of_pool(pool)) is not None
 
 
+def test_no_more_processes_wait_than_are_asked_for(
+    make: Callable[..., Pool], tmp_path: Path
+) -> None:
+    """A plan that is wanted less often than before keeps as many processes as it is wanted for."""
+    one, other = (WarmPlan({NOTES: str(tmp_path / "prepared"), "spark.n": n}) for n in "12")
+    pool = make(one, one, size=2)
+    older, newer = pool.prepared(2)
+    pool.plans[:] = [one, other]
+    pool.clock.now += 30.0
+    *_, newest = pool.prepared(3)
+
+    until(lambda: gone([newer]), "the newer one of the two is ended")
+
+    assert not gone([older])
+    assert not gone([newest])
+
+
 def test_another_plan_needs_another_process(
     make: Callable[..., Pool], attempts: Callable[[Pool], Attempts]
 ) -> None:
