@@ -224,7 +224,7 @@ def _look() -> dict[int, _Seen]:
             continue
         # Its time of birth first: a pid that is recycled meanwhile is then recognised as another.
         fields = _stat(int(name))
-        if not fields or fields[0] in _DEAD:
+        if not fields:
             continue
         environment = _environment(int(name), fields).split(b"\0")
         entries = tuple(entry for entry in environment if entry.startswith(_PREFIXES))
@@ -234,8 +234,6 @@ def _look() -> dict[int, _Seen]:
 
 
 _PREFIXES = (f"{MARK}=".encode(), f"{OLD_MARK}=".encode())
-
-_DEAD = (b"Z", b"X")
 
 
 def _environment(pid: int, fields: list[bytes]) -> bytes:
@@ -248,13 +246,15 @@ def _environment(pid: int, fields: list[bytes]) -> bytes:
         fields: what `_stat` has just returned of it.
     """
     deadline = Deadline.after(_EXEC)
-    while fields and fields[_VSIZE] != b"0":  # Else it has ended, or is a thread of the kernel.
-        environment = _contents(f"/proc/{pid}/environ")
-        if environment is None:
-            break
+    place, fields = _running(pid, fields)
+    while fields:
+        environment = _contents(f"{place}/environ")
+        if environment is None and _fields(place):
+            break  # It is another user's.
         if environment:
             return environment
-        before, fields = fields, _stat(pid)
+        before = fields
+        place, fields = _running(pid, _stat(pid))
         had_none = bool(fields) and b"0" != fields[_ENV_END] == before[_ENV_END]
         if had_none or deadline.expired:
             break
@@ -265,6 +265,32 @@ def _environment(pid: int, fields: list[bytes]) -> bytes:
 _EXEC = 5.0
 """Seconds after which a process in the middle of exec is taken to hang there: a busy host may not
 let it run for a second."""
+
+
+def _running(pid: int, first: list[bytes]) -> tuple[str, list[bytes]]:
+    """Return the folder in /proc of a thread that runs a program, and the thread's fields; nothing
+    if the process has ended, or is a thread of the kernel.
+
+    Args:
+        first: the fields of its first thread, which may have ended before the others.
+    """
+    if not first or first[_VSIZE] != b"0":
+        return f"/proc/{pid}", first
+    for thread in _threads(pid):
+        place = f"/proc/{pid}/task/{thread}"
+        if (fields := _fields(place)) and fields[_VSIZE] != b"0":
+            return place, fields
+    return "", []
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    except OSError as error:
+        raise _short(error) from error
+
 
 _VSIZE, _ENV_END = 20, 48
 """Places in what `_stat` returns: proc(5) counts from 1, and the pid and the name precede it."""
@@ -279,7 +305,12 @@ def _listed() -> list[str]:
 
 def _stat(pid: int) -> list[bytes]:
     """Return the fields of a process in /proc from its state on; empty if it does not exist."""
-    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return _fields(f"/proc/{pid}")
+
+
+def _fields(place: str) -> list[bytes]:
+    """Return the same of a process or a thread by its folder."""
+    return _read(f"{place}/stat").rpartition(b")")[2].split()
 
 
 def _read(path: str) -> bytes:
@@ -318,14 +349,7 @@ def _is_over(pid: int, born: bytes) -> bool:
     fields = _stat(pid)
     if not fields or fields[19] != born:
         return True
-    if fields[0] not in _DEAD:
-        return False
-    try:
-        return len(os.listdir(f"/proc/{pid}/task")) == 1
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    except OSError as error:
-        raise _short(error) from error
+    return fields[0] in (b"Z", b"X") and len(_threads(pid)) <= 1
 
 
 # -- ending -------------------------------------------------------------------------------------

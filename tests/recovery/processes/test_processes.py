@@ -32,7 +32,18 @@ from jrs.recovery.process_attempt import PROGRAM
 from jrs.recovery.processes import marks
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
-from tests.recovery.support import CLUSTER, FaultyMemory, Leader, gone, job, noted, put, spec, spoil
+from tests.recovery.support import (
+    CLUSTER,
+    FaultyMemory,
+    Leader,
+    gone,
+    job,
+    noted,
+    put,
+    spec,
+    spoil,
+    state_of,
+)
 from tests.support import until
 
 URL = "file:///nowhere"
@@ -150,6 +161,28 @@ def test_a_process_in_the_middle_of_exec_is_found(tmp_path: Path) -> None:
             for _ in range(200):
                 assert process.poll() is None
                 assert marks.marked(marks.marks_of(MARK)) == [process.pid]
+        finally:
+            process.kill()
+
+
+WITHOUT_ITS_FIRST_THREAD = """
+import ctypes, threading
+threading.Thread(target=threading.Event().wait).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_is_found() -> None:
+    """The kernel shows it as a zombie, and its environment only at the threads that still run."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WITHOUT_ITS_FIRST_THREAD], env={**os.environ, "JRS_MARK": MARK}
+    ) as process:
+        try:
+            until(lambda: state_of(process.pid) == "Z", "its first thread has ended")
+
+            assert process.poll() is None
+            assert marks.marked(marks.marks_of(MARK)) == [process.pid]
+            assert marks.end(marks.marks_of(MARK), Deadline.after(60.0)) == [process.pid]
         finally:
             process.kill()
 
