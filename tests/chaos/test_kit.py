@@ -118,6 +118,21 @@ def test_every_nemesis(server: Server, tmp_path: Path) -> None:
     assert set(run.notes["ended"]) == {"job-1", "job-2"}
 
 
+def place(job, target: str, owner: str) -> dict[str, str]:  # type: ignore[no-untyped-def]
+    """A job that returns where it has written, and what it is."""
+    Path(target).mkdir(parents=True)
+    (Path(target) / "rows.txt").write_text("one\ntwo\n")
+    return {"at": f"{target}/rows.txt", "owner": owner, "id": job.job_id}
+
+
+def test_jobs_that_return_their_id_and_their_place(tmp_path: Path) -> None:
+    """Neither is that of the run without faults, and yet each returns what it should."""
+    with World(Plan(masters=1, seconds=0, timeout=60), "file", tmp_path / "run") as world:
+        world.submit("copy", place, copies=2, target=world.output / "{id}", owner="of {id}")
+        world.submit("job", place, target=world.output / "job", owner="me")
+        world.check(output_equals(undisturbed))
+
+
 def test_a_full_disk_and_a_blackout(tmp_path: Path) -> None:
     """Jobs end, although everything is killed at once, and the disk is full meanwhile."""
     nemesis = ALL["blackout"](every=3, until=4) | ALL["full_disk"](1, every=2)

@@ -346,20 +346,19 @@ class World:
         return [contents(place) for place in places if place.is_relative_to(self.output)]
 
     def _undisturbed(self) -> dict[str, Any]:
-        """Run each job once, without faults, in a world of its own; return how they ended."""
-        originals = {each.copy_of: each.spec for each in self._submissions.all()}
+        """Run one copy of each job without faults, in a world of its own; return how it ended and
+        its id, by the id that the user gave. Places below `output` are named as in this world."""
+        chosen = {each.copy_of: each.spec for each in self._submissions.all()}
+        here, there = str(self.output), str(self.folder / "undisturbed" / "output")
         plan = Plan(masters=1, seconds=0, timeout=self.plan.timeout, options=self.plan.options,
                     environment=self.plan.environment)  # fmt: skip
         with World(plan, "file", self.folder / "undisturbed") as calm:
-            for name, spec in originals.items():
-                here, there = str(self.output), str(calm.output)
-                given = {
-                    key: value.replace(here, there) if isinstance(value, str) else value
-                    for key, value in spec.arguments.items()
-                }
-                calm.submit_spec(attrs.evolve(spec, job_id=name, arguments=given))
-            ended: dict[str, Any] = calm._end().notes["ended"]
-            return ended
+            for spec in chosen.values():
+                given = _moved(spec.arguments, here, there)
+                calm.submit_spec(attrs.evolve(spec, arguments=given))
+            ended = _moved(calm._end().notes["ended"], there, here)
+        return {name: {**ended[spec.job_id], "id": spec.job_id}
+                for name, spec in chosen.items() if spec.job_id in ended}  # fmt: skip
 
     @property
     def ended(self) -> Run:
@@ -377,6 +376,13 @@ def _entry(entry: str | Callable[..., Any]) -> str:
     if isinstance(entry, str):
         return entry
     return f"{inspect.getsourcefile(entry)}:{entry.__name__}"
+
+
+def _moved(value: dict[str, Any], before: str, after: str) -> dict[str, Any]:
+    """Return JSON with another folder in all its texts."""
+    text = json.dumps(value).replace(json.dumps(before)[1:-1], json.dumps(after)[1:-1])
+    moved: dict[str, Any] = json.loads(text)
+    return moved
 
 
 def _last_number(text: str) -> int:

@@ -16,7 +16,16 @@ from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import redacted
 from jrs.recovery.process_attempt import PROGRAM
 from jrs.store.attempt_fence import NOBODY
-from jrs.testing.chaos import Nemesis, Plan, chaos, kill, linearizable, output_equals, protocol
+from jrs.testing.chaos import (
+    Nemesis,
+    Plan,
+    chaos,
+    kill,
+    linearizable,
+    output_equals,
+    protocol,
+    undisturbed,
+)
 from jrs.testing.chaos.checking.verdict import Run
 from jrs.testing.chaos.faults import ALL, Fault
 from jrs.testing.chaos.hosts import Hosts
@@ -142,6 +151,31 @@ def test_what_was_not_noted_is_not_judged(tmp_path: Path) -> None:
         *("nothing_left", "no_crash", "output_equals"),
     ]  # fmt: skip
     assert output_equals({"j": 1}).needs == "ended"
+
+
+def outcome(job_id: str, payload: Any) -> dict[str, Any]:
+    return {"status": "FINISHED", "payload": payload, "files": [{f"day/{job_id}": [f"'{job_id}'"]}]}
+
+
+@pytest.mark.parametrize(
+    ("payload", "is_found"),
+    [
+        ({"at": "/out/orders-2/rows.txt", "ids": ["orders-2", 1]}, False),
+        ({"at": "/out/orders-3/rows.txt", "ids": ["orders-2", 1]}, True),
+        ({"at": "/out/orders-2/rows.txt", "ids": ["orders-25", 1]}, True),
+        ({"at": "/out/orders-2/rows.txt", "ids": ["orders-2", 2]}, True),
+    ],
+)
+def test_copies_are_compared_without_their_ids(payload: Any, is_found: bool) -> None:
+    """Only one of them ran without faults. What has another job's id differs."""
+    calm = outcome("orders-3", {"at": "/out/orders-3/rows.txt", "ids": ["orders-3", 1]})
+    notes = {
+        "copy_of": {"orders-2": "orders"},
+        "ended": {"orders-2": outcome("orders-2", payload)},
+        "undisturbed": {"orders": {**calm, "id": "orders-3"}},
+    }
+
+    assert bool(output_equals(undisturbed).violations(Run([], notes))) is is_found
 
 
 def test_histories_of_several_clusters(tmp_path: Path) -> None:
