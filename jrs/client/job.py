@@ -84,7 +84,8 @@ class JobHandle(JobChanges):
             timeout: seconds; None waits forever.
             allow_missing: whether a job that was not submitted yet is waited for, too.
             notify: called with what happens to the job, whenever that has changed, a few seconds
-                later at most: for example that no master leads.
+                later at most: for example that no master leads. Another place in the queue alone is
+                no change.
 
         Raises:
             TimeoutError: not within `timeout`.

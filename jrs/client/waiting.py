@@ -13,7 +13,7 @@ from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import JobResult, ResultState, StageRecord, StageSummary
-from jrs.recovery.inspect.explain import Explanation, explain
+from jrs.recovery.inspect.explain import Explainer, Explanation, explain
 from jrs.recovery.inspect.history import (
     HistoryEntry,
     HistoryPage,
@@ -37,7 +37,7 @@ def for_result(
 ) -> JobResult:
     """Wait for a result, and call `notify` whenever something else happens to the job."""
     deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
-    reported, pause = "", _FIRST
+    backend, seen, reported, pause = connection.backend, "", "", _FIRST
     while True:
         try:
             return connection.results.wait(job_id, min(pause, deadline.bounded()))
@@ -45,13 +45,19 @@ def for_result(
             if deadline.expired:
                 raise TimeoutError(f"job {job_id!r} has no result after {timeout:g} s") from None
         try:
-            found = explain(connection.backend, connection.jobs.view(job_id))
+            # The queue moves whenever a job starts, and to read it takes as long as it is.
+            view = connection.jobs.view(job_id)
+            found = str(Explainer(backend, queue=False).explain(view))
+            if found == seen:
+                pause = min(2 * pause, _LAST)
+                continue
+            explained = explain(backend, view)
         except (NotFound, Unavailable):
             continue  # It was not submitted yet; or the next wait says that the backend is away.
-        pause = _FIRST if str(found) != reported else min(2 * pause, _LAST)
-        if str(found) != reported:
-            reported = str(found)
-            notify(found)
+        seen, pause = found, _FIRST
+        if str(explained) != reported:
+            reported = str(explained)
+            notify(explained)
 
 
 def for_history(

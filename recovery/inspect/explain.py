@@ -23,7 +23,7 @@ from jrs.store.stored_result import how_it_ended
 
 from ..rules.decision import Action, Attempt, Decision, Facts, Result, Spec, decide
 from ..rules.gathering import Stored, gathered, recorded_attempt
-from .queue import place_in, queue
+from .queue import places
 
 _READ = (
     *(keys.JOBS, keys.APPLICATIONS, keys.RESULTS, keys.DIRTY, keys.CANCEL, keys.STOPS),
@@ -63,14 +63,18 @@ class Explainer:
     The leader also knows what no record holds: which slots are free, and attempts that have just
     ended.
 
+    Args:
+        queue: whether to find out the places of jobs in the queue, which reads the records of all
+            unfinished jobs. Without them, a job that waits for a slot counts as one that starts.
+
     Raises:
         Unavailable: from each method, if the backend could not be asked.
     """
 
-    def __init__(self, backend: Backend, *, now: Clock = time.time) -> None:
+    def __init__(self, backend: Backend, *, queue: bool = True, now: Clock = time.time) -> None:
         self._backend = backend
         self._now = now
-        self._queue: tuple[str, ...] | None = None
+        self._places: dict[str, int] | None = None if queue else {}
         self._runs = applications.running(backend)
         self._paused = backend.get(keys.PAUSE) is not None
         self.leader: LeaderView = Registry(backend, now=now).leading()
@@ -93,10 +97,9 @@ class Explainer:
         facts = self._facts(view, stored)
         decision = decide(facts)
         if decision.action is Action.RECOVER and view.spec is not None and self.leads is not None:
-            if self._queue is None:
-                self._queue = queue(self._backend)
-            place = place_in(self._queue, view.job_id)
-            decision = decide(attrs.evolve(facts, place=place))
+            if self._places is None:
+                self._places = places(self._backend)
+            decision = decide(attrs.evolve(facts, place=self._places.get(view.job_id, 0)))
         return Explanation(
             view.job_id,
             decision.action,

@@ -162,7 +162,7 @@ def wrong_histories(backend: Backend) -> Iterator[str]:
 
 def _held(backend: Backend) -> Iterator[str]:
     """Yield the jobs that a leader holds, by its own decisions."""
-    jobs, explainer = JobCatalog(backend), Explainer(backend)
+    jobs, explainer = JobCatalog(backend), Explainer(backend, queue=False)
     dirty = (entry.job_id for entry in JobResultStore(backend).dirty() if entry.problem)
     views = jobs.views(chain(jobs.unfinished_ids(), dirty))
     found = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
@@ -57,9 +57,9 @@ def queue(backend: Backend) -> tuple[str, ...]:
     return ()
 
 
-def place_in(waiting: Sequence[str], job_id: str) -> int:
-    """Return a job's place in a `queue`, from 1; 0 if it does not wait."""
-    return waiting.index(job_id) + 1 if job_id in waiting else 0
+def places(backend: Backend) -> dict[str, int]:
+    """Return the place of each job in the `queue`, from 1; those that do not wait are missing."""
+    return {job_id: place for place, job_id in enumerate(queue(backend), 1)}
 
 
 def _all(backend: Backend, prefix: str, kind: type[T]) -> Iterator[T]:
