@@ -60,7 +60,7 @@ def show_command(ref: ClusterRef, job_id: str, storage: str | Path | None, as_js
             echo_json(plain.of_job(job))
             return 0
         view, made, logs = job.view(), tuple(job.descendants()), job.log_folder()
-        explained = job.explain() if view.entry is None else None
+        explained = None if view.has_ended else job.explain()
         streams = job.streams()
     facts = list(_facts_of(view, explained))
     facts += [fact for one in streams for fact in _stream(StreamTexts.of(one, time.time()))]

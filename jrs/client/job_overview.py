@@ -17,7 +17,7 @@ from jrs.contract.errors import JrsError
 from jrs.contract.texts import bounded, printable
 from jrs.records.attempts import AttemptSummary
 from jrs.records.codec import to_plain
-from jrs.records.model import JobStatus, StopState
+from jrs.records.model import JobStatus
 from jrs.records.snapshots import SnapshotRecord
 from jrs.records.stages import TAKEN_OVER, StageSummary
 from jrs.recovery.inspect.explain import Explanation
@@ -153,13 +153,12 @@ def job_overview(client: Client, job_id: str, *, now: Clock = time.time) -> JobO
     """
     job = client.job(job_id)
     at, view = now(), job.view()
-    explained = job.explain() if view.entry is None else None
+    explained = None if view.has_ended else job.explain()
     line = job_line(view, explained)
     leads = client.leader()
     led = leads.leader is not None
     will_be = led or bool(leads.elected or leads.standby)
     paused = explained is not None and plain.of_pause(client) is not None
-    stopping = view.stop is not None and view.stop.state is StopState.REQUESTED
     problem, snapshots = "", list[SnapshotRecord]()
     try:
         snapshots = job.snapshots.list()
@@ -177,6 +176,6 @@ def job_overview(client: Client, job_id: str, *, now: Clock = time.time) -> JobO
         snapshots=tuple(snapshots),
         snapshots_problem=problem,
         steps=tuple(
-            next_steps(line, client.backend.cluster, paused=paused, led=will_be, stopping=stopping)
+            next_steps(view, explained, client.backend.cluster, paused=paused, led=will_be)
         ),
     )

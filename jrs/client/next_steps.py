@@ -1,11 +1,16 @@
-"""What a person would do next about a job: the exact commands."""
+"""What a person would do next about a job: the exact commands, none of which would be refused."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import attrs
 
-from jrs.client.overview import JobLine
-from jrs.records.model import JobStatus
+from jrs.records.model import JobStatus, ResultState, RunnerKind, StopMode
+from jrs.recovery.inspect.explain import Explanation, can_be_retried
+from jrs.recovery.rules.decision import Action
+from jrs.store.job_views import JobView
+from jrs.store.transitions import STOP, StopEvent, step_after, step_of
 
 
 @attrs.frozen
@@ -17,60 +22,93 @@ class Step:
 
 
 def next_steps(
-    line: JobLine, cluster: str, *, paused: bool, led: bool, stopping: bool = False
+    view: JobView, explained: Explanation | None, cluster: str, *, paused: bool, led: bool
 ) -> list[Step]:
     """Return the commands for a job in that state, the likeliest first.
 
     Args:
+        explained: what a leader does with it; None once it has ended.
         led: whether a master leads, or one is there that will.
-        stopping: whether the job is being suspended or drained: another stop is refused then.
     """
-    job = line.job_id
-    steps = _of_ended(line) if line.state else _of_unfinished(line, paused=paused, led=led)
-    if stopping:
-        steps = [one for one in steps if one is not _SUSPEND]
     named = "" if cluster == "default" else f" --cluster {cluster}"
-    return [Step(f"{command.format(job=job)}{named}", said) for command, said in steps]
+    found = list(_of_ended(view))
+    if explained is not None:
+        found = [*_of_cluster(paused=paused, led=led), *_of_unfinished(view, explained)]
+    return [Step(f"{command.format(job=view.job_id)}{named}", said) for command, said in found]
 
 
-_SUSPEND = ("jrs suspend {job}", "stop at a batch boundary, to be resumed")
+_Found = Iterator[tuple[str, str]]
+
+_SHOW = ("jrs show {job}", "everything that is known of it")
+_FSCK = ("jrs fsck", "what is damaged or left over")
 _LOG = ("jrs logs {job} --err --tail 100", "the end of what it printed")
+_CANCEL = ("jrs cancel {job}", "end it for good")
 
 
-def _of_ended(line: JobLine) -> list[tuple[str, str]]:
-    steps = []
-    if line.state == "dirty":
-        steps += [
-            ("jrs cleanup dry-run {job}", "what is left to remove"),
-            ("jrs cleanup retry {job}", "try the cleanup again at once"),
-        ]
-    if line.status in (JobStatus.FAILED, JobStatus.CANCELED):
-        steps += [_LOG, ("jrs retry {job}", "run again what has not finished, as a new job")]
-    return [*steps, ("jrs show {job}", "everything that is known of it")]
+def _of_ended(view: JobView) -> _Found:
+    if view.entry is not None and view.entry.state is ResultState.DIRTY:
+        yield "jrs cleanup dry-run {job}", "what is left to remove"
+        yield "jrs cleanup retry {job}", "try the cleanup again at once"
+    if view.status in (JobStatus.FAILED, JobStatus.CANCELED) and _has_log(view):
+        yield _LOG
+    if can_be_retried(view):
+        yield "jrs retry {job}", "run again what has not finished, as a new job"
+    yield _SHOW
 
 
-def _of_unfinished(line: JobLine, *, paused: bool, led: bool) -> list[tuple[str, str]]:
-    steps: list[tuple[str, str]] = []
+def _of_cluster(*, paused: bool, led: bool) -> _Found:
     if not led:
-        steps.append(("jrs master", "start a master: none leads"))
+        yield "jrs master", "start a master: none leads"
     if paused:
-        steps.append(("jrs unpause", "end the pause of the cluster"))
-    if line.status == "HELD":
-        steps += [
-            ("jrs explain {job}", "why it is held"),
-            _LOG,
-            ("jrs resume {job}", "try it again once that is mended"),
-        ]
-    elif line.status == JobStatus.SUSPENDED:
-        steps += [
-            ("jrs resume {job}", "continue from its newest committed batch"),
-            ("jrs rescale {job} --partitions N", "first change the partitions of its state"),
-        ]
-    elif line.status == JobStatus.RUNNING:
-        steps += [
-            ("jrs logs -f {job}", "follow what it prints"),
-            _SUSPEND,
-        ]
+        yield "jrs unpause", "end the pause of the cluster"
+
+
+def _of_unfinished(view: JobView, explained: Explanation) -> _Found:
+    if view.entry is not None or explained.action is Action.NOTHING:
+        yield from (_FSCK, _SHOW)  # Its result cannot be read, or no spec: there is nothing to end.
+        return
+    if explained.action is Action.RESTORE:
+        yield "jrs snapshot restore --finish {job}", "complete the restore, if it was interrupted"
+    elif explained.action is Action.CANCEL:
+        yield "jrs explain {job}", "how it ends"
+    elif view.application is not None:
+        yield "jrs explain {job}", "where its main runs"
+    elif explained.action is Action.HOLD or _is_held(view):
+        yield "jrs explain {job}", "why it is held"
+        yield from [_LOG] if _has_log(view) else []
+        if _is_held(view) and _may(view, StopEvent.RESUME):
+            yield "jrs resume {job}", "try it again once that is mended"
+    elif view.status is JobStatus.SUSPENDED:
+        if _may(view, StopEvent.RESUME):
+            yield "jrs resume {job}", "continue from its newest committed batch"
+        if _may(view, StopEvent.RECONFIGURE):
+            yield "jrs rescale {job} --partitions N", "first change the partitions of its state"
+    elif view.status is JobStatus.RUNNING:
+        if not _in_its_master(view):
+            yield "jrs logs -f {job}", "follow what it prints"
+        if _may(view, StopEvent.SUSPEND):
+            yield "jrs suspend {job}", "stop at a batch boundary, to be resumed"
     else:
-        steps.append(("jrs explain {job}", "what it waits for"))
-    return [*steps, ("jrs cancel {job}", "end it for good")]
+        yield "jrs explain {job}", "what it waits for"
+    yield _CANCEL
+
+
+def _is_held(view: JobView) -> bool:
+    return view.stop is not None and view.stop.mode is StopMode.HOLD
+
+
+def _may(view: JobView, event: StopEvent) -> bool:
+    """Return whether a request about the job's stop is possible, and would change something."""
+    before = step_of(view.stop)
+    after = step_after(STOP, before, event)
+    changes = after is not before or event is StopEvent.RECONFIGURE
+    return view.spec is not None and after is not None and changes
+
+
+def _has_log(view: JobView) -> bool:
+    return bool(view.attempts or view.attempts_left_out) and not _in_its_master(view)
+
+
+def _in_its_master(view: JobView) -> bool:
+    """Return whether the job has no process of its own, whose output would be kept."""
+    return view.submitted is not None and view.submitted.runner is RunnerKind.THREAD

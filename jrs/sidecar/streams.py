@@ -197,7 +197,7 @@ class Streams:
     def _state(self, job_id: str) -> dict[str, Any]:
         job = self._client.job(job_id)
         view = job.view()
-        explained = job.explain() if view.entry is None else None
+        explained = None if view.has_ended else job.explain()
         newest = {one.stage: one.batch for one in job.streams()}
         return {**job_line(view, explained).plain(), "batches": newest}
 

@@ -69,6 +69,11 @@ class JobView:
     """Unreadable records. They hold this job and no other."""
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the job has ended. One whose result cannot be read is held instead."""
+        return self.entry is not None and self.entry.problem is None
+
+    @property
     def submitted(self) -> JobSpec | None:
         """What was submitted: the spec, or the copy that the result has kept of it."""
         result = self.entry.result if self.entry is not None else None

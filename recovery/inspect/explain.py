@@ -189,7 +189,10 @@ def _details(view: JobView, epoch: int | None, facts: Facts, decision: Decision)
             yield f"died {counted(attempt.deaths, 'time', 'times')}: {attempt.failure.message}"
     if view.entry is not None and view.entry.result is not None and view.entry.result.failure:
         yield f"reason: {view.entry.result.failure.message}"
-    if _can_be_retried(view):
+    if decision.action is Action.RESTORE:
+        finish = f"jrs snapshot restore --finish {view.job_id}"
+        yield f"if it was interrupted: {finish}; or: jrs cancel {view.job_id}"
+    if can_be_retried(view):
         yield f"to run it again and skip the stages that finished: jrs retry {view.job_id}"
     if view.entry is None:
         for stage in view.stages:
@@ -208,7 +211,7 @@ def _details(view: JobView, epoch: int | None, facts: Facts, decision: Decision)
     yield from (f"cannot be read: {problem}" for problem in view.problems)
 
 
-def _can_be_retried(view: JobView) -> bool:
+def can_be_retried(view: JobView) -> bool:
     """Return whether a job has ended without success and its end is kept for a retry."""
     spec, result = view.submitted, view.entry.result if view.entry is not None else None
     if spec is None or spec.only_in_driver or result is None:

@@ -205,8 +205,9 @@ def test_top_of_an_ended_job(url: str, jrs_here: Jrs) -> None:
     with connect(url) as client:
         stages = (StageSummary("one", 1, 3, 0.5, 4.0), StageSummary("two", 0, 0, 2.0, 3.0))
         client.results.create_dirty(
-            JobResult("bad", JobStatus.FAILED, None, failure, stages=stages, finished_at=9.0), None
-        )
+            JobResult("bad", JobStatus.FAILED, None, failure, stages=stages, finished_at=9.0,
+                      spec=JobSpec("bad", "m:f")), None
+        )  # fmt: skip
     told = " ".join(jrs_here("top", "bad").stdout.split())
     assert told.startswith("bad FAILED dirty why no disk ended 1970-01-01 00:00:09")
     assert "one finished 1970-01-01 00:00:04, attempt 1, 0.5 s" in told

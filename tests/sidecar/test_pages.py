@@ -106,8 +106,9 @@ def crowded(client: Client) -> Client:
         StageRecord("runs", "ingest", None, 2, 3, 20.0, now - 35))  # fmt: skip
     failure = Failure("exception", EVIL, f"Traceback\n{EVIL}")
     client.results.create_dirty(
-        JobResult("failed", JobStatus.FAILED, None, failure, finished_at=now), None
-    )
+        JobResult("failed", JobStatus.FAILED, None, failure, finished_at=now,
+                  spec=JobSpec("failed", "m:f")), None
+    )  # fmt: skip
     client.results.create_dirty(
         JobResult("done", JobStatus.FINISHED, {"text": EVIL}, finished_at=now), None
     )
