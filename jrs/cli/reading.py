@@ -28,7 +28,6 @@ from jrs.contract.texts import counted
 from jrs.records.model import JobStatus, ResultState
 from jrs.records.policies import MOST
 from jrs.recovery.inspect.explain import Explanation
-from jrs.recovery.rules.decision import Action
 from jrs.store.job_views import JobView
 from jrs.store.masters import MasterRole
 
@@ -105,7 +104,7 @@ def list_command(
         if not found:
             echo("no jobs", err=True)
             return 0
-        unfinished = [view for view in found[:limit] if view.entry is None]
+        unfinished = [view for view in found[:limit] if not view.has_ended]
         explained = {one.job_id: one for one in client.explanations(unfinished)}
         leader = client.leader() if unfinished else None
         tell_pause(client)
@@ -210,7 +209,7 @@ def _row(view: JobView, explained: Explanation | None) -> list[str]:
     attempt = view.attempt.attempt if view.attempt else 0
     if view.application is not None:
         started, attempt = view.application.started_at, view.application.attempts
-    runs = explained is not None and explained.action is Action.LEAVE
+    runs = explained is not None and explained.runs
     span = time.time() - started if started and runs else None
     if result is not None:
         skipped = result.stages_skipped

@@ -83,35 +83,33 @@ def overview(client: Client, *, now: Clock = time.time) -> Overview:
     """
     at = now()
     begun = _taken(client.unfinished(begun=True))
-    known = {view.job_id for view in begun}
-    waiting = _taken(client.unfinished(without=known))
-    unfinished = [view for view in (*begun, *waiting) if view.entry is None]
+    waiting = _taken(client.unfinished(without={view.job_id for view in begun}))
     failed = _taken(client.views(status=JobStatus.FAILED, since=at - DAY, order=JobOrder.ENDED))
     dirty = _taken(client.views(state=ResultState.DIRTY))
-    lines = job_lines(client, unfinished)
-    held = [one for one in lines if one.decision == Action.HOLD.value]
-    runs = [one for one in lines if one.decision in _RUNS]
-    rest = [one for one in lines if one.decision not in (Action.HOLD.value, *_RUNS)]
+    # A job whose result cannot be read is held, and may have nothing left but that.
+    views = {view.job_id: view for view in (*begun, *waiting, *dirty) if not view.has_ended}
+    parts: dict[str, list[JobLine]] = {"held": [], "running": [], "waiting": []}
+    for one in client.explanations(views.values()):
+        part = "held" if one.action is Action.HOLD else "running" if one.runs else "waiting"
+        parts[part].append(job_line(views[one.job_id], one))
     full = max(map(len, (begun, waiting, failed, dirty))) >= MOST
+    running, rest, held = (tuple(parts[name]) for name in ("running", "waiting", "held"))
+    ended = tuple(job_line(view) for view in dirty if view.has_ended)
     return Overview(
-        at, of_cluster(client), tuple(runs), tuple(rest), tuple(held),
-        tuple(job_lines(client, failed)), tuple(job_lines(client, dirty)), full,
-    )  # fmt: skip
-
-
-_RUNS = (Action.LEAVE.value, Action.SUSPEND.value, Action.TIME_OUT.value)
+        at, of_cluster(client), running, rest, held, tuple(map(job_line, failed)), ended, full
+    )
 
 
 def job_lines(client: Client, views: Iterable[JobView]) -> list[JobLine]:
     """Return a line for each job, with what a leader does with those that have not ended."""
     views = list(views)
     explained = {one.job_id: one for one in client.explanations(
-        [view for view in views if view.entry is None]
+        [view for view in views if not view.has_ended]
     )}  # fmt: skip
     return [job_line(view, explained.get(view.job_id)) for view in views]
 
 
-def job_line(view: JobView, explained: Explanation | None) -> JobLine:
+def job_line(view: JobView, explained: Explanation | None = None) -> JobLine:
     """Return a job in one line."""
     entry, attempt = view.entry, view.attempt
     result = entry.result if entry is not None else None

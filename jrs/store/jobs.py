@@ -208,9 +208,10 @@ class JobCatalog:
         return self._ids_in(keys.UNFINISHED, prefix, after)
 
     def begun_ids(self) -> Iterator[str]:
-        """Yield the id of every job that has an attempt, or a request to stop: all that run, and
-        all that are suspended or held by one; also of those that are being cleaned up."""
-        return self._ids_in((keys.STOPS, keys.ATTEMPTS), "", "")
+        """Yield the id of every application, and of every job that has an attempt, or a request to
+        stop: all that run, and all that are suspended or held by one; also of those that are being
+        cleaned up."""
+        return self._ids_in((keys.STOPS, keys.ATTEMPTS, keys.APPLICATIONS), "", "")
 
     def expired_ids(self, *, prefix: str = "", after: str = "") -> Iterator[str]:
         """Yield the id of every job whose result was expired, in order."""

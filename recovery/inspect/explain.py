@@ -30,6 +30,8 @@ _READ = (
     *(keys.RESTORES, keys.TOMBSTONES),
 )
 """What is read of a job. A result goes before its marker and its tombstone."""
+_RUNS = (Action.LEAVE, Action.SUSPEND, Action.TIME_OUT)
+"""What a leader decides about jobs that run."""
 _TOGETHER = 64
 """Jobs that are read by one request."""
 
@@ -44,6 +46,8 @@ class Explanation:
     """What happens to the job, in one line."""
     details: tuple[str, ...]
     """What is known besides, one line each."""
+    runs: bool = False
+    """Whether an attempt of the job, or the main of the application, runs in the leader."""
     nobody_leads: str = ""
     """That no master leads, and since when; empty while one leads. The action is then that of the
     next leader."""
@@ -105,6 +109,7 @@ class Explainer:
             decision.action,
             _reason(view, decision),
             tuple(_details(view, self.leads, facts, decision)),
+            decision.action in _RUNS or self._runs_main(view, decision),
             "" if self.leader.leader is not None else str(self.leader),
         )
 
@@ -140,6 +145,12 @@ class Explainer:
             obstacles=described(view.attempt.obstacles) if view.attempt else "",
             paused=self._paused,
         )
+
+    def _runs_main(self, view: JobView, decision: Decision) -> bool:
+        main = view.application
+        if main is None or decision.action is not Action.WAIT:
+            return False  # It is no application, or is being canceled.
+        return main.epoch == self.leads
 
     def _is_lost(self, spec: JobSpec) -> bool:
         return bool(spec.application) and not self._runs(spec.application)

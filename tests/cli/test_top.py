@@ -18,9 +18,10 @@ from typing import Self
 
 import pytest
 
-from jrs import Client, StreamProgress, connect
+from jrs import Client, MasterInfo, StreamProgress, connect
 from jrs.client import plain
 from jrs.records import keys
+from jrs.records.applications import ApplicationRecord
 from jrs.records.codec import encode
 from jrs.records.heads import BatchReport, StreamHead
 from jrs.records.history import HistoryKind
@@ -38,6 +39,8 @@ from jrs.records.model import (
     StreamRecord,
 )
 from jrs.store.historian import Historian
+from jrs.store.masters import Registry
+from jrs.testing.contract import lead
 from jrs.testing.servers import EtcdServer
 from tests.cli.conftest import Jrs
 from tests.support import until
@@ -103,6 +106,20 @@ def test_what_cannot_be_opened(jrs_here: Jrs, home: Path) -> None:
     assert said.returncode == 2
     assert "does not answer as jrs serve does" in said.stderr
     assert "0123456789abcdef" not in said.stderr
+
+
+def test_a_running_application(url: str, jrs_here: Jrs) -> None:
+    """It runs, for both `jrs top` and `jrs list`, which says for how long."""
+    with connect(url) as client, lead(client.backend) as leadership:
+        client.raise_cluster_format()
+        info = MasterInfo("m1", "h", 1, time.time(), 0.0, leading=leadership.epoch)
+        Registry(client.backend).put(info)
+        began = time.time() - 7200.0
+        main = ApplicationRecord("app", "d:main", started_at=began, epoch=leadership.epoch)
+        client.backend.overwrite(keys.APPLICATIONS + "app", encode(main))
+
+        assert "running: 1" in jrs_here("top", "--once").stdout
+        assert re.search(r"app +RUNNING .* 2 ?h", jrs_here("list").stdout)
 
 
 # -- one job ---------------------------------------------------------------------------------------

@@ -1,0 +1,64 @@
+"""The overview of a cluster: into which part a job is sorted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from jrs import Action, Client, JobSpec, MasterInfo
+from jrs.client.overview import Overview, overview
+from jrs.records import keys
+from jrs.records.applications import ApplicationRecord
+from jrs.store.masters import Registry
+from jrs.testing.contract import lead
+from tests.recovery.conftest import memory
+from tests.recovery.support import FaultyMemory, put, spoil
+
+__all__ = ["memory"]
+
+
+@pytest.fixture
+def client(memory: FaultyMemory) -> Iterator[Client]:
+    """A client of a cluster in which a master leads in epoch 1."""
+    client = Client(memory)
+    client.raise_cluster_format()
+    with lead(memory) as leadership:
+        info = MasterInfo("m1", "h", 1, time.time(), 0.0, leading=leadership.epoch)
+        Registry(memory).put(info)
+        yield client
+
+
+def sorted_ids(found: Overview) -> dict[str, list[str]]:
+    """Return the ids in each part that has some."""
+    parts = ("running", "waiting", "held", "failed", "dirty")
+    ids = {part: [one.job_id for one in getattr(found, part)] for part in parts}
+    return {part: jobs for part, jobs in ids.items() if jobs}
+
+
+def test_an_application_runs_in_the_epoch_of_the_leader(client: Client) -> None:
+    """Its main runs in the leader. That of an earlier epoch, which the leader has not begun, and
+    one that is being canceled, do not run."""
+    for name, epoch in (("runs", 1), ("waits", 0), ("ends", 1)):
+        main = ApplicationRecord(name, "d:main", started_at=1.0, master="m1", epoch=epoch)
+        put(client.backend, keys.APPLICATIONS + name, main)
+    client.job("ends").cancel()
+
+    assert sorted_ids(overview(client)) == {"running": ["runs"], "waiting": ["ends", "waits"]}
+    assert client.job("runs").explain().runs
+    assert not client.job("waits").explain().runs
+
+
+@pytest.mark.parametrize("spec", [True, False], ids=["with its spec", "alone"])
+def test_a_job_whose_result_cannot_be_read_is_held(client: Client, spec: bool) -> None:
+    """It is where those are that wait for an operator, once, and says what is decided about it."""
+    if spec:
+        put(client.backend, keys.JOBS + "bad", JobSpec("bad", "m:f"))
+    spoil(client.backend, keys.RESULTS + "bad")
+    spoil(client.backend, keys.DIRTY + "bad")
+    found = overview(client)
+
+    assert sorted_ids(found) == {"held": ["bad"]}
+    assert (found.held[0].status, found.held[0].decision) == ("HELD", Action.HOLD.value)
+    assert client.fsck().held == (f"job 'bad': {found.held[0].reason}",)
