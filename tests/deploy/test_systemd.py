@@ -6,10 +6,12 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
+from jrs import connect
 from jrs.cli.common import DEFAULT_TTL
 from jrs.testing.servers.certificates import make_certificates
 from tests.deploy.commands import parse
@@ -100,6 +102,44 @@ def test_jrs_takes_the_command(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     words = command(FOLDER / name, tmp_path, environment(tmp_path, FOLDER / name))
 
     parse(["jrs", *words[1:]])
+
+
+def test_a_removed_token_is_refused(tmp_path: Path) -> None:
+    """The API of the unit reads the token file that its operator edits. What systemd has copied
+    into the credentials stays as it was when the unit started."""
+    unit, tls, copies = FOLDER / "jrs-api.service", tmp_path / "tls", tmp_path / "credentials"
+    for folder in (tls, copies):
+        folder.mkdir()
+    made = make_certificates(tls)
+    (tmp_path / "api.pem").write_bytes(made.cert.read_bytes())
+    (tmp_path / "api-key.pem").write_bytes(made.key.read_bytes())
+    token, other, tokens = secrets.token_hex(16), secrets.token_hex(16), tmp_path / "tokens"
+    tokens.write_text(f"read {token} one\nread {other} two\n")
+    for key, value in settings(unit):
+        if key == "LoadCredential":
+            name, _, source = value.partition(":")
+            shutil.copyfile(resolved(source, tmp_path), copies / name)
+    for secret in (tokens, tmp_path / "api-key.pem", *copies.iterdir()):
+        secret.chmod(0o640)  # As docs/production.md says.
+    backend = f"file://{tmp_path}/cluster"
+    (tmp_path / "jrs.toml").write_text(f'backend = "{backend}"\n')
+    with connect(backend) as client:
+        client.submit("etl:nightly", id="nightly")  # Which creates the cluster.
+    words = command(unit, tmp_path, {"CREDENTIALS_DIRECTORY": str(copies)})
+    words = [word.replace("0.0.0.0:8443", "127.0.0.1:0") for word in words]
+    log, curl = tmp_path / "log", [tool("curl", "apt-get install curl"), "--silent"]
+
+    def answer(url: str) -> str:
+        header = f"Authorization: Bearer {token}"
+        told = ["--cacert", str(made.ca), "--output", "/dev/null", "--write-out", "%{http_code}"]
+        return output([*curl, *told, "--header", header, f"{url}/v1/overview"])
+
+    with running(words, log, environment(tmp_path, unit), tmp_path):
+        at = until(lambda: re.search(r" at (127[\d.:]+)", log.read_text()), "it listens")
+        url = f"https://{at[1]}"
+        assert answer(url) == "200"
+        tokens.write_text(f"read {other} two\n")
+        assert answer(url) == "401"
 
 
 def test_no_secret_is_on_a_command_line() -> None:
