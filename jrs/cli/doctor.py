@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from jrs.cli.common import (
+    DEFAULT_TTL,
     EXIT_DIFFERS,
     ClusterRef,
     echo,
@@ -18,6 +19,7 @@ from jrs.cli.common import (
 )
 from jrs.cli.durations import ABOVE_ZERO
 from jrs.cli.job_options import settings_options
+from jrs.cli.settings import from_file
 from jrs.client.client import diagnose
 from jrs.client.spark_doctor import diagnose_spark
 from jrs.contract.backend import Diagnostic
@@ -26,8 +28,8 @@ from jrs.records.settings import JobSettings
 
 
 @click.command("doctor")
-@click.option("--ttl", type=ABOVE_ZERO, metavar="DURATION", default=15.0, show_default=True,
-              help="The ttl of the masters.")  # fmt: skip
+@click.option("--ttl", type=ABOVE_ZERO, metavar="DURATION", default=from_file("ttl", DEFAULT_TTL),
+              show_default=str(DEFAULT_TTL), help="The ttl of the masters.")  # fmt: skip
 @click.option("--create", is_flag=True,
               help="Create a cluster that does not exist yet, and check it whole.")  # fmt: skip
 @click.option("--spark", is_flag=True,

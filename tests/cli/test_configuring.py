@@ -50,6 +50,17 @@ def test_init_stores_no_password(jrs_here: Jrs, home: Path) -> None:
     assert not (home / "jrs.toml").exists()
 
 
+def test_the_doctor_has_the_ttl_of_the_masters(jrs_here: Jrs, home: Path) -> None:
+    """Without `--ttl` it checks the one of the file, which `jrs master` uses: here a file backend
+    does not allow it."""
+    (home / "jrs.toml").write_text("ttl = 7200\n")
+    looked = jrs_here("doctor", "--create")
+    assert looked.returncode == 1
+    assert "7200" in looked.stdout
+
+    assert jrs_here("doctor", "--ttl", "60").returncode == 0
+
+
 def test_where_settings_come_from(jrs_here: Jrs, home: Path, tmp_path: Path) -> None:
     """A flag comes before the environment, that before the file, and that before the default."""
     (home / "files").mkdir()
