@@ -88,7 +88,7 @@ class Connection:
             raise InvalidInput("no storage: name the folder to adopt, with --storage DIR")
         if not place.url and not place.root.is_dir():
             raise InvalidInput(f"{place.root} is not a folder on this host")
-        running = Registry(self.backend).running()
+        running = Registry(self.backend).heard()
         if running:
             raise WrongState(
                 f"master {running[0].name!r} runs on {running[0].host}: stop all masters first; a "

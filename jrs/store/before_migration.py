@@ -28,7 +28,7 @@ def obstacles(source: Backend, now: Clock = time.time) -> list[str]:
         found.append(other_format(source, format_of(source)))
     if source.get(keys.PAUSE) is None:
         found.append(f"{named(source)} is not paused: run jrs pause first")
-    running = Registry(source, now=now).running()
+    running = Registry(source, now=now).heard()
     if running:
         found.append(
             f"master {running[0].name!r} runs on {running[0].host}: stop all masters and "

@@ -94,7 +94,7 @@ def ensure_supported(backend: Backend, *, convert: bool, now: Clock = time.time)
                 f"cluster {backend.cluster!r} at {backend.url} was made by an older jrs: stop its "
                 "masters, then start a master of this version to convert it"
             )
-        running = Registry(backend, now=now).running()
+        running = Registry(backend, now=now).heard()
         if running:
             raise WrongState(
                 f"cluster {backend.cluster!r} at {backend.url} was made by an older jrs, and its "
@@ -131,8 +131,10 @@ def raise_format(backend: Backend, version: int = NEWEST_FORMAT, *, now: Clock =
             f"this jrs knows the formats {OLDEST_FORMAT} to {NEWEST_FORMAT}, not {version}"
         )
     before = format_of(backend)
-    behind = [info for info in Registry(backend, now=now).running() if info.reads_format < version]
-    if behind and before < version:
+    behind = []
+    if before < version:
+        behind = Registry(backend, now=now).heard(lambda info: info.reads_format < version)
+    if behind:
         raise WrongState(
             f"the format cannot be raised to {version}: these masters read up to "
             f"{min(info.reads_format for info in behind)}: {_named(behind)}; upgrade them first"

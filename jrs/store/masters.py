@@ -1,6 +1,9 @@
 """The registry of masters: which masters run and which one leads.
 
-No decision of a leader depends on it: people read it, and raising the cluster's format checks it.
+No decision of a leader depends on it: people read it, and what requires that no master runs checks
+it. A heartbeat has the time of its master's host, so that a reader whose clock differs by more than
+`GONE_AFTER` takes masters for gone that run, or for running that are gone; only `Registry.heard`
+compares no clocks.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ INTERVAL = 5.0
 GONE_AFTER = 3 * INTERVAL
 """Seconds without a heartbeat after which a master is shown as gone."""
 _FORGET_AFTER = 3600.0
+_LISTENS = 1.5 * INTERVAL
+"""Seconds in which a master that runs is heard."""
+_sleep = time.sleep
 
 
 class MasterRole(enum.StrEnum):
@@ -112,6 +118,23 @@ class Registry:
         """Return the masters whose heartbeat is at most `GONE_AFTER` seconds old."""
         return [info for info in self.masters() if self._is_running(info)]
 
+    def heard(self, among: Callable[[MasterInfo], bool] = lambda info: True) -> list[MasterInfo]:
+        """Return the masters that run, whatever the clocks of the hosts say: those of `running`,
+        and those whose heartbeat changes while this waits for one.
+
+        It waits 7.5 seconds if masters are registered and seem to be gone, else not at all.
+
+        Args:
+            among: which masters matter; the others are left out, and not waited for.
+        """
+        before = {info.name: info for info in self.masters() if among(info)}
+        running = [info for info in before.values() if self._is_running(info)]
+        if running or not before:
+            return running
+        _sleep(_LISTENS)
+        after = [info for info in self.masters() if among(info)]
+        return [info for info in after if self._has_beaten(info, before.get(info.name))]
+
     def views(self) -> list[MasterView]:
         """Return the registered masters with their roles, in the order of their names."""
         masters = self.masters()
@@ -160,6 +183,9 @@ class Registry:
 
     def _is_running(self, info: MasterInfo) -> bool:
         return info.seen_at >= self._now() - GONE_AFTER
+
+    def _has_beaten(self, info: MasterInfo, before: MasterInfo | None) -> bool:
+        return self._is_running(info) or before is None or info.seen_at != before.seen_at
 
     def _role(self, info: MasterInfo, newest: EpochRecord | None) -> MasterRole:
         if not self._is_running(info):
