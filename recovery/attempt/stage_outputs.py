@@ -19,7 +19,7 @@ from jrs.records.objects import BatchManifest, OutputManifest, StoredFile, Store
 from jrs.store import heads
 
 from ..files import removal
-from ..files.disk_errors import unavailable
+from ..files.disk_errors import reading, unavailable
 from ..files.job_folders import sync_tree
 from ..storage.batches import files_of, in_batch
 from ..storage.copies import fetch, read_record
@@ -203,8 +203,12 @@ def has_rows(context: AttemptContext, stage: str, newest: int) -> bool:
 
     Args:
         newest: the newest batch that the sink of jrs has committed; -1 if there is none.
+
+    Raises:
+        Unavailable: its place cannot be listed now.
     """
     if context.storage.objects is not None:
         return newest >= 0
     place = context.storage.published(context.job_id, stage, temporary=False)
-    return place.is_dir() and any(place.iterdir())
+    with reading(f"listing {place}"):
+        return place.is_dir() and any(place.iterdir())

@@ -34,27 +34,27 @@ def counted(output: Path) -> Iterator[Path]:
         UnreadableCheckpoint: a log is damaged.
         OSError: a log, or a folder, cannot be read now.
     """
-    logs = sink_logs(output)
-    named = {path for log in logs for path in _named(log)}
-    inside = {log.parent for log in logs}
+    tables = _tables(output)
+    named = {path for files in tables.values() for path in files}
     for folder, _, names in _walk(output):
-        if inside.isdisjoint((folder, *folder.parents)):
+        if folder.name != SINK_LOG and tables.keys().isdisjoint((folder, *folder.parents)):
             named.update(path for name in names if (path := folder / name).is_file())
     yield from sorted(named)
 
 
-def uncounted(output: Path) -> Iterator[Path]:
-    """Yield the data files of a stage's output that lie in a table with a log, and that no log
-    names.
+def left_over(output: Path) -> Iterator[Path]:
+    """Yield what file sinks have left in a stage's output: the data files that lie in a table with
+    a log and that no log names, and then the logs, outer ones first. A table that has its log from
+    another place is left alone.
 
     Raises:
         UnreadableCheckpoint: a log is damaged, so which rows count is not known.
         OSError: a log, or a folder, cannot be read now.
     """
-    logs = sink_logs(output)
-    named = {path for log in logs for path in _named(log)}
+    tables = _tables(output)
+    named = {path for files in tables.values() for path in files}
     found: set[Path] = set()
-    for table in (log.parent for log in logs):
+    for table in tables:
         for folder, _, names in _walk(table):
             found.update(
                 path
@@ -62,6 +62,7 @@ def uncounted(output: Path) -> Iterator[Path]:
                 if not is_hidden((path := folder / name).relative_to(table)) and path.is_file()
             )
     yield from sorted(found - named)
+    yield from (table / SINK_LOG for table in tables)
 
 
 def batches(log: Path) -> set[int]:
@@ -117,13 +118,25 @@ def _walk(output: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
         yield Path(folder), folders, others
 
 
-def _named(log: Path) -> Iterator[Path]:
-    """Yield the named files, in the table, which may have been moved."""
+def _tables(output: Path) -> dict[Path, set[Path]]:
+    """Return the tables with a log in an output, outer ones first, and the files that each log
+    names. The log of a table that a user has copied there, or renamed, does not count."""
+    found = ((log.parent, _named(log)) for log in sink_logs(output))
+    return {table: named for table, named in found if named is not None}
+
+
+def _named(log: Path) -> set[Path] | None:
+    """Return the named files, in the table, which may have been moved with the folders above it;
+    None if the log was written for a table of another name."""
+    found: set[Path] = set()
     with damage(f"{log}: not the log of a file sink"):
         for _, files in files_until(log, list_entries(log).newest):
             for file in files:
-                inside = Path(file.path).as_posix().rpartition(f"/{log.parent.name}/")[2]
-                yield log.parent / inside
+                _, at, inside = Path(file.path).as_posix().rpartition(f"/{log.parent.name}/")
+                if not at:
+                    return None
+                found.add(log.parent / inside)
+    return found
 
 
 def _compact_interval(log: Path, default: int) -> int:

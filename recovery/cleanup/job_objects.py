@@ -40,8 +40,7 @@ class JobObjects(Resource):
         try:
             # It lists what can be read even if nothing may be deleted: the records go all the same.
             index = self._index(job_id, named, whole=not unreadable)
-            if unreadable:
-                raise unreadable[0]
+            _check_whole(index, unreadable)
             doomed = self._doomed(job_id, index)
             while some := list(islice(doomed, _AT_ONCE)):
                 self._backend.check_current(fence, "nothing more is deleted")
@@ -53,6 +52,7 @@ class JobObjects(Resource):
         try:
             named = Named.by_output(self._backend, job_id)
             index = _with(index_in(self._objects, job_id), named, job_id, whole=True)
+            _check_whole(index, [])
             return [f"{self._objects.url}/{name}" for name in self._doomed(job_id, index)]
         except CorruptRecord as error:
             return [str(error)]
@@ -82,6 +82,12 @@ class JobObjects(Resource):
         for one in self._objects.under(job_id):
             if one.name not in kept:
                 yield one.name
+
+
+def _check_whole(index: OutputIndex, unreadable: list[CorruptRecord]) -> None:
+    """Raise `CorruptRecord` if there may be output that the list does not name."""
+    if not index.whole:
+        raise next(iter(unreadable), CorruptRecord("the list of its output is not whole"))
 
 
 def _with(index: OutputIndex | None, named: Named, job_id: str, *, whole: bool) -> OutputIndex:

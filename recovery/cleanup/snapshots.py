@@ -49,6 +49,9 @@ class KeptForRetry(Resource):
         try:
             self._catalog.create(job_id, taken_by=TakenBy.SYSTEM, at_end=True, fence=fence)
         except (CorruptRecord, InvalidInput) as error:
+            prefixes = (keys.stages(job_id), keys.streams(job_id))
+            if any(map(self._backend.damaged_under, prefixes)):
+                raise  # A copy of the damaged file brings back what it may have lost.
             raise GivenUp(f"the job cannot be retried from its end: {error}") from error
 
     def _removal_has_begun(self, job_id: str) -> bool:

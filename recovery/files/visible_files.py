@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import PurePath
 
@@ -37,11 +39,22 @@ def _below(folder: str, place: str, above: frozenset[str]) -> Iterator[tuple[str
             continue
         inside = os.path.join(place, entry.name)
         real = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
-        if entry.is_dir():
+        kind = _kind(entry)
+        if kind == stat.S_IFDIR:
             if real not in above:
                 yield from _below(real, inside, above | {real})
-        elif entry.is_file():
+        elif kind == stat.S_IFREG:
             yield inside, real
+
+
+def _kind(entry: os.DirEntry[str]) -> int:
+    """Return what an entry is, through links; 0 for a link that leads nowhere, or to itself."""
+    try:
+        return stat.S_IFMT(entry.stat().st_mode)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
+        return 0
 
 
 def _is_hidden(name: str) -> bool:

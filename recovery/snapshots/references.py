@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord, DamagedSnapshot
+from jrs.contract.errors import CorruptRecord, DamagedSnapshot, Unavailable
 from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -14,6 +14,7 @@ from jrs.records.snapshots import SnapshotRecord
 
 from ..checkpoint_format import relocation
 from ..files import epoch_folders
+from ..files.disk_errors import is_lost
 from ..files.job_folders import JobStorage
 from .index import SnapshotIndex
 from .open import OpenSnapshot, opened
@@ -80,6 +81,8 @@ def _read_by_restored(
             try:
                 yield from map(str, relocation.folders_in(snapshot.locate(file)))
             except OSError as error:
+                if not is_lost(error):
+                    raise Unavailable(f"{record}: {file.path} cannot be read: {error}") from error
                 raise DamagedSnapshot(str(record), (f"{file.path}: {error.strerror}",)) from error
             seen.add(file.sha256)
 

@@ -21,7 +21,7 @@ from jrs.contract import mounts
 from jrs.contract.errors import InvalidInput
 
 from ..files.job_folders import JobStorage
-from .reasons import passes
+from .reasons import message, passes
 from .sink import FORMAT
 
 if TYPE_CHECKING:
@@ -317,13 +317,13 @@ def keeps_one_partition(writer: DataStreamWriter) -> bool:
 
 def lost_state(error: BaseException) -> bool:
     """Return whether a query died because its checkpoint's state cannot be loaded."""
-    return _LOST_STATE.search(str(error)) is not None and not passes(error)
+    return _LOST_STATE.search(message(error)) is not None and not passes(error)
 
 
 def state_is_away(error: BaseException) -> bool:
     """Return whether a query died because its checkpoint's state cannot be loaded here now: its
     host, or the storage, fails for a moment, and the state may be whole."""
-    return _LOST_STATE.search(str(error)) is not None and passes(error)
+    return _LOST_STATE.search(message(error)) is not None and passes(error)
 
 
 def _has_timers(writer: DataStreamWriter) -> bool:

@@ -24,9 +24,15 @@ def why(error: BaseException) -> str:
     return " ".join(said.split())[:500] or type(error).__name__
 
 
+def message(error: BaseException) -> str:
+    """Return what an error of Spark says, without the plan of the query, which has the user's own
+    words in it."""
+    return str(error).partition("\n=== Streaming Query ===")[0]
+
+
 def passes(error: BaseException) -> bool:
     """Return whether an error of Spark was caused by something that passes, such as a full disk."""
-    return _PASSING.search(str(error)) is not None
+    return _PASSING.search(message(error)) is not None
 
 
 def last_words(printed: str) -> str:
