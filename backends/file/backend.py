@@ -158,7 +158,7 @@ class FileBackend(Backend):
 
     def accept_damage(self) -> list[str]:
         def accept() -> list[str]:
-            if self.replica.find_damage()[1]:
+            if self.replica.to_accept():
                 self._refuse_while_led()
             return self.replica.accept_damage()
 

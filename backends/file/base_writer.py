@@ -9,18 +9,14 @@ import os
 import sys
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord, JrsError
+from jrs.contract.errors import JrsError
 
-from .compaction import DAMAGED, Compaction
+from .compaction import Compaction
 from .replica import NEVER, Replica
 
 
 def write_next(folder: Path) -> None:
-    """Write the next base of the log in `folder`, if its newest segment is sealed.
-
-    Raises:
-        CorruptRecord: damage, or a commit that cannot be evaluated because of damage.
-    """
+    """Write the next base of the log in `folder`, if its newest segment is sealed."""
     replica = Replica(folder, seal_at=NEVER, compaction=Compaction(folder, here=True))
     start = replica.start
     try:
@@ -34,10 +30,5 @@ if __name__ == "__main__":
     os.nice(int(sys.argv[2]))
     try:
         write_next(Path(sys.argv[1]))
-    except CorruptRecord as error:
-        print(error, file=sys.stderr)
-        sys.exit(DAMAGED)
-    except JrsError as error:
+    except (JrsError, OSError) as error:
         sys.exit(str(error))
-    except OSError as error:
-        sys.exit(f"{sys.argv[1]}: {error.strerror}")

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord, JrsError, Unavailable
+from jrs.contract.errors import Unavailable
 
 from . import segments
 
@@ -44,9 +44,6 @@ _STALLED = 20.0
 _LOOK = 0.01
 _AGAIN = 10.0
 """Seconds after which a failed write of a base is tried again."""
-
-DAMAGED = 3
-"""Exit status of a child that damage kept from writing the base."""
 
 _POLITE = 5
 """Niceness of a child that no caller waits for, so that it does not delay commits."""
@@ -77,7 +74,6 @@ class Compaction:
         self._next_glance = self._next_try = 0.0
         self._child: subprocess.Popen[bytes] | None = None
         self._progress: tuple[float, object] = (0.0, None)
-        self._told: set[str] = set()
         self.held: tuple[int, ...] = ()
         """The descriptor with the lock, which only the child that writes the base may inherit."""
 
@@ -88,11 +84,9 @@ class Compaction:
 
         Args:
             size: bytes to merge.
-            write: writes the base in this process, which has evaluated everything: a small one, and
-                one that damage keeps a child from writing. None leaves every base to a child.
+            write: writes the base in this process; None leaves every base to a child.
 
         Raises:
-            CorruptRecord: damage kept the child from writing the base.
             Unavailable: it took longer than `timeout`, the child could not write the base, or was
                 killed twice.
             OSError: this process could not write the base.
@@ -103,12 +97,7 @@ class Compaction:
             if self.here and write is not None:
                 write()
             elif self._child is not None:
-                try:
-                    killed += self._hear_child(_LOOK)
-                except CorruptRecord:
-                    if write is None:
-                        raise
-                    size = 0  # This process has evaluated what the child could not.
+                killed += self._hear_child(_LOOK)
                 if killed > 1:
                     raise Unavailable(
                         f"{self._folder}: the process that compacts a segment was killed {killed} "
@@ -123,18 +112,13 @@ class Compaction:
                     f"{self._folder}: a large segment is being compacted; nothing was changed"
                 )
             time.sleep(_LOOK)
-        self._told.clear()
         self.close()
 
-    def attend(self, start: int, write: Callable[[], None] | None = None) -> bool:
+    def attend(self, start: int) -> bool:
         """Advance the base of the segment at `start` without waiting; return whether it exists.
 
         Cheap: most calls only read the clock. If the base cannot be written, for example on a full
-        disk, the log has the reason, and a later call tries again: nothing depends on it.
-
-        Args:
-            write: writes the base in this process, which has evaluated everything, if damage keeps
-                a child from writing it.
+        disk, a later call tries again: nothing depends on it.
         """
         now = time.monotonic()
         if now < self._next_glance:
@@ -142,7 +126,6 @@ class Compaction:
         self._next_glance = now + self.glance
         try:
             if segments.newest(self._folder) >= start:
-                self._told.clear()
                 self.close()
                 return True
             if self._child is not None:
@@ -151,31 +134,10 @@ class Compaction:
                 return self.begin(start)
         except Exception as error:
             # Whatever it is, the call that came by has nothing to do with it.
+            if not isinstance(error, (Unavailable, OSError)):
+                _log.warning("%s is not compacted: %r", self._folder, error)
             self._next_try = now + _AGAIN
-            self.tell(error)
-            if isinstance(error, CorruptRecord) and write is not None:
-                return self._write_here(start, write)
         return False
-
-    def _write_here(self, start: int, write: Callable[[], None]) -> bool:
-        """Write the base in this process; return whether it exists."""
-        try:
-            return self.begin(start, 0, write)
-        except Exception as error:
-            self.tell(error)
-        return False
-
-    def tell(self, error: Exception) -> None:
-        """Log why the log is not compacted, each reason once until it is: meanwhile its files grow,
-        and a process that opens it takes longer."""
-        if isinstance(error, JrsError):
-            why = str(error)
-        else:
-            # Without the name of a temporary file, which differs each time.
-            why = (isinstance(error, OSError) and error.strerror) or repr(error)
-        if why not in self._told:
-            self._told.add(why)
-            _log.warning("%s is not compacted: %s", self._folder, why)
 
     def glances(self) -> bool:
         """Return whether the next call of `attend` would check the files."""
@@ -190,7 +152,7 @@ class Compaction:
                 return True
             if write is not None and size <= self.small:
                 write()
-                return segments.newest(self._folder) >= start
+                return True
             self._child = _started(self._folder, turn, awaited=write is not None)
             return False
 
@@ -207,7 +169,6 @@ class Compaction:
         """Return whether the child was killed: any process may go next, and this one not at once.
 
         Raises:
-            CorruptRecord: damage kept it from writing the base.
             Unavailable: it could not write the base.
         """
         child = self._child
@@ -217,8 +178,6 @@ class Compaction:
             status = child.wait(timeout)
             why = child.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
             self.close()
-            if status == DAMAGED:
-                raise CorruptRecord(why)
             if status > 0:
                 raise Unavailable(why or f"{self._folder}: compacting it failed ({status})")
             if status < 0:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jrs.contract.errors import CorruptRecord
 
-from . import check, segments
+from . import segments
 from .base import Levels
 from .base.overlay import Layer
 from .compaction import Compaction
@@ -31,8 +31,8 @@ class CurrentSegment:
     log: SegmentLog
     base: Levels
     """The newest base: of this segment, or while it is pending, of the sealed one."""
-    continued: SegmentLog | None
-    """The sealed log that this segment continues, because its base is still being written."""
+    pending: bool
+    """Whether this segment continues another one, because its base is still being written."""
     flaws: list[str]
     """Flaws of the segment's files besides its log and its base."""
     following: int | None
@@ -49,11 +49,6 @@ class CurrentSegment:
         self._on_change = on_change
         self._suspects = segments.Suspects(folder)
         self._begin(segments.open_newest(folder))
-
-    @property
-    def pending(self) -> bool:
-        """Whether this segment continues another one, and has no base yet."""
-        return self.continued is not None
 
     @property
     def on_change(self) -> Callable[[str | None], None] | None:
@@ -85,23 +80,16 @@ class CurrentSegment:
             raise unavailable(error, self.folder) from error
         self._note_any_change()
 
-    def _begin(self, segment: segments.Segment, continued: SegmentLog | None = None) -> None:
+    def _begin(self, segment: segments.Segment, *, pending: bool = False) -> None:
         """Begin to read an open segment."""
         kind = OldLog if segment.form == segments.OLD_FORM else NewLog
         self.log = kind(self.folder, segment, self._suspects, self._on_change)
-        self._read_as_suspect = self.log.is_suspect
-        self.continued = continued
+        self.pending = pending
         self.flaws = segment.flaws
         self.following = segment.following
         header = segments.Header.parse(segment.first)
         self._identity = b"" if header is None else header.identity
         self._keep(segment.base)
-
-    @property
-    def _is_outdated(self) -> bool:
-        """Whether the segment became suspect after this process had begun to read it. What was read
-        before that may differ from what other processes read now, so it must be read again."""
-        return self.log.is_suspect and not self._read_as_suspect
 
     def _keep(self, base: Layer) -> None:
         if isinstance(base, Levels):  # Otherwise the base below the overlay stays.
@@ -121,11 +109,7 @@ class CurrentSegment:
                 self.pass_to_following()
             else:
                 self._roll(sealed)
-        if (
-            self.pending
-            and self._compaction.glances()
-            and self._compaction.attend(self.log.start, self._writes_continued())
-        ):
+        if self.pending and self._compaction.attend(self.log.start):
             self._change_base()
 
     def pass_to_following(self) -> None:
@@ -149,29 +133,17 @@ class CurrentSegment:
             if self.pending:  # Only one base is written at a time.
                 self.await_base()
                 return
-            if self._is_outdated:
-                self.reopen()
-                return
             if self._may_begin_pending(sealed):
                 below = self.log.state_machine.overlay
                 following = segments.open_next(
                     self.folder, sealed, self._identity, self._next_form(), below
                 )
                 if following is not None:
-                    log = self.log
-                    if log.is_suspect:  # Since a moment ago, so `following` may not be marked.
-                        os.close(following.fd)
-                        return
-                    os.close(log.fd)  # Only the file: its state is the layer below.
-                    log.fd = -1
-                    self._begin(following, log)
+                    os.close(self.log.fd)  # Only the log: its state is the layer below.
+                    self._begin(following, pending=True)
                     return
             else:
-                kept = self.log.why_kept()
-                if kept is not None and segments.newest(self.folder) < sealed:
-                    raise kept
-                size = self._weight(self.log, self._next_form())
-                self._compaction.await_base(sealed, size, self._write_base)
+                self._compaction.await_base(sealed, self._weight(sealed), self._write_base)
             self.open_newest()
         except OSError as error:
             raise unavailable(error, self.folder) from error
@@ -184,72 +156,40 @@ class CurrentSegment:
         return (
             self.log.form != segments.OLD_FORM
             and not self._compaction.here
-            and (
-                self._weight(self.log, self._next_form()) > self._compaction.small
-                or self.log.why_kept() is not None
-            )
+            and self._weight(sealed) > self._compaction.small
             and not self.log.is_suspect
             and segments.newest(self.folder) < sealed
         )
 
-    def _weight(self, log: SegmentLog, form: int) -> int:
-        """Return the bytes that go into the base of that form behind a sealed log."""
-        assert log.sealed is not None
-        tail = log.sealed - log.start
-        if form == segments.LEVELLED_FORM:
+    def _weight(self, sealed: int) -> int:
+        """Return the bytes that go into the next base."""
+        tail = sealed - self.log.start
+        if self._next_form() == segments.LEVELLED_FORM:
             return self.base.bytes_merged_with(tail)
         return self.base.size + tail
 
     def renew(self, end: int) -> None:
-        """Seal a suspect segment, and read it as far as possible, all of it once more.
+        """Seal a segment after a failed sync, and read it as far as possible.
 
         None of it is trusted or shown before it is in the next base, which is written and synced as
-        a whole: the page cache may contain data that the disk does not have, or an operator has
-        accepted damage that this process did not see. If the seal or the base cannot be written,
-        nothing is trusted, and the next call has to renew it again.
+        a whole: the page cache may contain data that the disk does not have. If the seal or the
+        base cannot be written, nothing is trusted, and the next call has to renew it again.
         """
         self.log.trusted = False
-        if self._is_outdated:
-            self.reopen()
-            return
         if self.pending:
             self.await_base()
             return
         self.log.replay(end)
-        if self.log.sealed is None and self.following is not None:
-            self.pass_to_following()
-        elif self.log.sealed is None:
+        if self.log.sealed is None:
             self.log.write_seal()
             self.log.replay(self.log.end())
-
-    def accept(self, log: SegmentLog, places: list[int]) -> list[str]:
-        """Accept the damage at these bytes of a log, of this segment or of the one it continues;
-        return the text that is still readable there, and read again.
-
-        Other processes may have read the log before it was damaged, and built on what this one
-        discards. So the segment and later ones are suspect from now on: each process reads them
-        again, and shows nothing before a base has what is left.
-        """
-        try:
-            self._suspects.add_from(log.start)
-            found = check.accept(log.path, places)
-        except OSError as error:
-            raise unavailable(error, self.folder) from error
-        self.reopen()
-        return found
 
     # -- bases -----------------------------------------------------------------------------
 
     def await_base(self) -> None:
-        """Wait for the base of this segment, which is still being written.
-
-        Raises:
-            CorruptRecord: it cannot be written, because of damage.
-        """
-        assert self.continued is not None
-        size = self._weight(self.continued, self.log.form)
+        """Wait for the base of this segment, which is still being written."""
         try:
-            self._compaction.await_base(self.log.start, size, self._writes_continued())
+            self._compaction.await_base(self.log.start)
         except OSError as error:
             raise unavailable(error, self.folder) from error
         self._change_base()
@@ -261,19 +201,15 @@ class CurrentSegment:
         except OSError as error:
             raise unavailable(error, self.folder) from error
         os.close(following.fd)
-        if (
-            following.start != self.log.start
-            or self.log.state_machine.undecided
-            or self._is_outdated
-        ):
+        if following.start != self.log.start:
             following.base.close()
-            self.reopen()  # What could not be evaluated may be known by now.
+            self.reopen()
         else:
             state = self.log.state_machine
             state.overlay.close()
             state.lie_on(following.base)
             self._keep(following.base)
-            self.continued = None
+            self.pending = False
             self.flaws = following.flaws
         self._sweep()
 
@@ -288,25 +224,11 @@ class CurrentSegment:
     def _write_base(self) -> None:
         """Write the base of the next segment in this process."""
         assert self.log.sealed is not None
-        self._write(self.log, self._next_form(), self.log.sealed - self.log.start)
-
-    def _writes_continued(self) -> Callable[[], None] | None:
-        """Return what writes the base of a pending segment from what this process has evaluated,
-        although the files may be damaged by now; None if it has not evaluated everything."""
-        log, form = self.continued, self.log.form
-        if log is None or log.why_kept() is not None or log.is_suspect:
-            return None
-        # Without older runs where possible: that takes less time, and damaged ones stay, so that
-        # an operator can restore them.
-        return lambda: self._write(log, form, 0)
-
-    def _write(self, log: SegmentLog, form: int, weight: int) -> None:
-        """Write the base behind a sealed log, which lies on the newest base."""
-        assert log.sealed is not None
-        changes = log.state_machine.changes.after("", inclusive=True)
+        changes = self.log.state_machine.changes.after("", inclusive=True)
         segments.write_base(
-            self.folder, log.sealed, self.base, changes, form, self._identity, weight=weight
-        )
+            self.folder, self.log.sealed, self.base, changes, self._next_form(), self._identity,
+            weight=self.log.sealed - self.log.start,
+        )  # fmt: skip
 
     def _next_form(self) -> int:
         """Return the form of the next segment, which is never older than the form of this one.

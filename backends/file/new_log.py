@@ -87,7 +87,7 @@ class NewLog(SegmentLog):
         except OutcomeUnknown as unknown:
             return [unknown] * len(bodies)
         try:
-            self._check_trust()
+            self._check_synced(end - written)
             verdicts = self._replay_batches(end, own=end - written)
         except (Unavailable, CorruptRecord) as error:
             return [self._not_evaluated(error)] * len(bodies)

@@ -76,7 +76,7 @@ class OldLog(SegmentLog):
         except OutcomeUnknown as unknown:
             return [unknown] * len(batch)
         try:
-            self._check_trust()
+            self._check_synced(begin)
             self.replay(begin)
             if self.sealed is not None:
                 return None

@@ -20,12 +20,11 @@ from pathlib import Path
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
 from jrs.contract.operations import Record
 
-from . import segments
+from . import check, segments
 from .base import UNREADABLE
 from .compaction import TIMEOUT, Compaction
 from .current_segment import CurrentSegment
 from .format import lines
-from .segment_log import SegmentLog
 
 NEVER = 1 << 62
 """A size that no segment reaches, so that it is never sealed."""
@@ -212,23 +211,12 @@ class Replica:
             segment.base.size, MOST_TAIL
         ):
             return
-        if (kept := segment.log.why_kept()) is not None:
-            self._compaction.tell(kept)
-            return
         with contextlib.suppress(Unavailable):
             segment.log.write_seal()  # The next process begins the next segment: no commit waits.
 
     def seal(self, timeout: float = TIMEOUT) -> None:
-        """End the segment and move to the next one with its base, within `timeout` seconds.
-
-        Raises:
-            CorruptRecord: a commit of the segment cannot be evaluated because of damage, so it is
-                not ended; or damage keeps the base from being written.
-            Unavailable: it took longer, or the base could not be written.
-        """
+        """End the segment and move to the next one with its base, within `timeout` seconds."""
         self.catch_up_with_base(timeout)
-        if (kept := self.segment.log.why_kept()) is not None:
-            raise kept
         self.segment.log.write_seal()
         self.catch_up_with_base(timeout)
 
@@ -258,42 +246,40 @@ class Replica:
         for at in log.damaged_places():
             yield f"{log.path}: damaged at byte {at}, or data is missing before it"
         yield from self.segment.base.damage()
-        for each in filter(None, (self.segment.continued, log)):
-            for at, keys in each.state_machine.undecided.items():
-                yield (
-                    f"{each.path}: the commit at byte {at} depends on damaged data; its keys are "
-                    f"held: {keys}"
-                )
+        for at, keys in log.state_machine.undecided.items():
+            yield (
+                f"{log.path}: the commit at byte {at} depends on damaged data; its keys are "
+                f"held: {keys}"
+            )
+
+    def to_accept(self) -> list[int]:
+        """Return where the log is damaged, and where its commits cannot be evaluated."""
+        with contextlib.suppress(CorruptRecord, Unavailable):
+            self.catch_up_with_base(math.inf)  # Only commits of the newest segment can be examined.
+        log = self.segment.log
+        return [*log.damaged_places(), *log.state_machine.undecided]
 
     def accept_damage(self) -> list[str]:
         """Discard damaged parts of the log and the commits that cannot be evaluated.
 
-        Returns the text that is still readable in them, once a base has what is left.
+        Returns the text that is still readable in them.
         """
         accepted: list[str] = []
+        places = self.to_accept()
         while True:
-            log, places, stopped = self.find_damage()
-            if not places:
-                if stopped is not None:
-                    raise stopped
-                return accepted
-            accepted += self.segment.accept(log, places)
-
-    def find_damage(self) -> tuple[SegmentLog, list[int], CorruptRecord | None]:
-        """Read to the end, or to what stops it; return a log, the places in it that an operator may
-        accept, and what stopped it."""
-        stopped = None
-        self._compaction.timeout = math.inf
-        try:
-            self.catch_up()
-        except UnsupportedVersion:
-            raise
-        except CorruptRecord as error:
-            stopped = error
-        finally:
-            self._compaction.timeout = TIMEOUT
-        log, below = self.segment.log, self.segment.continued
-        if below is not None and below.state_machine.undecided:
-            # First of all: commits of the newer segment may be held because of these alone.
-            return below, list(below.state_machine.undecided), stopped
-        return log, [*log.damaged_places(), *log.state_machine.undecided], stopped
+            more = check.accept(self.segment.log.path, places)
+            accepted += more
+            self._check_usable()
+            self.segment.open_newest()
+            try:
+                self.catch_up()
+            except UnsupportedVersion:
+                raise
+            except CorruptRecord:
+                if not more:
+                    raise
+            else:
+                if not self.segment.log.state_machine.undecided:
+                    return accepted
+            log = self.segment.log
+            places = [*log.damaged_places(), *log.state_machine.undecided]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
-from jrs.contract.texts import counted
 
 from . import check, segments
 from .format import lines
@@ -124,20 +123,6 @@ class SegmentLog(ABC):
         """Return whether an operator has accepted the damage at byte `at`."""
         return check.marker(self.path, at).exists()
 
-    def why_kept(self) -> CorruptRecord | None:
-        """Return why the segment must not be compacted: commits in it cannot be evaluated here,
-        and no base could have what they wrote. None if it may be."""
-        undecided = self.state_machine.undecided
-        if not undecided:
-            return None
-        at, keys = next(iter(undecided.items()))
-        return CorruptRecord(
-            f"{self.path}: {counted(len(undecided), 'commit', 'commits')} cannot be evaluated, the "
-            f"first at byte {at} (of {keys}), so the log is not compacted; restore the damaged "
-            "files that 'jrs fsck' names from a copy, or discard the commits with 'jrs fsck "
-            "--accept-damage'"
-        )
-
     def created_keys(self, prefix: str, since: int) -> set[str]:
         """Return the keys under a prefix that commits from the offset `since` on were to create,
         whether they were accepted or not.
@@ -207,16 +192,13 @@ class SegmentLog(ABC):
 
     @property
     def is_suspect(self) -> bool:
-        """Return whether a sync of this segment has failed, or damage in it was accepted, in this
-        or another process."""
+        """Return whether a sync of this segment has failed, in this or another process."""
         return self.start in self._suspects
 
-    def _check_trust(self) -> None:
-        """Refuse to rely on what is in front of an own batch that was synced."""
-        if self.is_suspect:
-            raise Unavailable(
-                "another process could not sync the log before it, or discarded damage in it"
-            )
+    def _check_synced(self, begin: int) -> None:
+        """Refuse to trust what others wrote in front of `begin`, if they could not sync it."""
+        if self.applied != begin and self.is_suspect:
+            raise Unavailable("another process could not sync the log before it")
 
     def _not_evaluated(self, error: Exception) -> OutcomeUnknown:
         self.trusted = False

@@ -82,8 +82,8 @@ class ClusterUpkeep:
     def accept_damage(self) -> list[str]:
         """Discard damaged parts of the backend's log, and the commits that depend on them.
 
-        Permanent. Return the text of the discarded parts, as far as it can still be read. Processes
-        that run meanwhile read the log again.
+        Permanent. Return the text of the discarded parts, as far as it can still be read. Stop all
+        masters and clients of the cluster first: they may have read what is damaged now.
 
         Raises:
             WrongState: a master leads, and may have read what is damaged now: stop all masters.

@@ -1,16 +1,13 @@
-"""The segments of which a process must not rely on what it has read."""
+"""The segments whose page cache may contain data that the disk does not have."""
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
 
-from .names import begun
-
 
 class Suspects:
-    """The segments of which a sync has failed, so that their page cache may contain data that the
-    disk does not have, or of which damage was accepted; in this or in another process."""
+    """The segments of which a sync has failed, in this or in another process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -24,17 +21,6 @@ class Suspects:
         self._own.add(start)
         with contextlib.suppress(OSError):
             self._mark(start).touch(mode=0o600)
-
-    def add_from(self, start: int) -> None:
-        """Mark the segment at `start` and all later ones for all processes.
-
-        Raises:
-            OSError: they cannot be marked.
-        """
-        # This one first: a process that begins the next one then checks whether it is marked.
-        self._mark(start).touch(mode=0o600)
-        for later in sorted({each for each, _ in begun(self._folder) if each > start}):
-            self._mark(later).touch(mode=0o600)
 
     def __contains__(self, start: int) -> bool:
         return start in self._own or self._mark(start).exists()

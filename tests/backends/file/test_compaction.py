@@ -18,7 +18,7 @@ from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.compaction import Compaction
 from jrs.backends.file.replica import NEVER
 from jrs.contract.errors import Unavailable
-from jrs.contract.operations import Create, Delete
+from jrs.contract.operations import Create
 from tests.support import BOUND, until
 
 
@@ -95,67 +95,6 @@ def test_a_child_that_is_killed_each_time_is_not_started_at_each_call(
         assert len(started) == 1
     pending.replica._compaction._next_try = 0.0
     until(lambda: is_based(pending), "the base is there")
-
-
-def test_why_no_base_is_written_is_said_once(
-    pending: FileBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Each reason, as long as it lasts; meanwhile the log grows."""
-    reasons: list[Exception] = [
-        Unavailable("the disk is full"), OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a"),
-        OSError(errno.EMFILE, os.strerror(errno.EMFILE), "b"), ValueError("unforeseen"),
-    ]  # fmt: skip
-    monkeypatch.setattr(compaction, "_AGAIN", 0.0)
-    for reason in (*reasons, *reasons):
-
-        def fail(*_: object, reason: Exception = reason) -> bool:
-            raise reason
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Children, "begin", fail)
-            assert not is_based(pending)
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
-    said = [message.partition(" is not compacted: ")[2] for message in caplog.messages]
-    assert said == ["the disk is full", "Too many open files", "ValueError('unforeseen')"]
-    until(lambda: is_based(pending), "the base is there")
-
-
-@pytest.mark.parametrize("waits", [False, True])
-def test_what_was_damaged_after_it_was_read_is_mended(
-    pending: FileBackend, tmp_path: Path, caplog: pytest.LogCaptureFixture, waits: bool
-) -> None:
-    """A child cannot read the log; the process that had read it before writes the base."""
-    log = pending.replica.segment.log.path
-    whole = log.read_bytes()
-    log.write_bytes(whole.replace(b"+k", b"+j"))
-    if waits:
-        pending.compact()
-    else:
-        until(lambda: is_based(pending), "the base is there")
-        (said,) = caplog.messages
-        assert f"{log}: the batch at byte" in said
-    assert not log.exists()
-    with FileBackend(tmp_path) as other:
-        assert other.get("k") == pending.get("k") is not None
-        assert not list(other.check())
-
-
-def test_a_log_that_is_kept_because_of_damage_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It grows until an operator has restored the damaged file or accepted the damage."""
-    with FileBackend(tmp_path) as backend:
-        backend.commit(Create("k", b""))
-        backend.compact()
-        backend.commit(Delete("k"))
-        (run,) = tmp_path.rglob("*.run")
-        run.write_bytes(run.read_bytes().replace(b"\tk\t", b"\tj\t"))
-    with FileBackend(tmp_path, seal_at=1) as backend:
-        for number in range(3):
-            backend.commit(Create(f"l/{number}", b""))
-        (said,) = caplog.messages
-        assert "1 commit cannot be evaluated" in said
-        assert "of k)" in said
 
 
 FORKS = """
