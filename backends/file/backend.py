@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -41,6 +42,8 @@ SEAL_AT = 8 << 20
 _WATCH_POLL = 0.01
 
 R = TypeVar("R")
+_PAGE = 1000
+"""Records that are examined for damage at once."""
 
 
 def open_file(url: str, cluster: str, create: bool = True) -> FileBackend:
@@ -154,7 +157,12 @@ class FileBackend(Backend):
         yield from self._alone(look, Deadline.after(math.inf))
 
     def damaged_under(self, prefix: str, *, deadline: Deadline | None = None) -> str:
-        return self._read(lambda: self.replica.damaged_under(prefix), deadline or self._deadline())
+        after: str | None = None
+        while True:
+            look = partial(self.replica.damaged_behind, prefix, after, _PAGE)
+            damaged, after = self._read(look, deadline or self._deadline())
+            if damaged or after is None:
+                return damaged
 
     def accept_damage(self) -> list[str]:
         def accept() -> list[str]:

@@ -22,6 +22,7 @@ from jrs.contract.operations import Record
 
 from . import check, segments
 from .base import UNREADABLE
+from .base.entries import TOP
 from .compaction import TIMEOUT, Compaction
 from .current_segment import CurrentSegment
 from .format import lines
@@ -138,9 +139,13 @@ class Replica:
             page.append(record)
         return page
 
-    def damaged_under(self, prefix: str) -> str:
-        """Return the file whose damage may have hit a record under the prefix; "" if none has."""
-        return self.segment.log.state_machine.overlay.damaged_under(prefix)
+    def damaged_behind(self, prefix: str, after: str | None, limit: int) -> tuple[str, str | None]:
+        """Return the file whose damage may have hit a record of the page behind `after`, or "", and
+        the last key of the page; None if there is no further one."""
+        page = self.page(prefix, after, limit)
+        last = page[-1].key if len(page) == limit else None
+        overlay = self.segment.log.state_machine.overlay
+        return overlay.damaged_between(after or prefix, last or prefix + TOP), last
 
     def created_since(self, prefix: str, version: int) -> list[Record]:
         """Return the records under a prefix of `version` and of later ones, in any order."""

@@ -168,7 +168,7 @@ class Listing:
             after = results.get(self.after)
         if self._can_be_unfinished and after is None:
             unfinished = jobs.unfinished_ids(prefix=self.prefix, after=self._after_id)
-            yield from (view for view in jobs.views(unfinished) if view.entry is None)
+            yield from (view for view in jobs.views(unfinished) if not view.has_ended)
         if self._can_have_ended:
             ended = jobs.views(self._ended(connection, None if after is None else self.after))
             # One whose result has just expired, or cannot be read, has no place among them.

@@ -89,8 +89,7 @@ class JobLogs:
         with self._connection.backend.watch(keys.RESULTS + self._job_id) as watch:
             while True:
                 # Asked before reading: what was printed before the end is then all there.
-                # A job whose result is perhaps lost is held: nothing prints any more.
-                over = not follow or self._connection.results.get(self._job_id) is not None
+                over = not follow or self._connection.results.has_entry(self._job_id)
                 later = [one for one in logs.attempts(folder) if one > number]
                 for name, reader in readers.items():
                     for data in reader.read():

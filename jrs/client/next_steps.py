@@ -1,4 +1,5 @@
-"""What a person would do next about a job: the exact commands, none of which would be refused."""
+"""What a person would do next about a job: the exact commands. None that changes it would be
+refused."""
 
 from __future__ import annotations
 

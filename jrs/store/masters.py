@@ -2,8 +2,8 @@
 
 No decision of a leader depends on it: people read it, and what requires that no master runs checks
 it. A heartbeat has the time of its master's host, so that a reader whose clock differs by more than
-`GONE_AFTER` takes masters for gone that run, or for running that are gone; only `Registry.heard`
-compares no clocks.
+`GONE_AFTER` takes masters for gone that run, or for running that are gone; `Registry.heard` listens
+before it says that none runs.
 """
 
 from __future__ import annotations
@@ -119,8 +119,9 @@ class Registry:
         return [info for info in self.masters() if self._is_running(info)]
 
     def heard(self, among: Callable[[MasterInfo], bool] = lambda info: True) -> list[MasterInfo]:
-        """Return the masters that run, whatever the clocks of the hosts say: those of `running`,
-        and those whose heartbeat changes while this waits for one.
+        """Return the masters that run: those of `running` or, if there are none, those whose
+        heartbeat changes while this waits for one, whatever the clocks of the hosts say. For a
+        reader whose clock is behind, a killed master counts as running for so much longer.
 
         It waits 7.5 seconds if masters are registered and seem to be gone, else not at all.
 

@@ -27,7 +27,14 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
-from jrs.contract.errors import Conflict, Fenced, InvalidInput, TooLarge, WrongState
+from jrs.contract.errors import (
+    Conflict,
+    CorruptRecord,
+    Fenced,
+    InvalidInput,
+    TooLarge,
+    WrongState,
+)
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import (
@@ -253,7 +260,7 @@ class Migration:
         """Return the survey. If the target cannot take all records, open the source again."""
         try:
             return self.survey()
-        except TooLarge:
+        except (TooLarge, CorruptRecord):
             closed = self._source.get(keys.CLOSED)
             if closed is not None:
                 self._reopen(closed, fence)

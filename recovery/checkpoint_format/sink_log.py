@@ -42,7 +42,7 @@ def counted(output: Path) -> Iterator[Path]:
     yield from sorted(named)
 
 
-def left_over(output: Path) -> Iterator[Path]:
+def removable(output: Path) -> Iterator[Path]:
     """Yield what file sinks have left in a stage's output: the data files that lie in a table with
     a log and that no log names, and then the logs, outer ones first. A table that has its log from
     another place is left alone.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..checkpoint_format.sink_log import left_over
+from ..checkpoint_format.sink_log import removable
 from ..files.job_folders import JobStorage
 from ..rules.resource import Resource
 
@@ -29,12 +29,12 @@ class SinkLogs(Resource):
         for output in self._outputs(job_id):
             # The logs last, and outer ones first: a crash leaves no file without the log that
             # names it in a table that still has one.
-            for path in list(left_over(output)):
+            for path in list(removable(output)):
                 self._storage.discard_output(job_id, path)
 
     def describe(self, job_id: str) -> list[str]:
         outputs = self._outputs(job_id)
-        return [str(path) for one in outputs for path in left_over(one)]
+        return [str(path) for one in outputs for path in removable(one)]
 
     def _outputs(self, job_id: str) -> list[Path]:
         found = (self._storage.folder(job_id) / "out").glob("*")

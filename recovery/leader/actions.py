@@ -19,6 +19,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
     CannotStartHere,
     Conflict,
+    CorruptRecord,
     Fenced,
     JobHeld,
     Unavailable,
@@ -325,8 +326,8 @@ class Actions:
         for prefix in (keys.JOBS, keys.APPLICATIONS, keys.CANCEL, keys.STOPS, keys.RESTORES):
             try:
                 self._backend.commit(Delete(prefix + job_id), fence=self._fence)
-            except Conflict:
-                pass  # It is gone already.
+            except (Conflict, CorruptRecord):
+                pass  # It is gone already, or damage may have hit it, and `jrs fsck` says so.
 
     # -- inside ----------------------------------------------------------------------------
 

@@ -245,7 +245,7 @@ class LastWords:
             with self._turn:
                 running = b"".join(self._began.values())
             os.ftruncate(self._file, 0)
-            self._size = 0
+            self._size, self._long = 0, 0  # If the next write fails, the next attempt repeats it.
             self._append(running)
             self._long = max(_LONG, 2 * self._size)
         self._append(line)

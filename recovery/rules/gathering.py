@@ -107,8 +107,10 @@ def _spec(stored: Mapping[str, Stored], problems: list[str]) -> tuple[JobSpec | 
         if restore is not None:
             return None, Spec.RESTORING
         if record is None:
-            there = stored[keys.APPLICATIONS] is not None
-            return None, Spec.APPLICATION if there else Spec.NONE
+            application = stored[keys.APPLICATIONS]
+            if isinstance(application, CorruptRecord):
+                raise application
+            return None, Spec.NONE if application is None else Spec.APPLICATION
         if isinstance(record, CorruptRecord):
             raise record
         if restores.took_place_of(record):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
+from jrs.contract.errors import Unavailable
 from jrs.contract.operations import Record
 
 from .entries import visible
@@ -46,13 +47,13 @@ class Levels:
         """Open the runs of a segment of format 3.
 
         Raises:
-            OSError: a run cannot be opened; no other one stays open.
+            OSError, Unavailable: a run cannot be opened; no other one stays open.
         """
         runs = list[Base]()
         try:
             for start, trailer in names:
                 runs.append(Base(path(start), trailer=trailer))
-        except OSError:
+        except (OSError, Unavailable):
             for run in runs:
                 run.close()
             raise
@@ -95,10 +96,10 @@ class Levels:
             found = visible(run.entries(start, inclusive=inclusive), found)
         return found
 
-    def damaged_under(self, prefix: str) -> str:
-        """Return the file whose damage may have hit a record under the prefix; "" if none has.
-        Newer runs may know better what became of the record; that is not looked into."""
-        damaged = (run.path for run in self.runs if run.is_damaged_under(prefix))
+    def damaged_between(self, low: str, high: str) -> str:
+        """Return the file whose damage may have hit a key from `low` to `high`; "" if none has.
+        Newer runs may know better what became of the key; that is not looked into."""
+        damaged = (run.path for run in self.runs if run.is_damaged_between(low, high))
         return str(next(damaged, ""))
 
     def damage(self) -> Iterator[str]:

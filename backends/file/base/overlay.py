@@ -41,8 +41,8 @@ class Layer(Protocol):
     def after(self, start: str, *, inclusive: bool) -> Iterator[Record]:
         """Yield the records from `start` in key order."""
 
-    def damaged_under(self, prefix: str) -> str:
-        """Return the file whose damage may have hit a record under the prefix; "" if none has."""
+    def damaged_between(self, low: str, high: str) -> str:
+        """Return the file whose damage may have hit a key from `low` to `high`; "" if none has."""
 
     def damage(self) -> Iterator[str]:
         """Yield a line for each flaw of the layer."""
@@ -93,13 +93,13 @@ class Overlay:
             yield record
             record = next(below, None)
 
-    def damaged_under(self, prefix: str) -> str:
-        for key, stored in self.changes.after(prefix, inclusive=True):
-            if not key.startswith(prefix):
+    def damaged_between(self, low: str, high: str) -> str:
+        for key, stored in self.changes.after(low, inclusive=True):
+            if key > high:
                 break
             if stored == UNKNOWN:
                 return str(self._log)
-        return self.below.damaged_under(prefix)
+        return self.below.damaged_between(low, high)
 
     def damage(self) -> Iterator[str]:
         yield from self.below.damage()

@@ -264,14 +264,14 @@ class Base:
             record = record_in(line)
             yield (salvaged(line), False) if record is None else (record, True)
 
-    def is_damaged_under(self, prefix: str) -> bool:
-        """Return whether damage may have hit a record under the prefix; reads all of them."""
-        for entry in self.entries(prefix, inclusive=True) if self.answers else ():
-            low, high = span(entry)
-            if low > prefix and not low.startswith(prefix):
+    def is_damaged_between(self, low: str, high: str) -> bool:
+        """Return whether damage may have hit a key from `low` to `high`; reads all lines there."""
+        for entry in self.entries(low, inclusive=True) if self.answers else ():
+            begin, end = span(entry)
+            if begin > high:
                 break
             if isinstance(entry, Held):
-                if high > prefix:
+                if end > low:
                     return True
             elif entry.version == HELD:
                 return True

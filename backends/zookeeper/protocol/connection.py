@@ -182,7 +182,8 @@ class Connection:
         except Unavailable:
             self._cut()  # At once: the server hears no farewell, and ends the session later.
         try:
-            self._client.stop()
+            if self._protocol._write_sock is not None:  # Else nothing has been begun.
+                self._client.stop()
             self._client.close()
         finally:
             farewell.cancel()

@@ -71,7 +71,7 @@ def test_a_commit_that_cannot_be_evaluated() -> None:
     changes.set("stages/other/load", (b"x", 7))
     overlay = Overlay(Levels(), changes, Path("7.tail"))
 
-    assert overlay.damaged_under("stages/job/") == "7.tail"
-    assert overlay.damaged_under("stages/other/") == ""
+    assert overlay.damaged_between("stages/job/", "stages/job/~") == "7.tail"
+    assert overlay.damaged_between("stages/other/", "stages/other/~") == ""
     above = Overlay(overlay, OrderedMap[Stored](), Path("9.tail"))
-    assert above.damaged_under("stages/") == "7.tail"
+    assert above.damaged_between("stages/", "stages/~") == "7.tail"

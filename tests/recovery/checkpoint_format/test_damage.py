@@ -254,7 +254,7 @@ def test_a_damaged_checkpoint(copy: Path, draw: st.DataObject) -> None:
         lambda: position(ck),
         lambda: state_plan(ck),
         lambda: list(sink_log.counted(log.parent)),
-        lambda: list(sink_log.left_over(log.parent)),
+        lambda: list(sink_log.removable(log.parent)),
         lambda: list(sink_log.files_until(log, BATCHES - 1)),
     ]
     try:
@@ -289,7 +289,7 @@ def test_what_cannot_be_read_now(
     questions: list[Callable[[], object]] = [
         lambda: read_plan(copy / "ck", BATCHES - 1),
         lambda: list(sink_log.counted(table)),
-        lambda: list(sink_log.left_over(table)),
+        lambda: list(sink_log.removable(table)),
     ]
     for ask in questions:
         with pytest.raises(error):
