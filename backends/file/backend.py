@@ -165,11 +165,7 @@ class FileBackend(Backend):
                 return damaged
 
     def accept_damage(self) -> list[str]:
-        def accept() -> list[str]:
-            if self.replica.to_accept():
-                self._refuse_while_led()
-            return self.replica.accept_damage()
-
+        accept = partial(self.replica.accept_damage, self._refuse_while_led)
         return self._alone(accept, Deadline.after(math.inf))
 
     def _refuse_while_led(self) -> None:

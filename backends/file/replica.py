@@ -257,22 +257,23 @@ class Replica:
                 f"held: {keys}"
             )
 
-    def to_accept(self) -> list[int]:
-        """Return where the log is damaged, and where its commits cannot be evaluated."""
-        with contextlib.suppress(CorruptRecord, Unavailable):
-            self.catch_up_with_base(math.inf)  # Only commits of the newest segment can be examined.
-        log = self.segment.log
-        return [*log.damaged_places(), *log.state_machine.undecided]
-
-    def accept_damage(self) -> list[str]:
+    def accept_damage(self, refuse: Callable[[], None]) -> list[str]:
         """Discard damaged parts of the log and the commits that cannot be evaluated.
 
         Returns the text that is still readable in them.
+
+        Args:
+            refuse: called before something is discarded; may raise.
         """
         accepted: list[str] = []
-        places = self.to_accept()
+        with contextlib.suppress(CorruptRecord, Unavailable):
+            self.catch_up_with_base(math.inf)  # Only commits of the newest segment can be examined.
         while True:
-            more = check.accept(self.segment.log.path, places)
+            log = self.segment.log
+            places = [*log.damaged_places(), *log.state_machine.undecided]
+            if places:
+                refuse()
+            more = check.accept(log.path, places)
             accepted += more
             self._check_usable()
             self.segment.open_newest()
@@ -283,8 +284,6 @@ class Replica:
             except CorruptRecord:
                 if not more:
                     raise
-            else:
-                if not self.segment.log.state_machine.undecided:
-                    return accepted
-            log = self.segment.log
-            places = [*log.damaged_places(), *log.state_machine.undecided]
+                continue
+            if not self.segment.log.state_machine.undecided:
+                return accepted

@@ -35,7 +35,7 @@ class JobOrder(enum.StrEnum):
         Of a list by the end, that says of a job that it had not ended: so no other job is left out
         if it ends meanwhile. A job that ends meanwhile may come twice.
         """
-        is_unfinished = self is JobOrder.ENDED and view.entry is None
+        is_unfinished = self is JobOrder.ENDED and not view.has_ended
         return f"{_UNFINISHED}{view.job_id}" if is_unfinished else view.job_id
 
 

@@ -89,7 +89,8 @@ class JobLogs:
         with self._connection.backend.watch(keys.RESULTS + self._job_id) as watch:
             while True:
                 # Asked before reading: what was printed before the end is then all there.
-                over = not follow or self._connection.results.has_entry(self._job_id)
+                # While it is not known whether the job has ended, it is held: that is all there is.
+                over = not follow or self._connection.results.get(self._job_id) is not None
                 later = [one for one in logs.attempts(folder) if one > number]
                 for name, reader in readers.items():
                     for data in reader.read():

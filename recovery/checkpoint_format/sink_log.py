@@ -45,7 +45,7 @@ def counted(output: Path) -> Iterator[Path]:
 def removable(output: Path) -> Iterator[Path]:
     """Yield what file sinks have left in a stage's output: the data files that lie in a table with
     a log and that no log names, and then the logs, outer ones first. A table that has its log from
-    another place is left alone.
+    another place is left alone, unless it lies in one of those.
 
     Raises:
         UnreadableCheckpoint: a log is damaged, so which rows count is not known.

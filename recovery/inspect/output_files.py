@@ -33,6 +33,7 @@ from jrs.store.job_views import JobView
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
+from jrs.store.stored_result import check_certain
 
 from ..files.job_folders import JobStorage
 from ..files.storage_identity import needed_storage
@@ -173,9 +174,11 @@ class _Look:
         """Return the files that count.
 
         Raises:
+            CorruptRecord: it is not known whether the job has ended.
             FileNotFoundError: the output was changed meanwhile.
         """
         entry = self._view.entry
+        check_certain(entry)
         if entry is not None and entry.state is ResultState.EXPIRED and self._since:
             raise ResultExpired(
                 f"the result of job {self._view.job_id!r} was expired, and with it what "
@@ -198,7 +201,7 @@ class _Look:
         head, output = self._head, self._output
         cursor = _STREAM.fullmatch(self._since)
         empty = head is None and not output.has_batches()
-        if empty and (cursor is None or not self._view.has_ended):
+        if empty and (cursor is None or self._view.entry is None):
             return None
         if empty and output.files():
             return None  # A batch stage of a job that has ended.
@@ -209,7 +212,7 @@ class _Look:
                 f"cluster {self._backend.cluster!r} does not record yet which batches count: "
                 f"since= needs its format {heads.SINCE_FORMAT}"
             )
-        if head is None and not self._view.has_ended and kept:
+        if head is None and self._view.entry is None and kept:
             if JobResultStore(self._backend).has_entry(self._view.job_id):
                 raise FileNotFoundError("the head: the job has ended meanwhile")
             if _head(self._backend, self._view.job_id, self._stage) is not None:
@@ -243,7 +246,7 @@ class _Look:
         A stage that has not finished has none.
         """
         job_id, stage, output = self._view.job_id, self._stage, self._output
-        has_ended = self._view.has_ended
+        has_ended = self._view.entry is not None
         record = next((one for one in self._view.stages if one.name == stage), None)
         if record is not None and (record.temporary or record.target is not None):
             where = f"at {record.target}" if record.target else "temporary, for later stages"
@@ -271,7 +274,7 @@ class _Look:
     def _refuse_removed(self) -> None:
         """Raise `NotFound` if a stage of a job that has ended had output, and it is missing."""
         finished = self._finished()
-        has_ended = self._view.has_ended
+        has_ended = self._view.entry is not None
         if has_ended and finished and finished.has_output and not self._output.exists():
             raise NotFound(
                 f"the output of stage {self._stage!r} of job {self._view.job_id!r}, which has "

@@ -182,8 +182,10 @@ class Connection:
         except Unavailable:
             self._cut()  # At once: the server hears no farewell, and ends the session later.
         try:
-            if self._protocol._write_sock is not None:  # Else nothing has been begun.
+            if self._protocol._write_sock is not None:
                 self._client.stop()
+            else:  # No descriptor was left for the sockets with which kazoo wakes its thread.
+                self._handler.stop()
             self._client.close()
         finally:
             farewell.cancel()

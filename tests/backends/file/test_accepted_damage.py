@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from jrs.backends.file.backend import FileBackend
-from jrs.contract.errors import CorruptRecord
-from jrs.contract.operations import Create
+from jrs.contract.errors import CorruptRecord, WrongState
+from jrs.contract.operations import EPOCH_KEY, Create
+from tests.support import rot
 
 MARK = b"~~"
 COUNT = 20
@@ -37,3 +39,23 @@ def test_what_was_created_since_a_version(tmp_path: Path, lost: slice) -> None:
         backend.commit(Create("f/new", b""))
         newest = [record.key for record in backend.created_since("f/", found[-1].version)]
         assert newest == [found[-1].key, "f/new"]
+
+
+def test_no_damage_is_accepted_next_to_a_leader(tmp_path: Path) -> None:
+    """D2: a leader that read the log before the damage builds on what others cannot evaluate. To
+    discard that would split the cluster, whatever the handle of the operator had read before."""
+    with FileBackend(tmp_path) as backend, FileBackend(tmp_path) as operator:
+        leads = backend.campaign("m1", ttl=60.0, stop=threading.Event())
+        assert leads is not None
+        backend.compact()
+        backend.commit(Create("r/1", b"x"), fence=leads.fence)
+        assert operator.get("r/1") is not None
+        rot(tmp_path, EPOCH_KEY)
+        backend.commit(Create("r/2", b"x"), fence=leads.fence)
+        for handle in (operator, FileBackend(tmp_path)):
+            with handle, pytest.raises(WrongState, match="a master leads"):
+                handle.accept_damage()
+        assert backend.get("r/1") is not None
+        leads.resign()
+    with FileBackend(tmp_path) as operator:
+        assert operator.accept_damage()

@@ -17,7 +17,7 @@ from jrs.backends.zookeeper.protocol import connection as connection_module
 from jrs.backends.zookeeper.protocol.access import Access
 from jrs.backends.zookeeper.protocol.connection import Connection
 from jrs.backends.zookeeper.protocol.request import Request
-from jrs.backends.zookeeper.protocol.sockets import BufferedSocket
+from jrs.backends.zookeeper.protocol.sockets import BufferedSocket, Handler
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
 from jrs.testing.servers import Proxy, ZooKeeperServer
@@ -112,3 +112,19 @@ def test_a_long_reply_over_a_slow_link(access: Access, monkeypatch: pytest.Monke
         assert not made._check_silence(later)
         made._connected, made._flying = False, set()
         made.close()
+
+
+def test_no_descriptor_for_a_connection(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, where kazoo gets no sockets to wake its thread with."""
+
+    def none_left(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(Handler, "create_socket_pair", none_left)
+    with pytest.raises(Unavailable, match="Too many open files"):
+        Connection(access, timeout=30.0, name="jrs-zk-short").start(Deadline.after(BOUND))
+
+    until(
+        lambda: not [one for one in threading.enumerate() if one.name.startswith("jrs-zk-short")],
+        "its threads have ended",
+    )

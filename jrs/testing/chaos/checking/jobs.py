@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -251,9 +252,13 @@ def _in_order(files: Any) -> Any:
     if not isinstance(files, dict):
         return files
     return {
-        name: sorted(rows, key=repr) if isinstance(rows, list) else rows
+        name: sorted(rows, key=_spelled) if isinstance(rows, list) else rows
         for name, rows in files.items()
     }
+
+
+def _spelled(row: Any) -> str:
+    return json.dumps(row, sort_keys=True, default=repr)
 
 
 def _without_id(value: Any, job_id: str) -> Any:
