@@ -263,7 +263,7 @@ BAD = [
         id="unreachable-source",
     ),
     pytest.param(["{url}", "{foreign}"], ["not a jrs folder"], id="foreign"),
-    pytest.param(["{url}", "{full}"], ["is not empty", "'feed/mine/"], id="not-empty"),
+    pytest.param(["{url}", "{full}"], ["is not empty", "'history/mine/"], id="not-empty"),
     pytest.param(["{url}", "{target}", "--storage", "/gone"], ["/gone"], id="no-storage"),
 ]  # fmt: skip
 
