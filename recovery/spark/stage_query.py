@@ -67,7 +67,7 @@ class StageDied(Exception):
     """A streaming stage died, and its restart policy allows no further start."""
 
 
-class StateAway(Unavailable):
+class _StateAway(Unavailable):
     """A stage's state cannot be loaded in this attempt, and may be whole: the attempt ends."""
 
 
@@ -160,7 +160,7 @@ class StageQuery:
         Raises:
             StageDied: it died once more than it may.
             StateLost: its checkpoint cannot be loaded.
-            StateAway: it cannot be loaded here now.
+            _StateAway: it cannot be loaded here now.
             JobHeld: its checkpoint is damaged.
         """
         with self._lock:
@@ -168,7 +168,7 @@ class StageQuery:
                 return
             try:
                 self._step(draining)
-            except StateAway:
+            except _StateAway:
                 raise
             except (Unavailable, OutcomeUnknown) as error:
                 self._wait(error)  # The same step is tried again: what it has done stays done.
@@ -367,5 +367,5 @@ class StageQuery:
             self.run.report_damage(self.name, str(error))
         return StateLost(f"stage {self.name!r}: its state cannot be loaded")
 
-    def _away(self, error: BaseException) -> StateAway:
-        return StateAway(f"stage {self.name!r}: its state cannot be loaded now: {why(error)}")
+    def _away(self, error: BaseException) -> _StateAway:
+        return _StateAway(f"stage {self.name!r}: its state cannot be loaded now: {why(error)}")
