@@ -88,8 +88,12 @@ def of_job(backend: Backend, job_id: str) -> RestoreRecord | None:
 
 def scan(backend: Backend) -> Iterator[Record]:
     """Yield all stored restores, readable or not; one that moves meanwhile perhaps twice."""
-    yield from (spec for spec in backend.scan(keys.JOBS) if took_place_of(spec))
+    yield from _former(backend)
     yield from backend.scan(keys.RESTORES)
+
+
+def _former(backend: Backend) -> Iterator[Record]:
+    return filter(took_place_of, backend.scan(keys.JOBS))
 
 
 def begun_from(backend: Backend, job_id: str) -> Iterator[RestoreRecord]:
@@ -99,8 +103,7 @@ def begun_from(backend: Backend, job_id: str) -> Iterator[RestoreRecord]:
         UnsupportedVersion: a newer jrs has begun a restore, and its source is unknown.
         CorruptRecord: the disk may have lost a restore; raised at the end.
     """
-    formerly = (spec for spec in backend.scan(keys.JOBS) if took_place_of(spec))
-    for found in chain(formerly, scan_whole(backend, keys.RESTORES)):
+    for found in chain(_former(backend), scan_whole(backend, keys.RESTORES)):
         try:
             restore = decode(RestoreRecord, found.value, found.key)
         except UnsupportedVersion:

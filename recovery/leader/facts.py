@@ -159,11 +159,15 @@ class Gatherer:
         Raises:
             Unavailable: the backend could not be asked.
         """
-        stored = {job_id: dict(known.get(job_id, {})) for job_id in jobs}
-        if self._backend.capabilities.may_omit:  # What no scan has shown may be there.
-            for of_job in stored.values():
-                for prefix in [prefix for prefix, record in of_job.items() if record is None]:
-                    del of_job[prefix]
+        may_omit = self._backend.capabilities.may_omit  # What no scan has shown may be there.
+        stored = {
+            job_id: {
+                prefix: record
+                for prefix, record in known.get(job_id, {}).items()
+                if record is not None or not may_omit
+            }
+            for job_id in jobs
+        }
         wanted = [
             (job_id, prefix)
             for job_id, job in jobs.items()

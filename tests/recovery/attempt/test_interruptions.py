@@ -112,15 +112,21 @@ def test_no_room_for_last_words(
     assert called == [2]
 
 
-def test_a_backend_that_is_away_while_a_process_begins() -> None:
-    """Its attempt could not open the backend: its function was not called."""
-    launch = Launch(
-        "etcd://127.0.0.1:1?timeout=1", "c", "/nowhere", "", encode(spec("job")).decode(),
+def launch(url: str) -> Launch:
+    """Return what the process of a job's first attempt is started with."""
+    return Launch(
+        url, "c", "/nowhere", "", encode(spec("job")).decode(),
         attempt=1, epoch=1, fence_version=1, attempt_fence=None, first_started_at=0.0, mark="",
         stdout="", stderr="", log_limit=0,
     )  # fmt: skip
 
-    assert run_launch(launch, 1, None, PySparkEngine()) == EXIT_INTERRUPTED
+
+def test_a_backend_that_is_away_while_a_process_begins() -> None:
+    """Its attempt could not open the backend: its function was not called."""
+    assert (
+        run_launch(launch("etcd://127.0.0.1:1?timeout=1"), 1, None, PySparkEngine())
+        == EXIT_INTERRUPTED
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,13 +149,8 @@ def test_a_backend_that_cannot_be_read_while_a_process_begins(
         raise CorruptRecord("the folder is damaged")
 
     monkeypatch.setattr(process_attempt, "open_backend", damaged)
-    launch = Launch(
-        "file:///nowhere", "c", "/nowhere", "", encode(spec("job")).decode(),
-        attempt=1, epoch=1, fence_version=1, attempt_fence=None, first_started_at=0.0, mark="",
-        stdout="", stderr="", log_limit=0,
-    )  # fmt: skip
 
-    assert run_launch(launch, 1, None, PySparkEngine()) == EXIT_INTERRUPTED
+    assert run_launch(launch("file:///nowhere"), 1, None, PySparkEngine()) == EXIT_INTERRUPTED
 
 
 # -- what holds its job -------------------------------------------------------------------------
