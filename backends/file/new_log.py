@@ -53,13 +53,17 @@ class NewLog(SegmentLog):
 
     def _apply(self, batch: Batch) -> list[int | Exception]:
         verdicts: list[int | Exception] = []
-        for version, line in batch.lines:
-            body = line[9:]
-            if body == lines.SEAL:
-                # Not below any version before it, even if lines were doubled.
-                self.sealed = max(self.start + batch.following, version + len(line) + 1)
-                break
-            verdicts.append(self.state_machine.commit(body, version, version - self.start))
+        try:
+            for version, line in batch.lines:
+                body = line[9:]
+                if body == lines.SEAL:
+                    # Not below any version before it, even if lines were doubled.
+                    self.sealed = max(self.start + batch.following, version + len(line) + 1)
+                    break
+                verdicts.append(self.state_machine.commit(body, version, version - self.start))
+        except BaseException:
+            self.discard()
+            raise
         return verdicts
 
     def _find_damage(self) -> Iterable[int]:

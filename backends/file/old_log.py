@@ -42,8 +42,15 @@ class OldLog(SegmentLog):
                         self.applied = following
                         return
                     else:
-                        self.state_machine.commit(body, at, at - self.start)
+                        self._commit(body, at)
                 at = self.applied = following
+
+    def _commit(self, body: bytes, version: int) -> int | Exception:
+        try:
+            return self.state_machine.commit(body, version, version - self.start)
+        except BaseException:
+            self.discard()
+            raise
 
     def _pass_over(self, line: bytes, offset: int) -> None:
         at = offset - self.start
@@ -81,22 +88,19 @@ class OldLog(SegmentLog):
             if self.sealed is not None:
                 return None
             back = os.pread(self.fd, written, begin - self.start)
-        except (Unavailable, CorruptRecord) as error:
+            # A torn remnant of another writer ends at our mark: skip it, as every reader does.
+            self.applied = begin
+            verdicts: list[int | Exception] = []
+            at = len(lines.BATCH)
+            as_written = back == data
+            for line in batch:
+                if as_written or back[at : at + len(line)] == line:
+                    verdicts.append(self._commit(line[9:-1], begin + at))
+                else:
+                    verdicts.append(failure)
+                at += len(line)
+        except (OSError, Unavailable, CorruptRecord) as error:
             return [self._not_evaluated(error)] * len(batch)
-        # A torn remnant of another writer ends at our mark: skip it, as every reader does.
-        self.applied = begin
-        verdicts: list[int | Exception] = []
-        at = len(lines.BATCH)
-        as_written = back == data
-        for line in batch:
-            if as_written or back[at : at + len(line)] == line:
-                version = begin + at
-                verdicts.append(
-                    self.state_machine.commit(line[9:-1], version, version - self.start)
-                )
-            else:
-                verdicts.append(failure)
-            at += len(line)
         if written == len(data):
             self.applied = end
         else:

@@ -54,10 +54,19 @@ class SegmentLog(ABC):
         self.trusted = False
         """Whether everything was applied at the last look, so that appending is safe."""
         self.failed = False
-        """Whether a sync has failed, which has closed the log."""
+        """Whether it was discarded."""
         self.damaged_at: int | None = None
         """The byte at which damage stopped the replay, or None."""
         self._suspects = suspects
+
+    def discard(self) -> None:
+        """Close the log after an error that leaves it unknown what is durable, or applied.
+
+        Idempotent. The state has to be replayed from the base: to evaluate a batch again, of which
+        a part is applied, could accept what every other process refuses.
+        """
+        self.failed = True
+        self.close()
 
     def close(self) -> None:
         """Close the log and the layers below it. Idempotent."""
@@ -182,8 +191,7 @@ class SegmentLog(ABC):
             # The kernel has marked the pages clean: a second sync would succeed and prove nothing,
             # even in a process that opens the log later.
             self._suspects.add(self.start)
-            self.failed = True
-            self.close()
+            self.discard()
             raise OutcomeUnknown(
                 f"{self.path}: the sync failed ({error.strerror}), so the commit may or may not be "
                 "durable; read it back"

@@ -45,6 +45,10 @@ class Segment(NamedTuple):
     following: int | None = None
     """The offset of the segment that continues this one, or None."""
 
+    def close(self) -> None:
+        os.close(self.fd)
+        self.base.close()
+
 
 def open_newest(folder: Path) -> Segment:
     """Open the newest segment.
@@ -64,10 +68,11 @@ def open_newest(folder: Path) -> Segment:
             continue
         # Between listing and opening, an older segment may have been swept, and even created again
         # by a process that slept. Then a newer segment exists by now.
-        if newest_with_form(folder) == (start, form):
-            return segment._replace(following=following)
-        os.close(segment.fd)
-        segment.base.close()
+        with contextlib.ExitStack() as opened:
+            opened.callback(segment.close)
+            if newest_with_form(folder) == (start, form):
+                opened.pop_all()
+                return segment._replace(following=following)
 
 
 def _following(folder: Path, start: int) -> int | None:
@@ -145,13 +150,14 @@ def open_next(folder: Path, start: int, identity: bytes, form: int, base: Layer)
         if newest(folder) >= start:
             return None  # The segment was swept.
         raise _missing(error) from None
-    # If this process slept, it has just begun a segment that was swept long ago.
-    if newest(folder) >= start:
-        os.close(fd)
-        return None
-    if header.identity != identity:
-        os.close(fd)
-        raise _strange(folder, start)
+    with contextlib.ExitStack() as opened:
+        opened.callback(os.close, fd)
+        # If this process slept, it has just begun a segment that was swept long ago.
+        if newest(folder) >= start:
+            return None
+        if header.identity != identity:
+            raise _strange(folder, start)
+        opened.pop_all()
     return Segment(start, header.form, fd, base, header.bare().line(), flaws)
 
 
