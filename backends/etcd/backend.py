@@ -136,21 +136,29 @@ class EtcdBackend(Backend):
     ) -> list[Record | CorruptRecord | None]:
         found: list[Record | CorruptRecord | None] = []
         self._barrier.close_behind(deadline)
-        for start in range(0, len(keys), _GETS):
-            gets = [
-                rpc.RequestOp(request_range=rpc.RangeRequest(key=self.name(key)))
-                for key in keys[start : start + _GETS]
-            ]
-            answer = self.connection.read(
-                lambda stubs: stubs.kv.Txn,
-                rpc.TxnRequest(success=gets),
-                deadline,
-                attempt=_BULK,
-            )
-            for one in answer.responses:
-                kvs = one.response_range.kvs
-                found.append(self._record(kvs[0]) if kvs else None)
+        size = _GETS
+        while len(found) < len(keys):
+            wanted = keys[len(found) : len(found) + size]
+            share = deadline if len(wanted) == 1 else Deadline.after(deadline.remaining() / 2)
+            try:
+                page = self._gets(wanted, share)
+            except Unavailable:
+                if len(wanted) == 1 or self.connection.closed:
+                    raise
+                size = max(1, len(wanted) // _GROWTH)  # Perhaps too large to be sent in time.
+                continue
+            found += page
+            weight = sum(len(one.value) for one in page if isinstance(one, Record)) // len(page)
+            size = max(1, min(_GETS, _GROWTH * size, _PAGE_BYTES // (weight + 100)))
         return found
+
+    def _gets(self, keys: Sequence[str], deadline: Deadline) -> list[Record | CorruptRecord | None]:
+        gets = [rpc.RequestOp(request_range=rpc.RangeRequest(key=self.name(key))) for key in keys]
+        answer = self.connection.read(
+            lambda stubs: stubs.kv.Txn, rpc.TxnRequest(success=gets), deadline, attempt=_BULK
+        )
+        found = (one.response_range.kvs for one in answer.responses)
+        return [self._record(kvs[0]) if kvs else None for kvs in found]
 
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
         return self._page_at(prefix, after, limit, 0, deadline)[0]
@@ -174,6 +182,7 @@ class EtcdBackend(Backend):
         during the scan, which then continues at the newest revision."""
         size, revision, left = _FIRST_PAGE, 0, limit
         until = deadline or self._deadline()
+        self._look_for_closing(until)
         while left is None or left > 0:
             wanted = size if left is None else min(size, left)
             whole = wanted <= _SMALL_PAGE

@@ -21,11 +21,11 @@ import fcntl
 import logging
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from jrs.contract import helper_process
 from jrs.contract.errors import Unavailable
 
 from . import segments
@@ -73,6 +73,7 @@ class Compaction:
         self.here = here
         self._next_glance = self._next_try = 0.0
         self._child: subprocess.Popen[bytes] | None = None
+        self._has_failed = False
         self._progress: tuple[float, object] = (0.0, None)
         self.held: tuple[int, ...] = ()
         """The descriptor with the lock, which only the child that writes the base may inherit."""
@@ -126,6 +127,7 @@ class Compaction:
         self._next_glance = now + self.glance
         try:
             if segments.newest(self._folder) >= start:
+                self._has_failed = False
                 self.close()
                 return True
             if self._child is not None:
@@ -134,8 +136,9 @@ class Compaction:
                 return self.begin(start)
         except Exception as error:
             # Whatever it is, the call that came by has nothing to do with it.
-            if not isinstance(error, (Unavailable, OSError)):
-                _log.warning("%s is not compacted: %r", self._folder, error)
+            if not self._has_failed:
+                _log.warning("%s grows, because it is not compacted: %r", self._folder, error)
+            self._has_failed = True
             self._next_try = now + _AGAIN
         return False
 
@@ -219,15 +222,17 @@ class Compaction:
 
 def _started(folder: Path, turn: int, *, awaited: bool) -> subprocess.Popen[bytes]:
     niceness = str(0 if awaited else _POLITE)
-    # What else a program has put into it, such as a `Path`, an import ignores, too.
-    searched = [part for part in sys.path if isinstance(part, str) and part]
     # The child inherits the lock and keeps it until it ends.
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", _WRITER, str(folder), niceness],
+        helper_process.command(_WRITER, str(folder), niceness),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         pass_fds=[turn],
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(searched)},
+        env={
+            **os.environ,
+            "PYTHONPATH": helper_process.search_path(),
+            "PYTHONWARNINGS": "ignore",  # Its last line is the error.
+        },
     )

@@ -36,7 +36,7 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
                 obstacle=_obstacle(folder),
             )
         if create:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_durable(root)
         check_filesystem(root)
         if format_of(root) == 1:
             if not create:
@@ -91,6 +91,14 @@ def _obstacle(folder: Path) -> str:
     return ""
 
 
+def _make_durable(root: Path) -> None:
+    """Create a folder, and those above it that are missing. Durable, idempotent."""
+    missing = [each for each in (root, *root.parents) if not each.exists()]
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in missing:
+        sync_folder(each.parent)
+
+
 def _make_log(log: Path, version: int) -> None:
     """Create the log's folder. In the new form it appears atomically with its first segment."""
     form = segments.form_in(version)
@@ -99,7 +107,11 @@ def _make_log(log: Path, version: int) -> None:
         sync_folder(log.parent)
     elif not log.exists():
         segments.create(log, form)
-    elif not any(log.iterdir()):
-        raise Unavailable(
-            f"{log} is empty: another program removed files; restore the folder from a copy"
-        )
+    else:
+        # Another process may have just made it, or a segment, without having synced the name yet.
+        sync_folder(log.parent)
+        sync_folder(log)
+        if not any(log.iterdir()):
+            raise Unavailable(
+                f"{log} is empty: another program removed files; restore the folder from a copy"
+            )

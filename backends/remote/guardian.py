@@ -30,6 +30,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from jrs.contract import helper_process
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, Unavailable
 from jrs.contract.fork import forget_in_children
@@ -151,12 +152,13 @@ class Guardian:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("JRS_BACKEND_")
         }
+        environment["PYTHONPATH"] = helper_process.search_path()
         try:
             with open(os.memfd_create("jrs-guardian"), "w+b") as hello:
                 hello.write(self._hello)
                 hello.seek(0)
                 return subprocess.Popen(
-                    [sys.executable, "-m", __name__, self._module, str(hello.fileno())],
+                    helper_process.command(__name__, self._module, str(hello.fileno())),
                     stdin=self._ears,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

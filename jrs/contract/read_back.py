@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Conflict, CorruptRecord, OutcomeUnknown, Unavailable
+from jrs.contract.errors import Conflict, OutcomeUnknown, Refused, Unavailable
 from jrs.contract.operations import Create, Fence, Op, Update
 
 
 @contextmanager
 def still_unknown(unknown: OutcomeUnknown) -> Iterator[None]:
-    """Raise `unknown` again if the read-back is refused, or is `Unavailable`: that would mean "not
-    written"."""
+    """Raise `unknown` again if the read-back is refused, or is `Unavailable`: either would mean
+    "not written"."""
     try:
         yield
-    except (CorruptRecord, Unavailable) as error:
+    except (Refused, Unavailable) as error:
         raise unknown from error
 
 

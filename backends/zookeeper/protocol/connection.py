@@ -240,7 +240,9 @@ class Connection:
             request.completed = True
             self._flying.discard(request)
             self._heard = time.monotonic()
-            if request.sent and request.lost and not self.tolerates_late_writes:
+            # What is answered behind its deadline was given up, and is not lost.
+            lost = request.lost and request.reply is None
+            if request.sent and lost and not self.tolerates_late_writes:
                 self._protocol.in_doubt = self._protocol.session
             self._pump()
         # The callback refers to the request: break the cycle, to spare the garbage collector.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import InvalidInput, Unavailable
+from jrs.contract.errors import ClusterMoved, InvalidInput, Unavailable
+from jrs.contract.guards import Closing
 from jrs.contract.operations import Create, Delete, Op, Record, Update
 from jrs.testing.contract.fixtures import BOUND, Opener, contents, present
 
@@ -61,6 +64,21 @@ class ReadContract:
         found = [present(backend, f"v{number * 5 % 8}/k").version for number in range(8)]
         assert found[1:] == sorted({*found[1:]})
         assert found[0] > max(found[1:])
+
+    @pytest.mark.parametrize("read", ["get", "get_many", "scan", "created_since"])
+    def test_every_read_notices_that_the_cluster_was_closed(
+        self, backend: Backend, other: Backend, read: str
+    ) -> None:
+        """A process that only reads is told, too, whichever reads it makes."""
+        backend.closing = Closing("cluster/closed", lambda _: ClusterMoved("moved elsewhere"))
+        arguments: dict[str, tuple[Any, ...]] = {
+            "get": ("k",), "get_many": (["k"],), "scan": ("",), "created_since": ("", 0)
+        }  # fmt: skip
+        for closed in (False, True):
+            backend._next_look = 0.0  # As some seconds after the latest look.
+            with pytest.raises(ClusterMoved) if closed else nullcontext():
+                list(getattr(backend, read)(*arguments[read]) or ())
+            other.commit(Create("cluster/closed", b"")) if not closed else None
 
     def test_clusters_are_apart(self, handles: Opener, backend: Backend, cluster: str) -> None:
         """Clusters in one store do not see each other's records."""

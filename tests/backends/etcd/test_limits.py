@@ -15,7 +15,7 @@ from jrs.backends.etcd.backend import EtcdBackend
 from jrs.backends.etcd.transaction import MAX_BYTES, MAX_OPS
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, OutcomeUnknown, TooLarge, Unavailable
-from jrs.contract.operations import Create, Op, Update
+from jrs.contract.operations import Create, Op, Record, Update
 from jrs.testing.servers import EtcdServer
 from tests.backends.etcd.support import Counted, opened, stream_of
 from tests.support import BOUND, until
@@ -173,6 +173,31 @@ def test_a_page_that_is_too_large_to_come_in_time(
     most = 0
     with pytest.raises(Unavailable, match="not in time"):
         list(backend.scan("k/"))
+
+
+def test_many_records_that_are_too_large_to_come_in_time(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Are asked for in fewer at a time, and in more again; alone as the last resort."""
+    asked: list[int] = []
+    most = 10
+    inner = backend_module.EtcdBackend._gets
+
+    def gets(self: Any, keys: Any, deadline: Any) -> Any:
+        asked.append(len(keys))
+        if len(keys) > most:
+            raise Unavailable("not in time")
+        return inner(self, keys, deadline)
+
+    monkeypatch.setattr(backend_module.EtcdBackend, "_gets", gets)
+    keys = fill(backend, 150)
+    assert [one.key for one in backend.get_many(keys) if isinstance(one, Record)] == keys
+    assert asked[:4] == [128, 32, 8, 32]
+    assert sum(size for size in asked if size <= most) == 150
+
+    most = 0
+    with pytest.raises(Unavailable, match="not in time"):
+        backend.get_many(keys)
 
 
 def test_a_store_that_is_full(start_etcd: Callable[..., EtcdServer]) -> None:

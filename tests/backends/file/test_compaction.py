@@ -53,10 +53,21 @@ def test_paths_that_no_import_looks_at(
     until(lambda: is_based(pending), "the base is there")
 
 
-def test_a_child_that_cannot_be_started_is_no_callers_problem(
-    pending: FileBackend, monkeypatch: pytest.MonkeyPatch
+def test_modules_of_the_working_directory(
+    pending: FileBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the reason; it is tried again after a pause."""
+    """A `queue.py` among the jobs of a user is not what the child imports as `queue`."""
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    (jobs / "queue.py").write_text("raise SystemExit('this is a job')")
+    monkeypatch.chdir(jobs)
+    until(lambda: is_based(pending), "the base is there")
+
+
+def test_a_child_that_cannot_be_started_is_no_callers_problem(
+    pending: FileBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the reason; it is tried again after a pause, and said once."""
     tries = []
 
     def start(folder: Path, turn: int, *, awaited: bool) -> subprocess.Popen[bytes]:
@@ -70,6 +81,12 @@ def test_a_child_that_cannot_be_started_is_no_callers_problem(
             pending.commit(Create(f"l/{number}", b""))
             assert not is_based(pending)
         assert len(tries) == 1
+        pending.replica._compaction._next_try = 0.0
+        assert not is_based(pending)
+        assert len(tries) == 2
+        assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == [
+            "ValueError('unforeseen')"
+        ]
     pending.replica._compaction._next_try = 0.0
     until(lambda: is_based(pending), "the base is there")
 

@@ -153,3 +153,24 @@ def test_filesystems(path: str, refused: bool) -> None:
 def test_what_several_hosts_may_mount_is_refused(kind: str) -> None:
     with pytest.raises(InvalidInput, match=f"is on {kind}, where appends of several hosts"):
         check_filesystem(Path("/mnt/x"), f"1 0 0:5 / /mnt rw - {kind} src rw\n")
+
+
+def test_every_new_name_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut takes back the name of a folder whose parent was not synced, and all that is in
+    it."""
+    synced: set[str] = set()
+
+    def fsync(fd: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{fd}"))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with FileBackend(tmp_path / "srv" / "jrs") as backend:
+        backend.commit(Create("k", b""))
+    made = [path for path in tmp_path.rglob("*") if path.is_dir() and path.name != "leader"]
+    assert len(made) == 5
+    assert {str(path.parent) for path in made} <= synced
+
+    synced.clear()  # Whose maker may have died before it synced its name.
+    with FileBackend(tmp_path / "srv" / "jrs") as backend:
+        log = backend.replica.folder
+    assert {str(log), str(log.parent)} <= synced

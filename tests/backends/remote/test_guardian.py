@@ -23,6 +23,8 @@ from tests.support import until
 
 SECRET = b"\x00the secret\xff"
 ENDED = f"ended {SECRET!r}"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+"""In which a master finds the modules of these tests."""
 
 
 @pytest.fixture
@@ -70,6 +72,7 @@ class Master:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env=ENVIRONMENT,
         )
         assert self.process.stdout is not None
         self.guardian = int(self.process.stdout.readline())
@@ -87,6 +90,19 @@ def test_it_ends_the_session_of_a_killed_master_and_goes(notes: Path) -> None:
 
     until(lambda: ENDED in lines(notes), "the session is ended")
     until(lambda: gone([master.guardian]), "the guardian goes")
+
+
+def test_modules_of_the_working_directory(
+    notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `queue.py` among the jobs of a user is not what it imports as `queue`."""
+    (tmp_path / "queue.py").write_text("raise SystemExit('this is a job')")
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # As for `jrs`, which is a script elsewhere.
+    monkeypatch.chdir(tmp_path)
+    master = Master(notes)
+    master.kill()
+
+    until(lambda: ENDED in lines(notes), "the session is ended")
 
 
 def test_it_ends_the_session_of_a_master_that_dies_at_once(notes: Path) -> None:
@@ -146,7 +162,9 @@ def test_without_a_secret_it_ends_nothing(notes: Path) -> None:
         "print(made.pid, flush=True);"
         "os._exit(9)"
     )
-    died = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False)
+    died = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, env=ENVIRONMENT, check=False
+    )
 
     until(lambda: gone([int(died.stdout)]), "the guardian goes")
     assert lines(notes) in ([], ["ready"])

@@ -165,6 +165,32 @@ def test_a_lost_answer_is_unknown_and_the_write_is_there(
     assert contents(witness) == {"n": b"1", "async": b""}
 
 
+def test_a_write_that_is_answered_behind_its_deadline_is_not_lost(
+    handle: Open, through: Open, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session is not given up for it: a leader would lose its lead at the next short cut."""
+    monkeypatch.setattr(connection, "_SILENCE", BOUND)
+    late, witness = through(), handle()
+    late.commit(Create("n", b"0"))
+    session = late._connection.session
+    proxy.freeze(requests=False)
+    with ThreadPoolExecutor(1) as pool:
+        committed = pool.submit(late.commit, Create("k", b""))
+        until(lambda: "k" in contents(witness), "the server has done it")
+        (write,) = [one for one in late._connection._flying if one.type == codec.MULTI]
+        assert isinstance(late._connection.overdue(write), OutcomeUnknown)
+        proxy.thaw()
+        with pytest.raises(OutcomeUnknown):
+            committed.result(BOUND)
+
+    assert late.get("k") is not None
+    assert late._connection._protocol.in_doubt is None
+    proxy.cut()
+    proxy.restore()
+    assert late.get("k") is not None
+    assert late._connection.session == session
+
+
 def test_pipelined_commits_over_cuts(handle: Open, through: Open, proxy: Proxy) -> None:
     """Of a stream that is cut again and again: what succeeded is there, what was refused not."""
     late, witness = through(timeout=BOUND / 2), handle()
