@@ -84,7 +84,7 @@ class OutputsInObjects:
         is_ours = (record.epoch, record.attempt) == (context.epoch, context.attempt)
         if record.manifest is None or record.published is None or not is_ours:
             return
-        staged = storage.folder(record.job_id) / f"e{context.epoch}" / record.published
+        staged = storage.epoch_folder(record.job_id, context.epoch) / record.published
         target = self._copy_of(record.name, record.manifest)
         if staged.is_dir() and not target.exists():
             try:

@@ -54,6 +54,11 @@ class BeingTakenOver(FileNotFoundError):
     """A leader is replacing the job's epoch folder, or died while it was: look again later."""
 
 
+def name_of(epoch: int) -> str:
+    """Return the name of an epoch's folder in a job's folder."""
+    return f"e{epoch}"
+
+
 def are_renewed(backend: Backend) -> bool:
     """Return whether the take-overs of a cluster make new folders.
 
@@ -136,7 +141,7 @@ def take_over(
         Unavailable: the folder cannot be replaced now, perhaps because the older attempt still adds
             files to its staging; repeat the call once its processes have ended.
     """
-    target = folder / f"e{epoch}"
+    target = folder / name_of(epoch)
     for _ in range(_TRIES):
         found = of_job(folder)
         newest = max(found, default=-1)

@@ -80,6 +80,14 @@ class JobStorage:
         """Return the job's folder; it need not exist."""
         return self.root / check_job_id(job_id)
 
+    def epoch_folder(self, job_id: str, epoch: int) -> Path:
+        """Return the path of an epoch's folder of a job; it need not exist."""
+        return self.folder(job_id) / epoch_folders.name_of(epoch)
+
+    def stream_folder(self, job_id: str, epoch: int, stage: str) -> Path:
+        """Return the path of a streaming stage's folder; it need not exist."""
+        return self.epoch_folder(job_id, epoch) / "streams" / stage
+
     def logs(self, job_id: str) -> Path:
         """Return the folder of the attempts' logs; create it if it does not exist."""
         path = self.folder(job_id) / "logs"
@@ -118,7 +126,7 @@ class JobStorage:
             Fenced: a newer leader has renamed the epoch's folder.
             Unavailable: the disk is full, or a similar error; the call may be repeated.
         """
-        path = self.folder(job_id) / f"e{epoch}" / f"{stage}.{attempt}"
+        path = self.epoch_folder(job_id, epoch) / f"{stage}.{attempt}"
         try:
             with unavailable(f"{path} cannot be made"):
                 for earlier in epoch_folders.staging_of(path.parent, stage):
@@ -135,7 +143,7 @@ class JobStorage:
             Fenced: a newer leader has renamed the epoch's folder.
             Unavailable: as `staging`.
         """
-        folder = self.folder(job_id) / f"e{epoch}"
+        folder = self.epoch_folder(job_id, epoch)
         path = folder / f".scratch.{attempt}"
         try:
             with unavailable(f"{path} cannot be made"):
@@ -149,7 +157,7 @@ class JobStorage:
 
     def checkpoint(self, job_id: str, epoch: int, stage: str) -> Path:
         """Return the path of a streaming stage's checkpoint; it need not exist."""
-        return self.folder(job_id) / f"e{epoch}" / "streams" / stage / "ck"
+        return self.stream_folder(job_id, epoch, stage) / "ck"
 
     def stream(self, job_id: str, epoch: int, stage: str) -> Path:
         """Return the folder of a streaming stage, with its ``ck`` and an empty ``staging``.
@@ -158,12 +166,12 @@ class JobStorage:
             Fenced: a newer leader has renamed the epoch's folder.
             Unavailable: as `staging`.
         """
-        folder = self.folder(job_id) / f"e{epoch}"
-        path = folder / "streams" / stage
+        folder = self.epoch_folder(job_id, epoch)
+        path = self.stream_folder(job_id, epoch, stage)
         try:
             with unavailable(f"{path} cannot be made"):
                 self.discard(job_id, path / "staging")
-                for part in (folder / "streams", path, path / "ck", path / "staging"):
+                for part in (path.parent, path, path / "ck", path / "staging"):
                     # Never with parents: that would create the epoch's folder again.
                     permissions.make(part, exist_ok=True)
                     sync_folder(part.parent)
@@ -174,19 +182,19 @@ class JobStorage:
     def report_damage(self, job_id: str, epoch: int, stage: str, why: str) -> None:
         """Record next to a stream's checkpoint that it cannot be loaded, and why. Raises
         `Unavailable` as `staging`."""
-        folder = self.folder(job_id) / f"e{epoch}" / "streams" / stage
+        folder = self.stream_folder(job_id, epoch, stage)
         with unavailable(f"the damage of {folder} cannot be recorded"):
             (folder / _DAMAGED).write_text(why, encoding="utf-8")
             sync_tree(folder)
 
     def damage(self, job_id: str, epoch: int, stage: str) -> str:
         """Return the damage recorded for a stream's checkpoint; empty if there is none."""
-        path = self.folder(job_id) / f"e{epoch}" / "streams" / stage / _DAMAGED
+        path = self.stream_folder(job_id, epoch, stage) / _DAMAGED
         return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
     def forget_damage(self, job_id: str, epoch: int, stage: str) -> None:
         """Remove the damage recorded for a stream's checkpoint."""
-        path = self.folder(job_id) / f"e{epoch}" / "streams" / stage / _DAMAGED
+        path = self.stream_folder(job_id, epoch, stage) / _DAMAGED
         path.unlink(missing_ok=True)
 
     def make_durable(self, staging: Path) -> bool:
@@ -228,8 +236,7 @@ class JobStorage:
         """
         if record.published is None:
             return
-        folder = self.folder(record.job_id)
-        staged = folder / f"e{epoch}" / record.published
+        staged = self.epoch_folder(record.job_id, epoch) / record.published
         target = self.published(record.job_id, record.name, temporary=record.temporary)
         if not staged.is_dir():
             if target.exists():

@@ -55,7 +55,8 @@ def publish(storage: JobStorage, record: StageRecord, epoch: int) -> None:
     """
     if record.target is None or record.published is None:
         return
-    target, folder = resolved(Path(record.target)), storage.folder(record.job_id) / f"e{epoch}"
+    target = resolved(Path(record.target))
+    folder = storage.epoch_folder(record.job_id, epoch)
     # A snapshot that was taken before the rename has it with the output.
     kept = storage.published(record.job_id, record.name, temporary=False)
     whole = next((path for path in (folder / record.published, kept) if path.is_dir()), None)

@@ -88,7 +88,7 @@ class Actions:
         self._records = records
         self._results = Results(context)
         self._stops = JobStops(context.backend, now=self._now, historian=context.historian)
-        folder = context.storage.root / ".leaders"
+        folder = last_words.folder_of(context.storage.root)
         self._last_words = last_words.LastWords(folder, self._fence.epoch)
         self._state = RecoveryPoints(context)
         self.consider_hand_over = HandOver(context, attempts).consider

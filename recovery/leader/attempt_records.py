@@ -86,7 +86,7 @@ class AttemptRecords:
         self._store = JobResultStore(context.backend, now=self._now)
         self._stops = JobStops(context.backend, now=self._now, historian=context.historian)
         self._decisions, self._historian = context.decisions, context.historian
-        self._leaders = context.storage.root / ".leaders"
+        self._leaders = last_words.folder_of(context.storage.root)
 
     def newest(self, job_id: str) -> tuple[AttemptRecord | None, int | None]:
         """Return the job's newest attempt, if it can be read, and its record's version."""

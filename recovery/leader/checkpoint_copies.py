@@ -67,7 +67,7 @@ class CheckpointCopies:
     # -- inside ----------------------------------------------------------------------------
 
     def _streams(self, job_id: str) -> Path:
-        return self._storage.folder(job_id) / f"e{self._fence.epoch}" / "streams"
+        return self._storage.epoch_folder(job_id, self._fence.epoch) / "streams"
 
     def _wanted(self, job_id: str) -> Iterator[tuple[str, int, StoredObject | None]]:
         """Yield the stages that have begun and not finished: their generation and manifest."""

@@ -56,7 +56,7 @@ def publish_finished(backend: Backend, storage: JobStorage, job_id: str, fence: 
         Unavailable: the disk is full, or a similar error; the call may be repeated.
         Fenced: a newer leader has taken the files over.
     """
-    folder = storage.folder(job_id) / f"e{fence.epoch}"
+    folder = storage.epoch_folder(job_id, fence.epoch)
     for stored in backend.scan(keys.stages(job_id)):
         with suppress(CorruptRecord):  # A record that cannot be read keeps no job from ending.
             record = decode(StageRecord, stored.value, stored.key)

@@ -51,6 +51,11 @@ _DETAIL = 4096
 _FILE = re.compile(r"e([0-9]+)")
 
 
+def folder_of(root: Path) -> Path:
+    """Return the folder of the last words in a cluster's folder."""
+    return root / ".leaders"
+
+
 @attrs.frozen
 class LeaderEnd:
     """How a leadership ended, as far as is known."""

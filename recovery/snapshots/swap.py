@@ -222,7 +222,7 @@ def swap(
     if target is None or _number(target) > newest:
         known = [_number(path) for path in folder.glob("e*") if path.name[1:].isdigit()]
         known += storage.epochs(job_id)
-        target = folder / f"e{min(max(known, default=-1) + 1, newest)}"
+        target = folder / epoch_folders.name_of(min(max(known, default=-1) + 1, newest))
     # Folders of future epochs are of an earlier life: no leader could take them over.
     ahead = [path for each, path in sorted(epoch_folders.of_job(folder).items()) if each > newest]
     tops = [top for top in _TOPS if (built / top).exists()]

@@ -148,7 +148,7 @@ def look(attempt: AttemptContext, context: SparkContext) -> list[Executor]:
             repeated.
         Whatever Spark raises if the executors cannot be asked.
     """
-    epoch = attempt.storage.folder(attempt.job_id) / f"e{attempt.epoch}"
+    epoch = attempt.storage.epoch_folder(attempt.job_id, attempt.epoch)
     seen = epoch / f".seen-{uuid.uuid4().hex}"
     with writing(f"making {seen}"):
         permissions.make(seen)

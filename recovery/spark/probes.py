@@ -86,7 +86,7 @@ def run(attempt: AttemptContext, tell: Tell, timeout: float, *, known: bool) -> 
     tell(_executors(context))
     tell(_driver(context))
     tell(_scratch(attempt, context))
-    folder = attempt.storage.folder(attempt.job_id) / f"e{attempt.epoch}" / "seen"
+    folder = attempt.storage.epoch_folder(attempt.job_id, attempt.epoch) / "seen"
     permissions.make(folder)
     try:
         seen = _ask(context, folder)

@@ -314,7 +314,7 @@ class Streams:
     def _committer(self, stage: str, output: Path, progress: ProgressWatch) -> BatchCommitter:
         """Return what commits the batches of a stage, once it has published what is committed."""
         context = self._context
-        folder = context.storage.checkpoint(context.job_id, context.epoch, stage).parent
+        folder = context.storage.stream_folder(context.job_id, context.epoch, stage)
         committer = BatchCommitter(context, stage, folder, output, progress.newest)
         if context.storage.objects is None:
             with writing(f"making {output}"):

@@ -27,7 +27,7 @@ class Attempt:
         object.__setattr__(self.context, "fence", fence)
         self.out = lead.storage.published("job", "sums", temporary=False)
         lead.storage.make_folder(self.out)
-        folder = lead.storage.checkpoint("job", epoch, "sums").parent
+        folder = lead.storage.stream_folder("job", epoch, "sums")
         self.committer = BatchCommitter(self.context, "sums", folder, self.out)
         if uses_sink:
             self.committer.begin()

@@ -177,7 +177,7 @@ def test_only_the_same_is_taken_for_published(lead: Lead, place: Path, there: st
     user's own: nothing is taken for published, and nothing is thrown away for it.
     """
     record = StageRecord("job", "publish", None, 1, 1, 0.1, 1.0, "staged", target=f"{place}/table")
-    staged = lead.storage.folder("job") / f"e{lead.leadership.epoch}" / "staged"
+    staged = lead.storage.epoch_folder("job", lead.leadership.epoch) / "staged"
     put(staged / "deep" / "part", "first")
     put(place / "table" / "deep" / "part", there)
     if there == "first":

@@ -58,7 +58,7 @@ from jrs.recovery.attempt.job import Job
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader import dispatcher
 from jrs.recovery.leader.job_memory import SCANNED
-from jrs.recovery.processes.last_words import LastWords
+from jrs.recovery.processes.last_words import LastWords, folder_of
 from jrs.recovery.rules.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop, decide
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
@@ -146,7 +146,7 @@ def leader_that_hangs(backend: Backend, root: Path) -> Iterator[None]:
         attempt(epoch=leadership.epoch, suspicion=1, on_probation=True),
     ):
         record(backend)
-    words = LastWords(JobStorage(root, backend.cluster).root / ".leaders", leadership.epoch)
+    words = LastWords(folder_of(JobStorage(root, backend.cluster).root), leadership.epoch)
     try:
         with words.attempt("job", HOUR):
             yield

@@ -15,7 +15,7 @@ from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.job import Job
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader import suspects
-from jrs.recovery.processes.last_words import LastWords
+from jrs.recovery.processes.last_words import LastWords, folder_of
 from jrs.store.jobs import JobCatalog
 from jrs.testing.contract import lead
 from tests.recovery.support import FakeClock, FaultyMemory, Leader, put, spec, spoil
@@ -194,7 +194,7 @@ def hangs(root: Path, memory: FaultyMemory, epoch: int) -> LastWords:
     JobCatalog(memory).submit(spec_of)
     record = AttemptRecord("job", epoch=epoch, suspicion=1, on_probation=True)
     put(memory, keys.ATTEMPTS + "job", record)
-    return LastWords(JobStorage(root, memory.cluster).root / ".leaders", epoch)
+    return LastWords(folder_of(JobStorage(root, memory.cluster).root), epoch)
 
 
 @contextmanager
