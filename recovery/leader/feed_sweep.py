@@ -1,38 +1,23 @@
-"""FeedSweep: the leader keeps the feed of the history bounded.
-
-It runs in a thread of its own: nothing waits for it, and an interruption at any point leaves only
-work for the next pass.
-"""
+"""FeedSweep: the leader keeps the feed of the history bounded."""
 
 from __future__ import annotations
-
-import threading
 
 from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.store import feed
 
 from .context import LeaderContext
+from .leader_task import LeaderTask
 
 _PAUSE = 60.0
 """Seconds between two passes, and before the first one: a new leader has more urgent work."""
 
 
-class FeedSweep:
+class FeedSweep(LeaderTask):
     """The sweeping of one leadership; a context manager, which runs it."""
 
     def __init__(self, context: LeaderContext) -> None:
-        self._context = context
-        self._over = threading.Event()
+        super().__init__(context, "jrs-feed")
         self._said = ""
-        self._thread = context.runtime.thread(self._run, "jrs-feed")
-
-    def __enter__(self) -> FeedSweep:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._over.set()
-        self._thread.join(0.5)  # It may hang in a commit; it then ends by its fence.
 
     def _run(self) -> None:
         while not self._over.wait(_PAUSE):

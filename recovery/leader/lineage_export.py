@@ -8,7 +8,6 @@ recorded once more: the same events, to the byte.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import attrs
@@ -24,6 +23,7 @@ from jrs.store import feed
 from ..rules import runs
 from ..rules.runs import RunEvent
 from .context import LeaderContext
+from .leader_task import LeaderTask
 
 NAME = "openlineage"
 _AT_ONCE = 64
@@ -40,7 +40,7 @@ class EventRefused(Exception):
     """The receiver refuses an event for good."""
 
 
-class LineageExport:
+class LineageExport(LeaderTask):
     """The export of one leadership; a context manager, which runs it.
 
     Args:
@@ -48,26 +48,16 @@ class LineageExport:
     """
 
     def __init__(self, context: LeaderContext, send: Callable[[RunEvent], None]) -> None:
-        self._context = context
+        super().__init__(context, "jrs-openlineage")
         self._backend = context.backend
         self._emit = context.emit
         self._send = send
-        self._over = threading.Event()
-        self._thread = context.runtime.thread(self._run, "jrs-openlineage")
         self._failed = 0
         self._taken: dict[RunEvent, bool] = {}
         """What was sent behind the recorded position; False: the receiver refused it."""
         self._refuses = False
         self._lost = ""
         """The cursor behind which events were swept; empty if none were."""
-
-    def __enter__(self) -> LineageExport:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._over.set()
-        self._thread.join(0.5)  # It may hang in a call to the receiver; it then ends by its fence.
 
     def run_once(self) -> bool:
         """Export a few events, and record that; return whether there are more.
@@ -146,9 +136,6 @@ class LineageExport:
             return False
         self._refuses = False
         return True
-
-    def _is_over(self) -> bool:
-        return self._over.is_set() or self._context.leadership.lost.is_set()
 
     def _check_leads(self) -> None:
         if self._is_over():

@@ -1,16 +1,14 @@
 """Retention: the leader removes what ended jobs have left for longer than its policy says.
 
-It runs in a thread of its own, one job after the other, and pauses between removals: nothing waits
-for it. It keeps a page of results and a bounded number of names in memory. What cannot be removed
-keeps nothing else from being removed. Before each removal it checks the fence. What it removes
-belongs to a job with a clean or expired result, which never runs again; so an interruption at any
-point leaves only work for the next pass.
+It takes one job after the other, and pauses between removals. It keeps a page of results and a
+bounded number of names in memory. What cannot be removed keeps nothing else from being removed.
+Before each removal it checks the fence. What it removes belongs to a job with a clean or expired
+result, which never runs again; so an interruption at any point leaves only work for the next pass.
 """
 
 from __future__ import annotations
 
 import heapq
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -44,6 +42,7 @@ from ..snapshots.index import SnapshotIndex
 from ..snapshots.references import jobs_in_use
 from ..storage.objects import Objects
 from .context import LeaderContext
+from .leader_task import LeaderTask
 
 _MOST_SAID = 20
 """Problems of one pass that are reported."""
@@ -57,7 +56,7 @@ _NAMES = 1000
 """The jobs that are remembered in one pass, for their logs to be removed for their size."""
 
 
-class Retention:
+class Retention(LeaderTask):
     """The retention task of one leadership; a context manager, which runs it.
 
     Args:
@@ -66,7 +65,7 @@ class Retention:
     """
 
     def __init__(self, context: LeaderContext, policy: RetentionPolicy) -> None:
-        self._context = context
+        super().__init__(context, "jrs-retention")
         self._policy = policy
         self._emit = context.emit
         self._backend = context.backend
@@ -74,20 +73,10 @@ class Retention:
         self._results = JobResultStore(context.backend, now=context.runtime.now)
         self._snapshots = SnapshotIndex(context.backend, context.storage)
         self._objects = context.storage.objects
-        self._over = threading.Event()
         self._problems: dict[str, None] = {}
         """Of this pass."""
         self._said: dict[str, None] = {}
         """Those of the pass before."""
-        self._thread = context.runtime.thread(self._run, "jrs-retention")
-
-    def __enter__(self) -> Retention:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._over.set()
-        self._thread.join(0.5)  # It may hang in a removal; it then ends by its fence.
 
     def run_once(self) -> Counter[Kind]:
         """Do one pass; return how many things of each kind were removed.
@@ -151,9 +140,6 @@ class Retention:
     def _note(self, problem: str) -> None:
         if len(self._problems) < _MOST_SAID:
             self._problems[problem] = None
-
-    def _is_over(self) -> bool:
-        return self._over.is_set() or self._context.leadership.lost.is_set()
 
     def _check_fence(self) -> None:
         self._backend.check_current(self._context.fence, "retention stops here")

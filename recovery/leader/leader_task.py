@@ -1,0 +1,39 @@
+"""LeaderTask: work of a leader that nothing waits for."""
+
+from __future__ import annotations
+
+import abc
+import threading
+from typing import Self
+
+from .context import LeaderContext
+
+
+class LeaderTask(abc.ABC):
+    """Work of a leader that nothing waits for, in a thread of its own; a context manager, which
+    runs it. An interruption at any point leaves only work for the next pass.
+
+    Args:
+        context: of the leadership.
+        name: of the thread.
+    """
+
+    def __init__(self, context: LeaderContext, name: str) -> None:
+        self._context = context
+        self._over = threading.Event()
+        self._thread = context.runtime.thread(self._run, name)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self._thread.join(0.5)  # A call that hangs is abandoned; the fence refuses what it writes.
+
+    @abc.abstractmethod
+    def _run(self) -> None:
+        """Do the work, until the task is over."""
+
+    def _is_over(self) -> bool:
+        return self._over.is_set() or self._context.leadership.lost.is_set()
