@@ -54,6 +54,7 @@ from .attempt_records import AttemptRecords, RestartPlan
 from .attempts import AttemptHandle, Attempts
 from .context import LeaderContext
 from .hand_over import HandOver
+from .job_memory import End
 from .recovery_point import RecoveryPoints
 from .results import Results
 from .take_over import publish_finished, take_over
@@ -154,22 +155,22 @@ class Actions:
         self._attempts.end(job_id, Deadline.after(_KILL))
         return AttemptExit(passed.said, timed_out=True, used_up=passed.of_job)
 
-    def evaluate(
-        self, spec: JobSpec, ended: AttemptExit, interruptions: int = 0
-    ) -> RestartPlan | None:
+    def evaluate(self, end: End, interruptions: int) -> RestartPlan | None:
         """Count an attempt that ended by itself as a death, or for the figures as what the store
         says: it has recorded its job's result, or it had to stop.
 
         Args:
             interruptions: how many attempts in a row before this one have not died.
         """
-        death = self._records.count_death(spec, ended, interruptions)
-        how = ended.how
-        if death is None and ended.interrupted:
+        death = self._records.count_death(end.spec, end.how, interruptions)
+        if end.counted:
+            return death
+        how = end.how.how
+        if death is None and end.how.interrupted:
             how = ""  # It has recorded its job's result, or that the job is held.
         elif death and how in ("", "completed"):
             how = "died"
-        completed = not how and JobResultStore(self._backend).has_entry(spec.job_id)
+        completed = not how and JobResultStore(self._backend).has_entry(end.spec.job_id)
         self._context.health.attempt_ended(how or ("completed" if completed else "stopped"))
         return death
 

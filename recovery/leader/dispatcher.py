@@ -293,7 +293,7 @@ class Dispatcher:
             self._decided(job_id, decision)
             if decision.action is Action.RECOVER and spec is not None:
                 self._starts.begin(job, spec)
-            self._reactions.react(decision.action, Case(job_id, job, look))
+            self._reactions.react(Case(job_id, job, look, decision))
         self._forget_if_over(job_id, job, facts)
 
     def _forget_if_over(self, job_id: str, job: JobMemory, facts: Facts) -> None:

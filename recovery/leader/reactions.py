@@ -16,7 +16,7 @@ from jrs.records.model import JobSpec
 
 from ..attempt.runners import AttemptExit
 from ..rules import used_time
-from ..rules.decision import Action, Attempt, Facts, Spec, Stop, decide
+from ..rules.decision import Action, Attempt, Decision, Facts, Spec, Stop
 from . import suspects
 from .actions import Actions, PendingCleanup
 from .agenda import Agenda
@@ -33,11 +33,12 @@ _WHILE = 60.0
 
 @attrs.frozen
 class Case:
-    """A job, and what was found of it."""
+    """A job, what was found of it, and what was decided."""
 
     job_id: str
     job: JobMemory
     look: Look
+    decision: Decision
 
     @property
     def facts(self) -> Facts:
@@ -72,8 +73,9 @@ class Reactions:
         self._agenda = agenda
         self._decisions = context.decisions
 
-    def react(self, action: Action, case: Case) -> None:
+    def react(self, case: Case) -> None:
         """Have done what the decision requires."""
+        action = case.decision.action
         for row in TABLE:
             possible = row.during_snapshot or not case.job.pinning
             if row.action is action and possible and row.when(self, case):
@@ -96,13 +98,12 @@ class Reactions:
         """Have an attempt's end evaluated: has it died, or left a result?"""
         # One that ran for a while has found everything in order before.
         in_a_row = job.restart.interruptions if end.ran < _WHILE else 0
-        evaluate = self.records.count_death if end.counted else self.actions.evaluate
         self.tasks.run(
             self.tasks.pools.records,
             job_id,
             job,
             None,
-            lambda: evaluate(end.spec, end.how, in_a_row),
+            lambda: self.actions.evaluate(end, in_a_row),
             lambda death: job.count_death(death, end.at),
         )
 
@@ -186,10 +187,10 @@ class Reactions:
         """Whether the history does not say yet why the job is held. It says so of a stored hold,
         and of what a host lacks, from the commits that record them."""
         recorded = case.facts.stop is Stop.HELD or case.facts.attempt is Attempt.UNSTARTABLE
-        return not recorded and case.job.held_for != decide(case.facts).reason
+        return not recorded and case.job.held_for != case.decision.reason
 
     def hold_recorded(self, case: Case, _: None) -> None:
-        case.job.held_for = decide(case.facts).reason
+        case.job.held_for = case.decision.reason
 
 
 def _always(reactions: Reactions, case: Case) -> bool:
@@ -208,9 +209,9 @@ def _none(reactions: Reactions, case: Case, found: Any) -> None:
     pass
 
 
-def _again_later(action: Action) -> Callable[[Reactions, Case, Any], None]:
-    """Another process may be working on it."""
-    return lambda reactions, case, found: reactions.tasks.rest(case.job, action)
+def _rest(reactions: Reactions, case: Case, found: Any) -> None:
+    """Do it again later: another process may be working on it."""
+    reactions.tasks.rest(case.job, case.decision.action)
 
 
 @attrs.frozen
@@ -255,14 +256,14 @@ TABLE = (
         Action.RESTORE,
         "snapshots",
         lambda reactions, case: reactions.actions.finish_restore(case.job_id),
-        then=_again_later(Action.RESTORE),
+        then=_rest,
     ),
     Reaction(
         Action.CANCEL,
         "ends",
         lambda reactions, case: reactions.actions.cancel_restore(case.job_id),
         when=lambda reactions, case: case.facts.spec is Spec.RESTORING,
-        then=_again_later(Action.CANCEL),
+        then=_rest,
         during_snapshot=True,
     ),
     Reaction(
@@ -302,9 +303,7 @@ TABLE = (
     Reaction(
         Action.HOLD,
         "records",
-        lambda reactions, case: reactions.actions.record_hold(
-            case.job_id, decide(case.facts).reason
-        ),
+        lambda reactions, case: reactions.actions.record_hold(case.job_id, case.decision.reason),
         when=Reactions.hold_is_news,
         then=Reactions.hold_recorded,
     ),

@@ -17,7 +17,7 @@ from jrs.recovery.leader.facts import Look
 from jrs.recovery.leader.job_memory import JobMemory
 from jrs.recovery.leader.reactions import TABLE, Case, Reactions
 from jrs.recovery.processes.pools import Pools
-from jrs.recovery.rules.decision import Action, Attempt, Facts, Result, Spec, Stop
+from jrs.recovery.rules.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop
 
 NOW = 100.0
 
@@ -64,7 +64,7 @@ def reaction(
     job = JobMemory(pinning=pinning, snapshot_at=snapshot_at)
     facts = Facts(spec=spec, result=Result.NONE, attempt=attempt, stop=stop)
     stored = JobSpec("j", "m:f", snapshots=SnapshotPolicy(every=every), timeout=TimeLimits(limit))
-    reactions.react(action, Case("j", job, Look(facts, stored, None, None)))
+    reactions.react(Case("j", job, Look(facts, stored, None, None), Decision(action, "why")))
     return record.calls
 
 
