@@ -66,6 +66,20 @@ def is_at_least(backend: Backend, version: int) -> bool:
     return backend.marked_format >= version or format_of(backend) >= version
 
 
+def too_old(backend: Backend, version: int, what: str) -> str | None:
+    """Return why the cluster's format is too old for `what`, and the remedy; None if it is not.
+    Raises as `format_of`."""
+    if backend.marked_format >= version:
+        return None
+    found = format_of(backend)
+    if found >= version:
+        return None
+    return (
+        f"{what} needs format {version} of cluster {backend.cluster!r}, which has {found}: "
+        "jrs cluster-format --raise"
+    )
+
+
 def stays_below(backend: Backend, version: int) -> Op | None:
     """Return the condition that the format is not raised to `version` before a commit; None if it
     has that format already. Raises as `format_of`."""

@@ -34,13 +34,16 @@ from jrs.records.model import (
 )
 from jrs.records.signing import SpecKey
 from jrs.store import job_views, restores, stored_result
-from jrs.store.cluster_format import is_at_least
+from jrs.store.cluster_format import too_old
 from jrs.store.historian import Historian, submitter
 from jrs.store.job_views import JobView
 from jrs.store.result_store import JobResultStore
 from jrs.store.similar import no_such_job
 from jrs.store.tracing import current_traceparent
 from jrs.store.transitions import RestoreEvent
+
+_SPEC_2_FORMAT = 5
+"""The first cluster format that has specs in version 2, which an older version must not ignore."""
 
 
 class JobCatalog:
@@ -70,11 +73,10 @@ class JobCatalog:
         """
         if not isinstance(spec, JobSpec):
             raise InvalidInput(f"not a JobSpec: {shown(spec)}")
-        if spec.least_reader() > 1 and not is_at_least(self._backend, 5):
-            raise WrongState(
-                f"job {spec.job_id!r} has settings, time limits or an on_result, which need format "
-                "5 of the cluster: raise it with 'jrs cluster-format --raise'"
-            )
+        if spec.least_reader() > 1:
+            what = f"job {spec.job_id!r}, with its settings, time limits or on_result,"
+            if why := too_old(self._backend, _SPEC_2_FORMAT, what):
+                raise WrongState(why)
         self._check_free(spec.job_id)
         by = spec.submitted_by or submitter()
         trace = traceparent.valid(spec.traceparent) or current_traceparent()

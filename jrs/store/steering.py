@@ -22,7 +22,7 @@ from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
 from jrs.records.model import MasterInfo
 from jrs.store import cluster_history
-from jrs.store.cluster_format import format_of, is_at_least
+from jrs.store.cluster_format import too_old
 from jrs.store.masters import MasterRole, MasterView, Registry, newest_epoch
 
 _FORMAT = 5
@@ -181,11 +181,8 @@ class Steering:
         return cluster_history.steered(self.backend, kind, by, text, self.now)
 
     def _check_format(self, what: str) -> None:
-        if not is_at_least(self.backend, _FORMAT):
-            raise WrongState(
-                f"{what} needs format {_FORMAT}, and the cluster has {format_of(self.backend)}: "
-                "once all masters are upgraded, raise it by jrs cluster-format --raise"
-            )
+        if why := too_old(self.backend, _FORMAT, what):
+            raise WrongState(why)
 
 
 def _named(views: list[MasterView], name: str) -> MasterView:

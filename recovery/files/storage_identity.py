@@ -31,7 +31,7 @@ from jrs.contract.storage_place import WORK, place_of
 from jrs.records import keys
 from jrs.records.cluster import StorageMarker, StorageRecord
 from jrs.records.codec import decode, encode
-from jrs.store.cluster_format import is_at_least
+from jrs.store.cluster_format import is_at_least, too_old
 from jrs.store.masters import newest_epoch
 
 from .job_folders import JobStorage, storage_place
@@ -128,10 +128,8 @@ class StorageIdentity:
             InvalidInput: the cluster has an older format, or the marker cannot be written.
             Conflict: another process changed the record at the same moment.
         """
-        if not is_at_least(self._backend, _FORMAT):
-            raise InvalidInput(
-                "the cluster records no storage before format 5: jrs cluster-format --raise"
-            )
+        if why := too_old(self._backend, _FORMAT, "the record of a storage"):
+            raise InvalidInput(why)
         used, epoch = self.epoch(), self._newest_epoch()
         if (problem := self._older_store(used, epoch)) is not None:
             raise WrongState(problem)

@@ -10,6 +10,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput, Unavailable
 from jrs.contract.mounts import check_storage
 from jrs.store import heads
+from jrs.store.cluster_format import too_old
 
 from ..files import epoch_folders
 from ..files.job_folders import JobStorage, storage_place
@@ -69,11 +70,8 @@ def make(backend: Backend, folders: JobStorage) -> None:
 
 
 def _check_objects(backend: Backend, objects: Objects) -> None:
-    if not heads.are_kept(backend):
-        raise InvalidInput(
-            f"a storage of objects needs format {heads.SINCE_FORMAT} of cluster "
-            f"{backend.cluster!r}: jrs cluster-format --raise"
-        )
+    if why := too_old(backend, heads.SINCE_FORMAT, "a storage of objects"):
+        raise InvalidInput(why)
     try:
         probe(objects)
     except Unavailable as error:

@@ -15,6 +15,7 @@ from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, JobSpec
 from jrs.records.policies import check_count
 from jrs.store import heads, restores
+from jrs.store.cluster_format import too_old
 
 from ..attempt import preloading
 from ..attempt.runners.warm_pool import WarmPool
@@ -60,12 +61,9 @@ def pool(
 def _check(backend: Backend, size: int) -> None:
     """Raise `InvalidInput` unless so many processes can be prepared in this cluster."""
     check_count("warm", size)
-    if not heads.are_kept(backend):
-        # Masters of earlier versions might not find such a process.
-        raise InvalidInput(
-            f"warm processes need format {heads.SINCE_FORMAT} of cluster {backend.cluster!r}: "
-            "jrs cluster-format --raise"
-        )
+    # Masters of earlier versions might not find such a process.
+    if why := too_old(backend, heads.SINCE_FORMAT, "a warm process"):
+        raise InvalidInput(why)
 
 
 def wanted(backend: Backend, *, shared: bool) -> list[WarmPlan]:

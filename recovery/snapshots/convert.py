@@ -56,11 +56,8 @@ def convert(
     progress: transfer.Progress,
 ) -> SnapshotRecord:
     """Convert a snapshot; see `SnapshotCatalog.convert`."""
-    if not cluster_format.is_at_least(catalog.backend, SINCE_FORMAT):
-        raise WrongState(
-            f"to convert a snapshot the cluster needs format {SINCE_FORMAT}, and has "
-            f"{cluster_format.format_of(catalog.backend)}: jrs cluster-format --raise"
-        )
+    if why := cluster_format.too_old(catalog.backend, SINCE_FORMAT, "a converted snapshot"):
+        raise WrongState(why)
     record = catalog.get(job_id, which)
     if not to.is_restorable or not record.format.is_restorable:
         raise InvalidInput(

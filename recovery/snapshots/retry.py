@@ -73,11 +73,8 @@ class RetryRequest:
 def retry(catalog: SnapshotIndex, job_id: str, request: RetryRequest) -> str:
     """Retry a job; return the new job's id. See `JobHandle.retry`."""
     backend = catalog.backend
-    if not cluster_format.is_at_least(backend, SINCE_FORMAT):
-        raise WrongState(
-            f"a retry needs cluster format {SINCE_FORMAT}, and this cluster has "
-            f"{cluster_format.format_of(backend)}: jrs cluster-format --raise"
-        )
+    if why := cluster_format.too_old(backend, SINCE_FORMAT, "a retry"):
+        raise WrongState(why)
     if request.as_job is not None:
         check_job_id(request.as_job)
     _check_ended(backend, check_job_id(job_id), request)

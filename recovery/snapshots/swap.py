@@ -54,6 +54,9 @@ _ALSO_IN_THE_LAST = 4
 """The operations of the last commit besides those for the records and the conditions: on the
 restore and on the spec, and two of the event."""
 
+_DESCENDANTS_FORMAT = 5
+"""The first cluster format that records which jobs were made from a job."""
+
 _TOPS = ("epoch", "out", "tmp", "in")
 
 
@@ -168,7 +171,7 @@ def _with_spec(job_id: str, stored: Record | None, spec: bytes) -> Op:
 def _descendant_ops(catalog: SnapshotIndex, lineage: Lineage | None, job_id: str) -> list[Op]:
     """Return what records a new job with the job that it descends from. An older version knows no
     such record, and nothing depends on it."""
-    if lineage is None or not cluster_format.is_at_least(catalog.backend, 5):
+    if lineage is None or not cluster_format.is_at_least(catalog.backend, _DESCENDANTS_FORMAT):
         return []
     key = keys.descendant(lineage.job_id, job_id)
     if catalog.backend.get(key) is not None:
