@@ -91,7 +91,9 @@ class Retention(LeaderTask):
         now = self._context.runtime.now()
         self._problems = {}
         with self._noting():
-            self._retain_files(now, removed)
+            self._retain_snapshots(now, removed)
+        with self._noting():
+            self._retain_outputs(now, removed)
         if self._policy.results is not None:
             with self._noting():
                 self._retain_results(now - self._policy.results, removed)
@@ -144,32 +146,42 @@ class Retention(LeaderTask):
     def _check_fence(self) -> None:
         self._backend.check_current(self._context.fence, "retention stops here")
 
-    def _retain_files(self, now: float, removed: Counter[Kind]) -> None:
-        """Remove outputs and snapshots of the jobs that have a folder, of expired ones, too."""
-        kinds = (Kind.OUTPUTS, Kind.SNAPSHOTS)
-        if all(getattr(self._policy, kind.value) is None for kind in kinds):
+    def _due(self, kind: Kind, now: float) -> Iterator[EndedJob]:
+        """Yield the ended jobs that have a folder and whose things of a kind may be removed."""
+        if getattr(self._policy, kind.value) is None:
             return
-        used: set[str] | None = None
-        is_known = True
         for job_id in self._storage.jobs():
-            job = None if self._is_over() else self._ended(job_id)
-            if job is None:
-                continue
-            without_output = is_due(self._policy, Kind.OUTPUTS, job, now)
-            if is_due(self._policy, Kind.SNAPSHOTS, job, now):
+            if self._is_over():
+                return
+            job = self._ended(job_id)
+            if job is not None and is_due(self._policy, kind, job, now):
+                yield job
+
+    def _retain_snapshots(self, now: float, removed: Counter[Kind]) -> None:
+        for job in self._due(Kind.SNAPSHOTS, now):
+            with self._noting():
+                gone = self._remove_snapshots(job.job_id, removed)
+                without_output = is_due(self._policy, Kind.OUTPUTS, job, now)
+                if gone and self._objects is not None and not without_output:
+                    self._sweep_ended(job.job_id, now, self._objects)
+
+    def _retain_outputs(self, now: float, removed: Counter[Kind]) -> None:
+        used: set[str] | None = None
+        for job_id in self._with_output_due(now):
+            if used is None:
+                used = self._used()  # If this raises, all outputs stay.
+            if job_id not in used:
                 with self._noting():
-                    gone = self._remove_snapshots(job_id, removed)
-                    if gone and self._objects is not None and not without_output:
-                        self._sweep_ended(job_id, now, self._objects)
-            if is_known and without_output:
-                with self._noting():
-                    if self._has_output(job_id):
-                        if used is None:
-                            is_known = False  # If that cannot be told, all outputs stay.
-                            used = self._used()
-                            is_known = True
-                        if job_id not in used:
-                            self._remove_output(job_id, removed)
+                    self._remove_output(job_id, removed)
+
+    def _with_output_due(self, now: float) -> Iterator[str]:
+        """Yield the jobs that have output which may be removed, if nothing needs it."""
+        for job in self._due(Kind.OUTPUTS, now):
+            found = False
+            with self._noting():
+                found = self._has_output(job.job_id)
+            if found:
+                yield job.job_id
 
     def _remove_snapshots(self, job_id: str, removed: Counter[Kind]) -> int:
         """Remove the job's snapshots of the system; return how many."""
