@@ -29,7 +29,7 @@ from jrs.contract.errors import (
     Unavailable,
 )
 from jrs.contract.leadership import Leadership
-from jrs.contract.texts import printable, span
+from jrs.contract.texts import one_line, printable, span
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
 from jrs.records.checks import check_json
@@ -165,7 +165,7 @@ class Replica:
         except (Exception, SystemExit) as error:
             if self._has_result():
                 return  # It was canceled: what main raises now is a consequence.
-            said = " ".join(f"{type(error).__name__}: {error}".split())
+            said = one_line(f"{type(error).__name__}: {error}")
             self._emit("died", f"main raised {said}; another replica tries", fence.epoch)
             with suppress(JrsError):  # What main raised matters more.
                 mains.raised(self._backend, self._name, said, fence, at=time.time())

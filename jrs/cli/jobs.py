@@ -28,7 +28,7 @@ from jrs.cli.job_options import job_options
 from jrs.client.connection import entry_point_of
 from jrs.client.job import JobHandle
 from jrs.contract.errors import DuplicateJob, InvalidInput
-from jrs.contract.texts import shown
+from jrs.contract.texts import one_line, shown
 from jrs.records.checks import check_job_id
 from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind
 from jrs.records.policies import Keep, RestartPolicy, SnapshotPolicy
@@ -272,7 +272,7 @@ def _print(result: JobResult, *, as_json: bool) -> None:
         why = shortened(failure.message, _LONGEST) if failure else "no reason was recorded"
         echo(f"jrs: job {job_id!r} ended {result.status.name}: {why}", err=True)
         if failure is not None and failure.detail:
-            last = " ".join(failure.detail.strip().rpartition("\n")[2].split())
+            last = one_line(failure.detail.strip().rpartition("\n")[2])
             if last not in failure.message:  # As the last words of a process that died.
                 echo(f"  | {shortened(last, _LONGEST)}", err=True)
             echo(f"  the whole failure: jrs show {job_id}; its logs: jrs logs {job_id}", err=True)

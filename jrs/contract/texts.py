@@ -78,6 +78,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], masked(text))
 
 
+def one_line(text: str) -> str:
+    """Return `text` with each run of spaces and line ends as one space."""
+    return " ".join(text.split())
+
+
 def counted(number: int, one: str, several: str) -> str:
     """Return a number with its noun: 1 batch, 2 batches."""
     return f"{number} {one if number == 1 else several}"

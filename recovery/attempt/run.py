@@ -17,7 +17,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, CorruptRecord, OutcomeUnknown, Unavailable
 from jrs.contract.masks import masked
 from jrs.contract.operations import Fence, Op
-from jrs.contract.texts import with_reason
+from jrs.contract.texts import one_line, with_reason
 from jrs.records.checks import check_json
 from jrs.records.history import HistoryKind
 from jrs.records.model import Failure, JobResult, JobStatus
@@ -107,13 +107,13 @@ def _failure(run: AttemptRun, engine: SparkEngine, raised: BaseException) -> Fai
             )
             raise error from None
         case Verdict.JVM_DIED:
-            why = f"the JVM of its SparkSession died: {_one_line(str(error))}"
+            why = f"the JVM of its SparkSession died: {_short(str(error))}"
             raise JvmDied(why) from error
         case Verdict.DIED:
-            raise AttemptDied(_one_line(said)) from error
+            raise AttemptDied(_short(said)) from error
         case Verdict.FAILED:
             detail = "".join(traceback.format_exception(error))
-            return Failure(kind="exception", message=_one_line(said), detail=detail)
+            return Failure(kind="exception", message=_short(said), detail=detail)
 
 
 def _held(context: AttemptContext, error: BaseException) -> BaseException:
@@ -189,5 +189,5 @@ def record_result(
     )(store.create_dirty, result, fence, also=(*attempt_fence.close_ops(fence), *also))
 
 
-def _one_line(text: str) -> str:
-    return " ".join(masked(text).split())[:500]
+def _short(text: str) -> str:
+    return one_line(masked(text))[:500]

@@ -37,7 +37,7 @@ from jrs.contract.operations import (
     Update,
     create_or_update,
 )
-from jrs.contract.texts import printable, shown, with_reason
+from jrs.contract.texts import one_line, printable, shown, with_reason
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.fields import Json
@@ -319,10 +319,10 @@ class JobCleanup:
         except Fenced:
             raise
         except GivenUp as error:
-            return _Problem(" ".join(str(error).split()), is_final=True, ended=True)
+            return _Problem(one_line(str(error)), is_final=True, ended=True)
         except (Exception, SystemExit) as error:
             # Any error belongs to this resource: it is reported, kept and tried again.
-            return _Problem(" ".join(f"{type(error).__name__}: {error}".split()), ended=True)
+            return _Problem(one_line(f"{type(error).__name__}: {error}"), ended=True)
         finally:
             with self._lock:
                 self._under_way.discard(step)

@@ -91,7 +91,7 @@ class Actions:
         self._stops = JobStops(context.backend, now=self._now, historian=context.historian)
         folder = last_words.folder_of(context.storage.root)
         self._last_words = last_words.LastWords(folder, self._fence.epoch)
-        self._state = RecoveryPoints(context)
+        self._recovery_points = RecoveryPoints(context)
         self.consider_hand_over = HandOver(context, attempts).consider
 
     # -- running ---------------------------------------------------------------------------
@@ -110,9 +110,9 @@ class Actions:
         """
         job_id = spec.job_id
         try:
-            self._state.refuse_foreign_files(job_id)
+            self._recovery_points.refuse_foreign_files(job_id)
             self._end_left_over(job_id)
-            self._state.ensure_recoverable(job_id)
+            self._recovery_points.ensure_recoverable(job_id)
             self._context.decisions.fold(job_id)
             recorded = self._records.begin(spec)
         except JobHeld as error:
@@ -233,7 +233,7 @@ class Actions:
     def cancel_restore(self, job_id: str) -> None:
         """Cancel a job that is held by its restore, unless another process carries the restore out:
         then the folders are that process's, and the job is canceled once it has finished."""
-        if not self._state.is_being_restored(job_id):
+        if not self._recovery_points.is_being_restored(job_id):
             self.cancel(job_id)
 
     def suspend(self, spec: JobSpec) -> None:
@@ -252,8 +252,8 @@ class Actions:
             self._hold(job_id, error)
             return
         self._records.end(job_id, "suspended")
-        self._state.complete_rescales(job_id)
-        self._state.take_scheduled_snapshot(job_id, spec.snapshots)
+        self._recovery_points.complete_rescales(job_id)
+        self._recovery_points.take_scheduled_snapshot(job_id, spec.snapshots)
         step = self._stops.advance(stop, StopEvent.COMPLETE, self._fence)
         if step is StopStep.NONE:
             self._emit("suspended", job_id, "suspended; it starts again with the changes")
@@ -269,12 +269,12 @@ class Actions:
                 self._end_left_over(job_id)
 
         # Not before the restore is ours: another process may need the epoch's folder in place.
-        if self._state.finish_restore(job_id, end_all):
+        if self._recovery_points.finish_restore(job_id, end_all):
             self._emit("restored", job_id, "an interrupted restore was completed")
 
     def take_scheduled_snapshot(self, spec: JobSpec) -> None:
         """Take one of the snapshots that the job's spec requests."""
-        self._state.take_scheduled_snapshot(spec.job_id, spec.snapshots)
+        self._recovery_points.take_scheduled_snapshot(spec.job_id, spec.snapshots)
         self._context.decisions.fold(spec.job_id)
 
     def end(self, job_id: str) -> None:

@@ -215,13 +215,13 @@ class Dispatcher:
         if names is None:
             self._resync_at = self._clock() + _RESYNC
             self._listing.ask()
-            self._pause.name()
+            self._pause.note_change()
             return
         for name in names:
             first, _, rest = name.partition("/")
             prefix, job_id = f"{first}/", rest.partition("/")[0]
             if prefix == keys.CLUSTER:
-                self._pause.name()
+                self._pause.note_change()
             elif not job_id:
                 self._listing.ask({prefix} & {*SCANNED})
             elif prefix in _NEWS or (
@@ -288,7 +288,7 @@ class Dispatcher:
         elif not self._starts.has_slot(job, spec, facts):
             return  # `_admit` reports its decision.
         may_try = self._tasks.may_try(job, decision.action)
-        self._plan(job_id, job, decision, look, turn=facts.turn)
+        self._schedule_checks(job_id, job, decision, look, turn=facts.turn)
         if may_try:
             self._decided(job_id, decision)
             if decision.action is Action.RECOVER and spec is not None:
@@ -304,7 +304,7 @@ class Dispatcher:
             self._functions.pop(job_id, None)
             self._context.decisions.forget(job_id)
 
-    def _plan(
+    def _schedule_checks(
         self, job_id: str, job: JobMemory, decision: Decision, look: Look, *, turn: bool
     ) -> None:
         """Have the job checked at the moments when its decision may change by time alone: those
@@ -377,8 +377,9 @@ class Dispatcher:
 
     def _hold(self, job_id: str, error: CorruptRecord) -> None:
         self._starts.give_way(job_id)
-        self._decided(job_id, Decision(Action.HOLD, str(error)))
-        self._reactions.hold(job_id, self._jobs[job_id], f"held: {error}")
+        why = f"held: {error}"
+        self._decided(job_id, Decision(Action.HOLD, why))
+        self._reactions.hold(job_id, self._jobs[job_id], why)
         self._agenda.at(self._clock() + _HELD, job_id)
 
     def _step_down(self, error: Fenced) -> None:

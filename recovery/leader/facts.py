@@ -24,8 +24,7 @@ from jrs.store.result_store import JobResultStore
 
 from ..rules import used_time
 from ..rules.decision import Action, Attempt, Facts, Result, Stop
-from ..rules.gathering import Stored as Stored
-from ..rules.gathering import gathered
+from ..rules.gathering import Stored, gathered
 from . import suspects
 from .attempts import Attempts
 from .context import LeaderContext
@@ -265,7 +264,7 @@ class Gatherer:
     ) -> Attempt:
         if self._attempts.is_running(job_id):
             return Attempt.RUNNING
-        self._probations.has_ended(job_id)
+        self._probations.note_end(job_id)
         if spec is None:
             return Attempt.NONE
         if job.restart.deaths is None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 
-from .facts import Gatherer, Stored
+from ..rules.gathering import Stored
+from .facts import Gatherer
 from .job_memory import SCANNED, JobMemory
 
 PAGE = 64

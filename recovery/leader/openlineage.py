@@ -13,7 +13,7 @@ from typing import Any
 
 from jrs.contract.errors import InvalidInput
 from jrs.contract.masks import masked
-from jrs.contract.texts import bounded
+from jrs.contract.texts import bounded, one_line
 
 from ..rules.runs import RunEvent, RunState, namespace, run_id
 from .lineage_export import EventRefused, NotTaken
@@ -52,7 +52,7 @@ class OpenLineage:
             self._client = OpenLineageClient()
             transport: Any = self._client.transport
         except Exception as error:
-            why = masked(" ".join(str(error).split()))
+            why = masked(one_line(str(error)))
             raise InvalidInput(
                 f"OpenLineage's configuration cannot be used: {bounded(why)}"
             ) from None
@@ -72,7 +72,7 @@ class OpenLineage:
         try:
             self._client.emit(self._made(event))
         except Exception as error:
-            why = bounded(masked(" ".join(f"{type(error).__name__}: {error}".split())))
+            why = bounded(masked(one_line(f"{type(error).__name__}: {error}")))
             kind = EventRefused if _status(error) in _REFUSED else NotTaken
             raise kind(why) from error
 

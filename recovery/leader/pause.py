@@ -12,14 +12,14 @@ class Pause:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._named = True
+        self._is_noted = True
         self._acted_on = False
         self.on = False
         """Whether the cluster was paused when that was last read."""
 
-    def name(self) -> None:
+    def note_change(self) -> None:
         """Note that a change was reported."""
-        self._named = True
+        self._is_noted = True
 
     def read(self, stored: Record | Exception | None) -> None:
         """Take over what was read. A pause that cannot be read is a pause."""
@@ -31,9 +31,9 @@ class Pause:
         Raises:
             Unavailable: the backend could not be asked.
         """
-        if self._named:
+        if self._is_noted:
             self.read(self._backend.get_many([keys.PAUSE])[0])
-            self._named = False
+            self._is_noted = False
         changed = self.on is not self._acted_on
         self._acted_on = self.on
         return changed

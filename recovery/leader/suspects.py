@@ -196,7 +196,7 @@ class Probations:
             if job_id in self._here:
                 self._here[job_id].probation = 0.0
 
-    def has_ended(self, job_id: str) -> None:
+    def note_end(self, job_id: str) -> None:
         """Record that no attempt of the job runs here; it may wait for its turn."""
         with self._lock:
             self._here.pop(job_id, None)

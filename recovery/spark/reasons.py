@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from jrs.contract.texts import one_line
+
 _ERROR = re.compile(r".*\b(\w*(?:Error|Exception)): (.*)")
 """The last error of a line: it caused those in front of it."""
 _WRAPPERS = ("Py4JJavaError", "PythonException", "SparkException")
@@ -21,7 +23,7 @@ def why(error: BaseException) -> str:
     lines = [match for line in str(error).splitlines() if (match := _ERROR.search(line))]
     named = [one for one in lines if one[1] not in _WRAPPERS] or lines
     said = f"{named[0][1]}: {named[0][2]}" if named else str(error).strip().partition("\n")[0]
-    return " ".join(said.split())[:500] or type(error).__name__
+    return one_line(said)[:500] or type(error).__name__
 
 
 def message(error: BaseException) -> str:

@@ -10,13 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jrs.contract.texts import LIMIT, MAP_LIMIT, bounded, bounded_map, printable, shown
+from jrs.contract.texts import LIMIT, MAP_LIMIT, bounded, bounded_map, one_line, printable, shown
 
 anything = st.text(st.characters(exclude_categories=()))
 
 
 def stored(text: str) -> int:
     return len(json.dumps(text)) - 2
+
+
+def test_one_line() -> None:
+    assert one_line(" two\n\tlines  and\u2028a third ") == "two lines and a third"
 
 
 @given(anything, st.integers(64, 200))

@@ -57,6 +57,7 @@ class ListeningRunner(ThreadRunner):
     """The thread runner, with a listener that learns of an attempt's end before the leader."""
 
     def __init__(self, listener: Callable[[], None]) -> None:
+        super().__init__()
         self._listener = listener
 
     def start(

@@ -34,9 +34,6 @@ class ThreadRunner(Runner):
         engine: the attempts' access to Spark.
     """
 
-    _lock_limit = _LOCK_LIMIT
-    _engine = NO_SPARK
-
     def __init__(self, lock_limit: float = _LOCK_LIMIT, engine: SparkEngine = NO_SPARK) -> None:
         self._lock_limit = lock_limit
         self._engine = engine

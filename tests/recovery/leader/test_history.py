@@ -163,6 +163,7 @@ def test_a_job_that_is_held_says_why(
             JobCatalog(backend).submit(spec(f"after-{name}"))
             leader.runner.of(f"after-{name}").finish()
             leader.until_clean(f"after-{name}")
+            assert leader.said("decision", "job", said)
 
     held = [one for one in recorded.read(backend, "job") if one.kind == "held"]
     assert [(one.epoch, one.action) for one in held] == [(2, decided), (3, decided)]
