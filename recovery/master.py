@@ -54,7 +54,7 @@ from .leader.retention import Retention
 from .leader.switchover import Switchovers
 from .leader.trust import Trust
 from .processes import marks
-from .rules.events import Event, Report, notify
+from .rules.events import Event, EventKind, Report, notify
 from .rules.resource import Resource
 from .rules.retention import RetentionPolicy
 from .spark import class_data
@@ -194,7 +194,7 @@ class Master:
         backend.commit_failed = self._health.commit_failed
         shared, program = permissions.is_shared(folders.root), process_attempt.PROGRAM
         self._warm = warm_plans.pool(
-            backend, warm, preload, program, lambda text: self._emit("warm", 0, text), runtime,
+            backend, warm, preload, program, partial(self._emit, EventKind.WARM, 0), runtime,
             shared=shared,
         )  # fmt: skip
         self._fork_server = ForkServer(program, url)
@@ -235,7 +235,7 @@ class Master:
     def _preparing(self) -> AbstractContextManager[object]:
         if not self._prepare:
             return nullcontext()
-        return class_data.Background(lambda text: self._emit("prepare", 0, text))
+        return class_data.Background(lambda text: self._emit(EventKind.PREPARE, 0, text))
 
     def _campaign(
         self,
@@ -244,7 +244,7 @@ class Master:
         stop: threading.Event,
         lead: Callable[[Dispatcher, Leadership, threading.Event], bool] | None,
     ) -> None:
-        outage = Outage(stop, lambda why: self._emit("waiting", 0, why))
+        outage = Outage(stop, lambda why: self._emit(EventKind.WAITING, 0, why))
         while not stop.is_set():
             try:
                 # Before the campaign: each one makes a store that is behind look newer.
@@ -288,9 +288,9 @@ class Master:
             # cluster that is damaged, must not keep the cluster from being led.
             why = error.strerror if isinstance(error, OSError) else str(error)
             said = f"the storage's marker cannot be written: {why}"
-            self._emit("error", leadership.epoch, said)
+            self._emit(EventKind.ERROR, leadership.epoch, said)
         except Fenced as error:  # It hung since its election, and another master leads.
-            self._emit("lost", leadership.epoch, str(error))
+            self._emit(EventKind.LOST, leadership.epoch, str(error))
             return False
         return True
 
@@ -313,7 +313,7 @@ class Master:
         epoch = leadership.epoch
         self._turns = self._turns if self._handed_over.is_set() else 0
         self._handed_over.clear()
-        self._emit("elected", epoch, f"{self.name} is elected; recovering")
+        self._emit(EventKind.ELECTED, epoch, f"{self.name} is elected; recovering")
         context = self._context(leadership, is_driver=lead is not None)
         dispatcher = Dispatcher(context)
         self._health.elected(leadership, dispatcher.tally)
@@ -326,7 +326,7 @@ class Master:
             dispatcher.start()
             registration.leading(epoch)
             self._health.leads()
-            self._emit("leading", epoch, f"{self.name} leads")
+            self._emit(EventKind.LEADING, epoch, f"{self.name} leads")
             self._registry.forget_gone()
             with Retention(context, self._retention), FeedSweep(context), self._export(context):
                 if lead is None:
@@ -334,7 +334,7 @@ class Master:
                 return guard.call_main(partial(lead, dispatcher, leadership, stop))
         except Fenced as error:
             why = str(error)
-            self._emit("lost", epoch, why)
+            self._emit(EventKind.LOST, epoch, why)
             return False
         finally:
             lost = leadership.lost.is_set()
@@ -342,7 +342,8 @@ class Master:
             registration.leading(None)
             dead = dispatcher.stop(Deadline.after(grace(leadership, self._ttl)))
             guard.close()
-            self._emit("lost" if lost else "resigned", epoch, f"{self.name} no longer leads")
+            kind = EventKind.LOST if lost else EventKind.RESIGNED
+            self._emit(kind, epoch, f"{self.name} no longer leads")
             if not dead:
                 self._exit(epoch)
             why = why or self._why_it_ended(switchovers, stop, lost=lost)
@@ -391,8 +392,9 @@ class Master:
         self._handed_over.set()
 
     def _exit(self, epoch: int) -> None:
-        self._emit("deposed", epoch, "an attempt or main did not end; this process ends itself")
+        said = "an attempt or main did not end; this process ends itself"
+        self._emit(EventKind.DEPOSED, epoch, said)
         _end_process(EXIT_DEPOSED)
 
-    def _emit(self, kind: str, epoch: int, message: str) -> None:
+    def _emit(self, kind: EventKind, epoch: int, message: str) -> None:
         notify(self._report, Event(kind, "", message, epoch, self._runtime.now()))

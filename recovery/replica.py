@@ -43,7 +43,7 @@ from jrs.store.result_store import JobResultStore
 from .attempt.code_version import code_version
 from .attempt.job_log import printed
 from .attempt.run import record_result
-from .rules.events import Event, Report, notify
+from .rules.events import Event, EventKind, Report, notify
 
 _LAST_CLEANUP = 60.0
 """Seconds that the leader waits for its jobs' cleanup after its main has returned."""
@@ -143,7 +143,7 @@ class Replica:
             record = mains.begin(self._backend, wanted, fence) or wanted
         except Canceled:
             return
-        self._emit("attempt", str(record), fence.epoch)
+        self._emit(EventKind.ATTEMPT, str(record), fence.epoch)
         try:
             payload = check_json(main(), "what main returned")
             result = JobResult(
@@ -166,7 +166,7 @@ class Replica:
             if self._has_result():
                 return  # It was canceled: what main raises now is a consequence.
             said = one_line(f"{type(error).__name__}: {error}")
-            self._emit("died", f"main raised {said}; another replica tries", fence.epoch)
+            self._emit(EventKind.DIED, f"main raised {said}; another replica tries", fence.epoch)
             with suppress(JrsError):  # What main raised matters more.
                 mains.raised(self._backend, self._name, said, fence, at=time.time())
             raise
@@ -217,7 +217,7 @@ class Replica:
                 self._code,
             )
 
-    def _emit(self, kind: str, message: str, epoch: int) -> None:
+    def _emit(self, kind: EventKind, message: str, epoch: int) -> None:
         notify(self._report, Event(kind, self._name, message, epoch, time.time()))
 
 

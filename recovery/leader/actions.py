@@ -48,6 +48,7 @@ from ..attempt.own_attempt import OwnAttempt
 from ..attempt.runners import AttemptExit, NotStarted, OnEnd, RunningAttempt
 from ..processes import last_words, left_running
 from ..processes.pools import side_by_side
+from ..rules.events import EventKind
 from ..rules.used_time import Passed
 from . import suspects
 from .attempt_records import AttemptRecords, RestartPlan
@@ -61,9 +62,6 @@ from .take_over import publish_finished, take_over
 
 _KILL = 30.0
 """Seconds in which processes have to die after SIGKILL."""
-
-Emit = Callable[[str, str, str], None]
-"""Reports an event to observers: kind, job id, message."""
 
 
 @attrs.frozen
@@ -139,7 +137,7 @@ class Actions:
         how = ", alone" if record.on_probation else ""
         if kind is not spec.runner:
             how = " in a process of its own: a leader died while the job ran in its process"
-        self._emit("attempt", job_id, f"attempt {record.attempt} starts{how}")
+        self._emit(EventKind.ATTEMPT, job_id, f"attempt {record.attempt} starts{how}")
         self._context.health.attempt_started()
         try:
             self._attempts.begin(job_id, lambda ended: self._run(context, function, ended), on_end)
@@ -201,17 +199,18 @@ class Actions:
         calls = [partial(self._context.cleanup.release, job_id) for job_id in jobs]
         for job_id, end in zip(jobs, side_by_side("jrs-release", calls, deadline), strict=True):
             if end.hangs:
-                self._emit("error", job_id, "not released: the release does not end")
+                self._emit(EventKind.ERROR, job_id, "not released: the release does not end")
             elif end.error is not None:
                 why = f"{type(end.error).__name__}: {end.error}"
-                self._emit("error", job_id, f"not released: {why}")
+                self._emit(EventKind.ERROR, job_id, f"not released: {why}")
 
     def empty_trash(self) -> None:
         """Delete what earlier deletions left half done."""
         try:
             self._storage.empty_trash()
         except Exception as error:
-            self._emit("error", "", f"the trash is not emptied: {type(error).__name__}: {error}")
+            why = f"{type(error).__name__}: {error}"
+            self._emit(EventKind.ERROR, "", f"the trash is not emptied: {why}")
 
     # -- results ---------------------------------------------------------------------------
 
@@ -256,9 +255,9 @@ class Actions:
         self._recovery_points.take_scheduled_snapshot(job_id, spec.snapshots)
         step = self._stops.advance(stop, StopEvent.COMPLETE, self._fence)
         if step is StopStep.NONE:
-            self._emit("suspended", job_id, "suspended; it starts again with the changes")
+            self._emit(EventKind.SUSPENDED, job_id, "suspended; it starts again with the changes")
         elif step is StopStep.SUSPENDED:
-            self._emit("suspended", job_id, "suspended; resume it with `jrs resume`")
+            self._emit(EventKind.SUSPENDED, job_id, "suspended; resume it with `jrs resume`")
 
     def finish_restore(self, job_id: str) -> None:
         """Carry out an interrupted restore of the job; a restore in progress is left alone."""
@@ -270,7 +269,7 @@ class Actions:
 
         # Not before the restore is ours: another process may need the epoch's folder in place.
         if self._recovery_points.finish_restore(job_id, end_all):
-            self._emit("restored", job_id, "an interrupted restore was completed")
+            self._emit(EventKind.RESTORED, job_id, "an interrupted restore was completed")
 
     def take_scheduled_snapshot(self, spec: JobSpec) -> None:
         """Take one of the snapshots that the job's spec requests."""
@@ -303,14 +302,14 @@ class Actions:
         known = before.given_up if before else {}
         for name, problem in journal.given_up.items():
             if name not in known:
-                self._emit("cleanup", job_id, f"{name}: {problem} (continues without it)")
+                self._emit(EventKind.CLEANUP, job_id, f"{name}: {problem} (continues without it)")
         if not journal.problems:
-            self._emit("clean", job_id, "its resources are gone and its result is clean")
+            self._emit(EventKind.CLEAN, job_id, "its resources are gone and its result is clean")
             return None
         delay = policy.delay(tries)
         for name, problem in journal.problems.items():
             again = "given up" if journal.exhausted else f"again in {delay:g} s"
-            self._emit("cleanup", job_id, f"{name} is left: {problem} ({again})")
+            self._emit(EventKind.CLEANUP, job_id, f"{name} is left: {problem} ({again})")
         return PendingCleanup(tries, delay)
 
     def journal(self, job_id: str) -> CleanupJournal | None:
@@ -338,7 +337,7 @@ class Actions:
             self._stops.hold(job_id, str(error), self._fence)
         except Conflict:
             return  # The job has just changed, or is being restored: it is decided again.
-        self._emit("held", job_id, f"held: {error}; then: jrs resume {job_id}")
+        self._emit(EventKind.HELD, job_id, f"held: {error}; then: jrs resume {job_id}")
 
     def _end_left_over(self, job_id: str) -> None:
         """Ensure that no earlier attempt of the job can do harm any more.
@@ -370,14 +369,14 @@ class Actions:
             self._backend, job_id, Deadline.after(_KILL), up_to_epoch=self._fence.epoch
         )
         if orphans:
-            self._emit("orphans", job_id, f"killed {len(orphans)} left-over processes")
+            self._emit(EventKind.ORPHANS, job_id, f"killed {len(orphans)} left-over processes")
         before, _ = self._records.newest(job_id)
         spark = None if before is None or self._ran_here(before) else before.spark
         if spark is not None:
             from ..processes import left_on_cluster  # A client of HTTP, which takes 2 MB.
 
             if said := left_on_cluster.end(spark):
-                self._emit("orphans", job_id, said)
+                self._emit(EventKind.ORPHANS, job_id, said)
         if problem is not None:
             raise problem
 

@@ -45,6 +45,7 @@ from ..processes import last_words, left_running
 from ..processes.last_words import LeaderEnd
 from ..rules import used_time
 from ..rules.decision import Stop
+from ..rules.events import EventKind
 from . import suspects
 from .context import LeaderContext
 
@@ -199,7 +200,7 @@ class AttemptRecords:
         before = before or AttemptRecord(job_id)
         if ended.cannot_start and before.could_not_start:
             why = before.obstacles[-1].reason
-            self._emit("waiting", job_id, f"it cannot be started on this host: {why}")
+            self._emit(EventKind.WAITING, job_id, f"it cannot be started on this host: {why}")
             used = used_time.used(before, spec.timeout, self._now())
             return RestartPlan(before.deaths, RETRY, used=used, obstacles=before.obstacles)
         deaths = before.deaths + 1
@@ -225,7 +226,7 @@ class AttemptRecords:
         left = policy.attempts - deaths
         final = used_time.is_final(record, spec)
         said += f"; {left} left, next in {delay:g} s" if left > 0 and not final else "; none left"
-        self._emit("died", job_id, said)
+        self._emit(EventKind.DIED, job_id, said)
         return RestartPlan(deaths, delay, used=record.used, timed_out=final)
 
     def _interrupted(self, spec: JobSpec, ended: AttemptExit, times: int) -> RestartPlan:
@@ -248,7 +249,7 @@ class AttemptRecords:
         ) as event:
             self._put(keys.ATTEMPTS + spec.job_id, encode(record), version, *event)
         said = f"not counted as a death; trying again in {delay:g} s"
-        self._emit("waiting", spec.job_id, f"{ended.message}; {said}")
+        self._emit(EventKind.WAITING, spec.job_id, f"{ended.message}; {said}")
         return RestartPlan(before.deaths, delay, used=record.used, interruptions=times)
 
     def end(self, job_id: str, how: str) -> None:
@@ -302,7 +303,7 @@ class AttemptRecords:
                 about = told_of(record)
                 with self._historian.recorded(job_id, HistoryKind.DIED, said, about=about) as event:
                     self._put(stored.key, encode(record), stored.version, *event)
-                self._emit("suspect", job_id, said)
+                self._emit(EventKind.SUSPECT, job_id, said)
         return record, suspects.remaining_delay(record, policy, self._now())
 
     def count_time(self, spec: JobSpec, *, ended: bool = False) -> None:
@@ -353,7 +354,7 @@ class AttemptRecords:
         if epoch not in self._hangs_since:
             self._hangs_since[epoch] = now
             said = f"it ran alone in the leader of epoch {epoch}, whose process hangs"
-            self._emit("suspect", job_id, said)
+            self._emit(EventKind.SUSPECT, job_id, said)
         if now < self._hangs_since[epoch] + self._hanging:
             raise suspects.LeaderHangs(f"the process of the leader of epoch {epoch} hangs")
 

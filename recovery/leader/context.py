@@ -84,7 +84,7 @@ class LeaderContext:
     def fence(self) -> Fence:
         return self.leadership.fence
 
-    def emit(self, kind: str, job_id: str, message: str) -> None:
+    def emit(self, kind: EventKind, job_id: str, message: str) -> None:
         """Report an event."""
         now = self.runtime.now()
         notify(self.report, Event(kind, job_id, message, self.fence.epoch, now))

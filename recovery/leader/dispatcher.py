@@ -23,6 +23,7 @@ from jrs.records.model import JobSpec
 from ..attempt.runners import AttemptExit
 from ..health.facts import Tally
 from ..rules.decision import Action, Decision, Facts, Result, Spec, decide
+from ..rules.events import EventKind
 from . import suspects
 from .actions import Actions
 from .agenda import Agenda
@@ -166,7 +167,7 @@ class Dispatcher:
             if thread.is_alive():
                 thread.join(deadline.bounded())
         if not self._tasks.close(Deadline.after(min(_CLOSING, deadline.bounded()))):
-            self._emit("left", "", "an action does not end and is left behind")
+            self._emit(EventKind.LEFT, "", "an action does not end and is left behind")
         self._actions.release(Deadline.after(_CLOSING))
         return dead
 
@@ -373,7 +374,7 @@ class Dispatcher:
         elif not isinstance(error, Fenced):
             self._jobs[job_id].last_reported = None
             again = f"trying again in {delay:g} s"
-            self._emit("error", job_id, f"{type(error).__name__}: {error}; {again}")
+            self._emit(EventKind.ERROR, job_id, f"{type(error).__name__}: {error}; {again}")
 
     def _hold(self, job_id: str, error: CorruptRecord) -> None:
         self._starts.give_way(job_id)
@@ -385,7 +386,7 @@ class Dispatcher:
     def _step_down(self, error: Fenced) -> None:
         if not self._leadership.lost.is_set():
             self._leadership.lost.set()
-            self._emit("lost", "", str(error))
+            self._emit(EventKind.LOST, "", str(error))
 
     # -- reporting -------------------------------------------------------------------------
 
@@ -394,4 +395,4 @@ class Dispatcher:
         if decision != job.last_reported:
             job.last_reported = decision
             if decision.action is not Action.LEAVE:
-                self._emit("decision", job_id, str(decision))
+                self._emit(EventKind.DECISION, job_id, str(decision))

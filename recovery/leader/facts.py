@@ -24,6 +24,7 @@ from jrs.store.result_store import JobResultStore
 
 from ..rules import used_time
 from ..rules.decision import Action, Attempt, Facts, Result, Stop
+from ..rules.events import EventKind
 from ..rules.gathering import Stored, gathered
 from . import suspects
 from .attempts import Attempts
@@ -277,7 +278,9 @@ class Gatherer:
                 job.restart.at = self._clock() + _AGAIN
                 return Attempt.UNHEARD
             except OSError as error:
-                self._emit("waiting", job_id, f"its leader's last words cannot be read: {error}")
+                self._emit(
+                    EventKind.WAITING, job_id, f"its leader's last words cannot be read: {error}"
+                )
                 job.restart.at = self._clock() + _AGAIN
                 return Attempt.BACKING_OFF
             job.restart.suspicion = newest.suspicion if newest else 0
@@ -315,7 +318,7 @@ class Gatherer:
 
     def _emit_once(self, job_id: str, job: JobMemory, message: str) -> None:
         if not (job.last_reported and job.last_reported.action is Action.HOLD):
-            self._emit("held", job_id, message)
+            self._emit(EventKind.HELD, job_id, message)
 
 
 def _version(record: Stored) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.store import feed
 
+from ..rules.events import EventKind
 from .context import LeaderContext
 from .leader_task import LeaderTask
 
@@ -31,4 +32,4 @@ class FeedSweep(LeaderTask):
                 if str(error) != self._said:
                     self._said = str(error)
                     said = f"the feed of the history cannot be swept: {error}; trying again"
-                    self._context.emit("error", "", said)
+                    self._context.emit(EventKind.ERROR, "", said)

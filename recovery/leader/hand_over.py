@@ -15,6 +15,7 @@ from jrs.records import keys
 from jrs.records.obstacles import Obstacle
 from jrs.store.masters import Registry, newest_epoch
 
+from ..rules.events import EventKind
 from .attempts import Attempts
 from .context import LeaderContext
 
@@ -61,5 +62,5 @@ class HandOver:
         if untried or (others and self._clock() >= self._since + self._context.turn):
             named = ", ".join(sorted(untried or others))
             said = f"it cannot be started here; handing the leadership over: {named} may have"
-            self._context.emit("waiting", job_id, f"{said} what it needs")
+            self._context.emit(EventKind.WAITING, job_id, f"{said} what it needs")
             self._context.hand_over(not untried)

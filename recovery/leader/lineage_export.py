@@ -21,6 +21,7 @@ from jrs.records.exports import MOST_OPEN, ExportRecord
 from jrs.store import feed
 
 from ..rules import runs
+from ..rules.events import EventKind
 from ..rules.runs import RunEvent
 from .context import LeaderContext
 from .leader_task import LeaderTask
@@ -108,7 +109,7 @@ class LineageExport(LeaderTask):
                 self._context.health.export_works()
                 if self._failed:
                     self._failed = 0
-                    self._emit("export", "", "OpenLineage takes events again")
+                    self._emit(EventKind.EXPORT, "", "OpenLineage takes events again")
                 waited = 0.0
                 while not (more or self._is_over() or waited >= feed.LOOK or watch.wait(0.5)):
                     waited += 0.5
@@ -117,7 +118,8 @@ class LineageExport(LeaderTask):
         if not self._failed:  # Once for each outage.
             why = error if isinstance(error, NotTaken) else f"{type(error).__name__}: {error}"
             said = f"the export to OpenLineage waits: {why}; trying again until it works"
-            self._emit("waiting" if isinstance(error, NotTaken) else "error", "", said)
+            kind = EventKind.WAITING if isinstance(error, NotTaken) else EventKind.ERROR
+            self._emit(kind, "", said)
         self._context.health.export_failed()
         self._over.wait(min(_LONGEST, _FIRST * 2 ** min(self._failed, 10)))
         self._failed += 1
@@ -130,7 +132,8 @@ class LineageExport(LeaderTask):
             if not self._refuses:  # Once for each row of them.
                 what = f"{event.state.value} of attempt {event.attempt}"
                 said = f"OpenLineage refuses the event {what}: {error}; it is left out, and so is "
-                self._emit("error", event.job_id, f"{said}each that follows and is refused, too")
+                said += "each that follows and is refused, too"
+                self._emit(EventKind.ERROR, event.job_id, said)
             self._refuses = True
             self._context.health.export_refused()
             return False
@@ -160,4 +163,4 @@ class LineageExport(LeaderTask):
             self._lost = cursor
             said = "events were swept from the feed before they were exported to OpenLineage: it "
             said += "continues with the oldest that is kept"
-            self._emit("error", "", said)
+            self._emit(EventKind.ERROR, "", said)

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from jrs.contract.clock import Clock
 from jrs.contract.errors import CorruptRecord, Fenced, OutcomeUnknown, Unavailable
 
+from ..rules.events import EventKind
+
 TICK = 1.0
 """Seconds between two turns, at most; also the pause before a failed turn is repeated."""
 
@@ -37,7 +39,7 @@ class Loop:
         until_next: Callable[[], float],
         over: Callable[[], bool],
         fenced: Callable[[Fenced], None],
-        emit: Callable[[str, str, str], None],
+        emit: Callable[[EventKind, str, str], None],
         clock: Clock,
         late_after: float,
         turned: Callable[[], None] = lambda: None,
@@ -87,12 +89,12 @@ class Loop:
         except Fenced as error:
             self._fenced(error)
         except (Unavailable, OutcomeUnknown) as error:
-            self._emit("waiting", "", f"the backend does not answer: {error}")
+            self._emit(EventKind.WAITING, "", f"the backend does not answer: {error}")
         except CorruptRecord as error:
-            self._emit("held", "", str(error))
+            self._emit(EventKind.HELD, "", str(error))
         except Exception as error:
             # A leader whose loop has ended would keep other masters from leading.
-            self._emit("error", "", f"{type(error).__name__}: {error}; checking again")
+            self._emit(EventKind.ERROR, "", f"{type(error).__name__}: {error}; checking again")
         else:
             return True
         return False

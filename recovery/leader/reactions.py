@@ -17,6 +17,7 @@ from jrs.records.model import JobSpec
 from ..attempt.runners import AttemptExit
 from ..rules import used_time
 from ..rules.decision import Action, Attempt, Decision, Facts, Spec, Stop
+from ..rules.events import EventKind
 from . import suspects
 from .actions import Actions, PendingCleanup
 from .agenda import Agenda
@@ -130,7 +131,7 @@ class Reactions:
                 job.cleanup.reported_given_up = True
                 left = ", ".join(journal.problems)
                 said = f"given up after {journal.tries} tries; left: {left}"
-                self._emit("cleanup", case.job_id, said)
+                self._emit(EventKind.CLEANUP, case.job_id, said)
             return False
         job.cleanup.reported_given_up = False
         asked_for = journal is not None and journal.tries < job.cleanup.tries

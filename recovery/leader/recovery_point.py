@@ -23,6 +23,7 @@ from ..checkpoint_format.position import position
 from ..files import epoch_folders
 from ..files.disk_errors import is_lost
 from ..files.rescaled_checkpoint import complete_interrupted_rescale
+from ..rules.events import EventKind
 from ..snapshots import folders
 from ..snapshots.catalog import SnapshotCatalog
 from ..snapshots.restore import published_batches
@@ -115,17 +116,17 @@ class RecoveryPoints:
         if damage and self._copies is not None:
             # The copy on this host is damaged; the objects are not.
             for stage, why in damage.items():
-                self._emit("damaged", job_id, f"the checkpoint of stage {stage!r}: {why}")
+                self._emit(EventKind.DAMAGED, job_id, f"the checkpoint of stage {stage!r}: {why}")
                 self._copies.forget(job_id, stage)
             self._bring_copies(job_id, self._copies)
             damage = dict(self._damage(job_id))
         if not damage:
             return
         for stage, why in damage.items():
-            self._emit("damaged", job_id, f"the checkpoint of stage {stage!r}: {why}")
+            self._emit(EventKind.DAMAGED, job_id, f"the checkpoint of stage {stage!r}: {why}")
         usable = self._catalog.newest_usable(job_id)
         for record, why in usable.skipped:
-            self._emit("damaged", job_id, f"snapshot {record.number}: {why}")
+            self._emit(EventKind.DAMAGED, job_id, f"snapshot {record.number}: {why}")
         if usable.record is None:
             what = "; ".join(f"stage {stage!r}: {why}" for stage, why in damage.items())
             for stage in damage:
@@ -139,13 +140,15 @@ class RecoveryPoints:
             usable.record, accept_published=True, fence=self._fence, is_stopped=lambda _: True
         )
         take_over(self._backend, self._storage, job_id, self._fence)
-        self._emit("restored", job_id, f"resumes from snapshot {usable.record.number}")
+        self._emit(EventKind.RESTORED, job_id, f"resumes from snapshot {usable.record.number}")
 
     def _bring_copies(self, job_id: str, copies: CheckpointCopies) -> None:
         fetched = copies.bring(job_id)
         if fetched:
             what = ", ".join(fetched)
-            self._emit("restored", job_id, f"fetched from the storage: the checkpoint of {what}")
+            self._emit(
+                EventKind.RESTORED, job_id, f"fetched from the storage: the checkpoint of {what}"
+            )
 
     def complete_rescales(self, job_id: str) -> None:
         """Complete the swap of checkpoints that a death interrupted, once nothing of the job runs.
@@ -195,7 +198,7 @@ class RecoveryPoints:
         """Take a snapshot that the job's policy requests; report the outcome."""
         said = take_scheduled_snapshot(self._catalog, job_id, policy, self._fence)
         if said:
-            self._emit("snapshot", job_id, said)
+            self._emit(EventKind.SNAPSHOT, job_id, said)
 
     def _checkpoint(self, job_id: str, stage: str) -> Path:
         return self._storage.checkpoint(job_id, self._fence.epoch, stage)

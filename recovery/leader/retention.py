@@ -36,6 +36,7 @@ from jrs.store.result_store import JobResultStore
 
 from ..cleanup.object_garbage import ObjectGarbage
 from ..files import logs
+from ..rules.events import EventKind
 from ..rules.retention import EndedJob, Kind, RetentionPolicy, is_due, shortest_age
 from ..snapshots import delete
 from ..snapshots.index import SnapshotIndex
@@ -107,7 +108,7 @@ class Retention(LeaderTask):
                 self._sweep_objects(self._objects)
         for why in self._problems:
             if why not in self._said:
-                self._emit("error", "", f"retention failed: {why}; trying again")
+                self._emit(EventKind.ERROR, "", f"retention failed: {why}; trying again")
         self._said = self._problems
         return +removed
 
@@ -127,7 +128,7 @@ class Retention(LeaderTask):
                 return  # The dispatcher notices it, too.
             if removed:
                 what = ", ".join(f"{count} {kind.value}" for kind, count in removed.items())
-                self._emit("retention", "", f"removed {what}")
+                self._emit(EventKind.RETENTION, "", f"removed {what}")
 
     @contextmanager
     def _noting(self) -> Iterator[None]:

@@ -28,7 +28,8 @@ class EventKind(enum.StrEnum):
     DAMAGED = "damaged"
     """A checkpoint or a snapshot cannot be used, and is passed over."""
     DECISION = "decision"
-    """The leader decided about a job: recover, clean up, skip or hold."""
+    """The decision about a job has changed: the message says what happens to it, with the action in
+    brackets. Not emitted for a job that just runs."""
     DEPOSED = "deposed"
     """A master that lost the leadership ends its process, since attempts may still run in it."""
     DIED = "died"
