@@ -2,9 +2,9 @@
 
 Its standard input is a socket by which its watchdog passes the launch to it, and before that, if
 the process starts ahead of an attempt, the plan by which it prepares itself. It tells the watchdog
-the time limits of its stages, and whether it was interrupted, through the descriptor LIMITS:
+the time limits of its stages, and whether it was interrupted, through the descriptor PIPE:
 
-    python -m jrs.recovery.process_attempt LIMITS < socket
+    python -m jrs.recovery.process_attempt PIPE < socket
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ from .attempt.launch import (
 )
 from .attempt.launch_socket import Kind, LaunchSocket, read
 from .attempt.run import AttemptDied, JvmDied, run_attempt
-from .attempt.stage_timer import StageTimer
 from .attempt.triage import INTERRUPTIONS
 from .attempt.warm_plan import WarmPlan
+from .attempt.watchdog_pipe import WatchdogPipe
 from .spark.engine import ENGINE, PySparkEngine
 
 PROGRAM = "jrs.recovery.process_attempt"
 """The module that ``python -m`` runs for an attempt."""
 
 
-def _launched(watchdog: LaunchSocket, limits: int, engine: PySparkEngine) -> tuple[Launch, int]:
+def _launched(launches: LaunchSocket, pipe: int, engine: PySparkEngine) -> tuple[Launch, int]:
     """Return the launch and the descriptor of the pipe for reports.
 
     The lifeline's pipe, if there is one, stays open until this process ends.
     """
-    message = watchdog.receive()
+    message = launches.receive()
     if message is not None and message.kind is Kind.PLAN:
         plan = WarmPlan.from_line(read(message.descriptors[0]))
         files = preloading.load(plan.preload)
         engine.prepare(plan)
         message.close()
-        watchdog.send(Kind.READY)
-        message = watchdog.receive()
+        launches.send(Kind.READY)
+        message = launches.receive()
         if message is not None and (path := preloading.changed(files)):
             print(f"jrs: {path} changed after it was preloaded: starting again", file=sys.stderr)
             engine.discard()
-            preloading.begin_again(message, limits)
+            preloading.begin_again(message, pipe)
     if message is None:
         sys.exit(EXIT_DIED)  # The watchdog has died, and the kernel ends this process.
-    watchdog.close()
+    launches.close()
     line, reports, *_ = message.descriptors
     launch = Launch.from_line(read(line))
     os.close(line)  # It has secrets, which a forked child could read.
@@ -77,14 +77,14 @@ def _continue_trace(launch: Launch, spec: JobSpec) -> None:
 
 
 def run_launch(
-    launch: Launch, reports: int, timer: StageTimer | None, engine: PySparkEngine
+    launch: Launch, reports: int, watchdog: WatchdogPipe | None, engine: PySparkEngine
 ) -> int:
     """Run the attempt of a launch; return the exit status, which reports how it ended."""
     try:
         with credentials.lent(launch.secrets):
             opened = open_backend(launch.backend, cluster=launch.cluster, create=False)
         with opened as backend:
-            context = attrs.evolve(launch.context(backend, reports), timer=timer)
+            context = attrs.evolve(launch.context(backend, reports), watchdog=watchdog)
             sys.path[:0] = module_paths(context.spec.settings.py_files)
             _continue_trace(launch, context.spec)
             run_attempt(context, engine=engine)
@@ -103,20 +103,20 @@ def run_launch(
         return EXIT_JVM_DIED if isinstance(error, JvmDied) else EXIT_DIED
 
 
-def main(limits: int, engine: PySparkEngine = ENGINE) -> None:
+def main(pipe: int, engine: PySparkEngine = ENGINE) -> None:
     """Run the attempt of the launch; the exit status reports how it ended.
 
     Args:
-        limits: the descriptor by which the watchdog is told the time limits of stages, and of an
+        pipe: the descriptor by which the watchdog is told the time limits of stages, and of an
             interruption.
     """
-    timer = StageTimer(limits, time.monotonic)
-    launch, reports = _launched(LaunchSocket.inherited(), limits, engine)
+    watchdog = WatchdogPipe(pipe, time.monotonic)
+    launch, reports = _launched(LaunchSocket.inherited(), pipe, engine)
     masks.hide(launch.job_secrets.values())
     os.environ.update(launch.job_secrets)
-    status = run_launch(launch, reports, timer, engine)
+    status = run_launch(launch, reports, watchdog, engine)
     if status == EXIT_INTERRUPTED:
-        timer.interrupted()
+        watchdog.report_interrupted()
     tracing.flush()
     sys.stdout.flush()
     sys.stderr.flush()

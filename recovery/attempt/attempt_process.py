@@ -24,7 +24,7 @@ from ..files.log_writer import Pump
 from ..processes import marks, prctl
 from ..processes.shown import Shown
 from .launch_socket import Kind, LaunchSocket, Message
-from .stage_timer import StageLimits
+from .watchdog_pipe import AttemptPipe
 
 
 class Child(Protocol):
@@ -42,7 +42,7 @@ class _Forked:
 
 
 class AttemptProcess:
-    """The attempt's process, what it says, and the time limits of its stages.
+    """The attempt's process, what it says, and the pipe by which it tells its limits.
 
     Args:
         program: the module that takes a `Launch` and runs the attempt.
@@ -58,19 +58,19 @@ class AttemptProcess:
     def __init__(
         self, program: str, python: str, env: dict[str, str], old_mark: str, shown: Shown | None
     ) -> None:
-        told, teller = os.pipe2(os.O_CLOEXEC)
-        self.limits = StageLimits(told)
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        self.pipe = AttemptPipe(reading)
         self.pump = Pump(streams=2)
         self.socket, inherited = LaunchSocket.pair()
         streams = (inherited.fileno(), *self.pump.ends)
         # Called in this process's only thread, which lives as long as the process.
         self.process: Child
         if shown is None or python or env:
-            command = [python or sys.executable, "-m", program, str(teller)]
-            self.process = _exec(command, _environment(env, old_mark), streams, teller)
+            command = [python or sys.executable, "-m", program, str(writing)]
+            self.process = _exec(command, _environment(env, old_mark), streams, writing)
         else:
-            self.process = _fork(program, old_mark, streams, teller, shown)
-        os.close(teller)
+            self.process = _fork(program, old_mark, streams, writing, shown)
+        os.close(writing)
         inherited.close()
         try:
             self.pump.start()  # After the fork: until then, this process has one thread.
@@ -101,7 +101,7 @@ def _environment(given: dict[str, str], old_mark: str) -> dict[str, str]:
 
 
 def _exec(
-    command: list[str], environment: dict[str, str], streams: tuple[int, ...], teller: int
+    command: list[str], environment: dict[str, str], streams: tuple[int, ...], writing: int
 ) -> Child:
     watchdog = os.getpid()
     stdin, stdout, stderr = streams
@@ -111,13 +111,13 @@ def _exec(
         stdout=stdout,
         stderr=stderr,
         env=environment,
-        pass_fds=(teller,),
+        pass_fds=(writing,),
         preexec_fn=lambda: prctl.die_with(watchdog),
     )
 
 
 def _fork(
-    program: str, old_mark: str, streams: tuple[int, ...], teller: int, shown: Shown
+    program: str, old_mark: str, streams: tuple[int, ...], writing: int, shown: Shown
 ) -> Child:
     watchdog = os.getpid()
     pid = os.fork()
@@ -128,24 +128,24 @@ def _fork(
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
-            os.closerange(3, teller)
-            os.closerange(teller + 1, os.sysconf("SC_OPEN_MAX"))
+            os.closerange(3, writing)
+            os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
             os.environ[marks.OLD_MARK] = old_mark
             shown.variable(marks.OLD_MARK, old_mark)
-            shown.arguments([sys.executable, "-m", program, str(teller)])
+            shown.arguments([sys.executable, "-m", program, str(writing)])
         except BaseException:
             os._exit(1)
-        _become(program, teller)
+        _become(program, writing)
     return _Forked(pid)
 
 
-def _become(program: str, teller: int) -> NoReturn:
+def _become(program: str, writing: int) -> NoReturn:
     """Run the program as ``python -m`` does, and end this process as that does."""
     status = 1
     try:
         module = sys.modules["__main__"] = sys.modules[program]
         sys.argv = [str(module.__file__)]
-        module.main(teller)
+        module.main(writing)
         status = 0
     except SystemExit as exit:
         status = exit.code if isinstance(exit.code, int) else 1

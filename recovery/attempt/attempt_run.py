@@ -126,8 +126,8 @@ class AttemptRun:
             handle = Stream(name, self.stream_output(name), lambda _: result, skipped=skipped)
         else:
             self.context.reporter.begun(name)
-            if timeout is not None and self.context.timer is not None:
-                self.context.timer.begin(name, timeout)
+            if timeout is not None and self.context.watchdog is not None:
+                self.context.watchdog.begin(name, timeout)
             handle = self._streams.start(
                 name, build, bounded=bounded, after=before, restart=restart, order=len(self._seen)
             )
@@ -149,8 +149,8 @@ class AttemptRun:
 
     def suspend(self) -> None:
         """Bring every streaming stage to a batch boundary and end its query."""
-        if self.context.timer is not None:
-            self.context.timer.end_all()  # The grace period of the stop limits them now.
+        if self.context.watchdog is not None:
+            self.context.watchdog.end_all()  # The grace period of the stop limits them now.
         if self._streams is not None:
             self._streams.suspend()
 
@@ -216,8 +216,8 @@ class AttemptRun:
         for record in records:
             self.context.reporter.finished(record.name, record.seconds)
             self.tracing.finished(record)
-            if self.context.timer is not None:
-                self.context.timer.end(record.name)
+            if self.context.watchdog is not None:
+                self.context.watchdog.end(record.name)
 
     def report_damage(self, stage: str, why: str) -> None:
         """Record next to a stage's checkpoint that it cannot be loaded."""
@@ -235,7 +235,7 @@ class AttemptRun:
         """Register the name of a new stage; return the names of the stages that it comes after."""
         check_stage_name(name)
         check_limit(f"the timeout of stage {name!r}", timeout)
-        if timeout is not None and self.context.timer is None:
+        if timeout is not None and self.context.watchdog is None:
             raise InvalidInput(
                 f"stage {name!r} cannot have a timeout: its job runs in a thread of its master, "
                 "which cannot be killed; run the job in a process of its own"
@@ -346,8 +346,8 @@ class AttemptRun:
         return partial(publication.folder)
 
     def _limited(self, name: str, timeout: float | None) -> AbstractContextManager[None]:
-        timer = self.context.timer
-        return nullcontext() if timer is None or timeout is None else timer.limited(name, timeout)
+        pipe = self.context.watchdog
+        return nullcontext() if pipe is None or timeout is None else pipe.limited(name, timeout)
 
     def _stored(self, name: str, before: tuple[str, ...]) -> StageRecord | None:
         """Return the record of a stage that has finished; None if it has not.

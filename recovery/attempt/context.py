@@ -29,8 +29,8 @@ from ..processes.last_words import LastWords
 from . import scratch
 from .own_attempt import OwnAttempt
 from .reporter import OnReport, Reporter, ignore
-from .stage_timer import StageTimer
 from .uploads import Uploads
+from .watchdog_pipe import WatchdogPipe
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class AttemptContext:
     """Takes what the attempt reports of its stages."""
     own: OwnAttempt = attrs.field(factory=OwnAttempt)
     """The attempt's record; the result keeps what it says of the job's attempts."""
-    timer: StageTimer | None = None
+    watchdog: WatchdogPipe | None = None
     """Limits the time of stages; None in the master's own process, which cannot be killed."""
 
     @property

@@ -59,13 +59,13 @@ def changed(files: Files) -> str:
     return next((path for path, found in files.items() if _state_of(path) != found), "")
 
 
-def begin_again(message: Message, limits: int) -> NoReturn:
+def begin_again(message: Message, pipe: int) -> NoReturn:
     """Become a new program that receives the launch as its first message.
 
     Args:
-        limits: the descriptor that the program needs besides.
+        pipe: the descriptor that the program needs besides.
     """
-    os.set_inheritable(limits, True)
+    os.set_inheritable(pipe, True)
     sending, receiving = LaunchSocket.pair()
     sending.send(message.kind, *message.descriptors)
     os.dup2(receiving.fileno(), 0)

@@ -132,11 +132,11 @@ def watch(program: str, old_mark: str = "", shown: Shown | None = None) -> None:
     clean = _end(attempt.process, ended, Deadline.after(_LEFT))
     if clean:
         scratch.remove(os.environ[marks.MARK])
-    attempt.limits.read()
+    attempt.pipe.read()
     attempt.pump.join(_DRAINED)  # Before the last word: the master then reads the end of the log.
     launched = launch is not None
     said = "" if launched else attempt.pump.kept(1).decode(errors="replace")[-_SAID:]
-    status, interrupted = attempt.process.returncode, attempt.limits.interrupted
+    status, interrupted = attempt.process.returncode, attempt.pipe.interrupted
     _speak(Word(status, clean, lapsed, timed_out, launched, said, interrupted))
 
 
@@ -154,20 +154,20 @@ def _watch(
 ) -> tuple[bool, str]:
     """Wait until the attempt has ended, or has to; return whether its leadership is over, and which
     stage has run for too long."""
-    limits, socket = attempt.limits, master.fileno()
+    pipe, socket = attempt.pipe, master.fileno()
     while _lives(attempt):
         left = _left(until)
         if left == 0:
             return True, ""  # Another master may start the job again from now on.
         waits = [] if left is None else [min(left, NAP)]
-        limits.read()
-        if (first := limits.first()) is not None:
+        pipe.read()
+        if (first := pipe.first()) is not None:
             due, why = first
             if due <= time.monotonic():
                 return False, why
             waits.append(due - time.monotonic())
-        told = [limits.descriptor] if limits.is_open else []
-        if socket in _wait([socket, *told, ended], max(0.0, min(waits)) if waits else None):
+        pipes = [pipe.descriptor] if pipe.is_open else []
+        if socket in _wait([socket, *pipes, ended], max(0.0, min(waits)) if waits else None):
             return False, ""  # The master died, or wants the attempt to end.
         _reap(attempt.process)
     return False, ""

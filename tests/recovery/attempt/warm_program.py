@@ -1,7 +1,7 @@
 """The program of an attempt whose preparation starts no JVM: it notes its process, and does what
 the plan says.
 
-    python -m tests.recovery.attempt.warm_program LIMITS < socket
+    python -m tests.recovery.attempt.warm_program PIPE < socket
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""StageTimer: the time limits of stages, kept by the watchdog of the attempt's process.
+"""The pipe by which an attempt tells its watchdog the time limits of its stages, and that it was
+interrupted.
 
-The attempt tells its watchdog, over a pipe, until when each stage may run. The watchdog kills the
-attempt when a limit has passed: code that hangs in C, in the JVM, or that was stopped, cannot keep
-it from that.
-
-Over the same pipe the attempt says that it was interrupted. Its exit status alone does not: the
-job's own code may end the process with any status.
+The watchdog kills the attempt when a limit has passed: code that hangs in C, in the JVM, or that
+was stopped, cannot keep it from that. Its exit status alone does not show that an attempt was
+interrupted: the job's own code may end the process with any status.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ class _Limit:
     """On the monotonic clock, which the processes of a host share; 0 withdraws the limit."""
 
 
-class StageTimer:
+class WatchdogPipe:
     """The attempt's end: begins and ends the limits of its stages, and says whether it was
     interrupted. Safe for many threads."""
 
@@ -61,7 +59,7 @@ class StageTimer:
         for stage in list(self._running):
             self.end(stage)
 
-    def interrupted(self) -> None:
+    def report_interrupted(self) -> None:
         """Say that a call of jrs's own has failed the attempt, which ends now."""
         os.write(self._descriptor, _INTERRUPTED + b"\n")
 
@@ -79,7 +77,7 @@ class StageTimer:
         os.write(self._descriptor, line)  # Shorter than PIPE_BUF: never split.
 
 
-class StageLimits:
+class AttemptPipe:
     """The watchdog's end: which limits hold, and whether the attempt says that it was
     interrupted."""
 
