@@ -16,7 +16,7 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchJob, WrongState
+from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchJob, Unavailable, WrongState
 from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -82,6 +82,18 @@ def nothing_left(backend: Backend, job_id: str) -> NoSuchJob | WrongState:
     return WrongState(
         f"job {job_id!r} {how_it_ended(entry)}; nothing is left to take a snapshot of"
     )
+
+
+def restored_meanwhile() -> Unavailable:
+    """Return the error of a snapshot during which the job was restored."""
+    return Unavailable(
+        "the job was restored while its snapshot was taken, so nothing is listed; try again"
+    )
+
+
+def changes_too_fast(job_id: str) -> Unavailable:
+    """Return the error of a job that has changed during each try to take a snapshot."""
+    return Unavailable(f"job {job_id!r} changes faster than a snapshot can be taken; try again")
 
 
 @contextmanager

@@ -28,10 +28,7 @@ from jrs.contract.errors import (
     SnapshotInUse,
     WrongState,
 )
-from jrs.contract.operations import Fence, Update
-from jrs.contract.read_back import commit_and_read_back
-from jrs.records import keys
-from jrs.records.codec import decode, encode
+from jrs.contract.operations import Fence
 from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat, SnapshotRecord
 from jrs.store import cluster_format
 
@@ -40,7 +37,7 @@ from ..files.disk_errors import writing
 from ..files.job_folders import JobStorage
 from . import delete, folders, manifest
 from .blobs import Blobs
-from .index import SnapshotIndex, SnapshotRef, told
+from .index import SnapshotIndex, SnapshotRef, replace_entry
 from .open import OpenSnapshot, opened, place
 
 SINCE_FORMAT = 5
@@ -103,10 +100,9 @@ def _converted(
                 os.rename(folder, whole)
                 folder = whole
                 storage.sync_names(folder)
-            changed = attrs.evolve(
-                record, format=to, manifest=digest, new_bytes=new_bytes, parent=None
-            )
-            _update(catalog, record, changed, fence)
+            text = f"snapshot {number} was converted from {record.format} to {to}"
+            changes = {"format": to, "manifest": digest, "new_bytes": new_bytes, "parent": None}
+            changed = replace_entry(catalog, record, fence, text, **changes)
         except OutcomeUnknown:
             raise  # It may be listed, so its files have to stay.
         except BaseException as error:
@@ -186,19 +182,6 @@ def _is_linked(file: SnapshotFile, own: Path | None, target: Path) -> bool:
                 return True
             target.unlink()
     return False
-
-
-def _update(
-    catalog: SnapshotIndex, record: SnapshotRecord, changed: SnapshotRecord, fence: Fence | None
-) -> None:
-    key = keys.snapshot(record.job_id, record.number)
-    stored = catalog.backend.get(key)
-    if stored is None or decode(SnapshotRecord, stored.value, key) != record:
-        raise NoSuchSnapshot(f"{record} was just deleted, moved or converted by another process")
-    update = Update(key, encode(changed), stored.version)
-    said = f"snapshot {record.number} was converted from {record.format} to {changed.format}"
-    with told(catalog.historian(fence), record.job_id, said) as event:
-        commit_and_read_back(catalog.backend, update, *event, fence=fence)
 
 
 def _is_listed(catalog: SnapshotIndex, record: SnapshotRecord, folder: Path) -> bool:

@@ -194,7 +194,7 @@ def take(
             f"job {job_id!r} cannot be restarted from its stored state: {problem.filename} is "
             "missing; take a snapshot of an older batch, or restore one"
         )
-    raise Unavailable(f"job {job_id!r} changes faster than a snapshot can be taken; try again")
+    raise contents.changes_too_fast(job_id)
 
 
 def remove_left_overs(storage: JobStorage, job_id: str) -> None:
@@ -255,9 +255,7 @@ def _restored_meanwhile(same_generation: Check | Absent) -> Iterator[None]:
     except Conflict as error:
         if error.op != same_generation:
             raise
-        raise Unavailable(
-            "the job was restored while its snapshot was taken, so nothing is listed; try again"
-        ) from None
+        raise contents.restored_meanwhile() from None
 
 
 def _record(

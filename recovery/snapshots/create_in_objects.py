@@ -89,13 +89,10 @@ def create(
                     f"job {job_id!r} has ended: no snapshot is taken of what its cleanup removes"
                 ) from None
             if error.op == same_generation:
-                raise Unavailable(
-                    "the job was restored while its snapshot was taken, so nothing is listed; try "
-                    "again"
-                ) from None
+                raise job_contents.restored_meanwhile() from None
             continue  # Another snapshot, or a sweep, was faster.
         return record
-    raise Unavailable(f"job {job_id!r} changes faster than a snapshot can be taken; try again")
+    raise job_contents.changes_too_fast(job_id)
 
 
 def is_anything_new(catalog: SnapshotIndex, job_id: str, known: Manifest) -> bool:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import NoSuchSnapshot
-from jrs.contract.operations import Fence, Op
+from jrs.contract.operations import Fence, Op, Update
+from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.checks import check_job_id
-from jrs.records.codec import decode
+from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
 from jrs.records.signing import SpecKey
 from jrs.records.snapshots import Manifest, SnapshotRecord
@@ -151,3 +155,34 @@ def told(historian: Historian, job_id: str, text: str) -> Iterator[tuple[Op, ...
     # In a chain of its own: the result may be expired at this moment.
     with historian.recorded(job_id, HistoryKind.SNAPSHOT, text, repeatable=True) as event:
         yield event
+
+
+def replace_entry(
+    catalog: SnapshotIndex,
+    record: SnapshotRecord,
+    fence: Fence | None,
+    text: str = "",
+    **changes: Any,
+) -> SnapshotRecord:
+    """Change the entry of a snapshot in the catalogue; return the new one. Durable.
+
+    Args:
+        record: the entry, as it was read.
+        text: what the history says of the change; empty if it says nothing.
+        changes: the new values of fields of the entry.
+
+    Raises:
+        NoSuchSnapshot: the entry was changed meanwhile.
+        OutcomeUnknown: it may be changed.
+    """
+    key = keys.snapshot(record.job_id, record.number)
+    stored = catalog.backend.get(key)
+    if stored is None or decode(SnapshotRecord, stored.value, key) != record:
+        raise NoSuchSnapshot(f"{record} was just deleted, moved or converted by another process")
+    changed = attrs.evolve(record, **changes)
+    if changed != record:
+        update = Update(key, encode(changed), stored.version)
+        history = told(catalog.historian(fence), record.job_id, text) if text else nullcontext(())
+        with history as event:
+            commit_and_read_back(catalog.backend, update, *event, fence=fence)
+    return changed

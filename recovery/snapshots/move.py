@@ -6,24 +6,19 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import attrs
 
 from jrs.contract.errors import (
     DamagedSnapshot,
     InvalidInput,
-    NoSuchSnapshot,
     OutcomeUnknown,
     SnapshotInUse,
     Unavailable,
 )
-from jrs.contract.operations import Fence, Update
-from jrs.contract.read_back import commit_and_read_back
-from jrs.records import keys
-from jrs.records.codec import decode, encode
+from jrs.contract.operations import Fence
 from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat, SnapshotRecord
 
 from ..files import permissions, transfer
@@ -31,7 +26,7 @@ from ..files.disk_errors import writing
 from ..files.job_folders import JobStorage
 from . import delete, folders, manifest
 from .blobs import Blobs
-from .index import SnapshotIndex, told
+from .index import SnapshotIndex, replace_entry
 from .open import OpenSnapshot, check, opened, place, read
 
 
@@ -153,7 +148,7 @@ def _copy(
             # A listed storage that is missing counts as one that is not mounted.
             target.make()
         # The copy's place is listed first: it is known whatever happens.
-        record = _update(catalog, record, fence, copy=str(target.root.parent))
+        record = replace_entry(catalog, record, fence, copy=str(target.root.parent))
         try:
             _copy_to(catalog, record, found, target, held, progress)
             return _swap(catalog, record, target, fence)
@@ -235,7 +230,7 @@ def _swap(
     storage = None if target.root == own.root else str(target.root.parent)
     source = str(place(own, record).root.parent)
     said = f"snapshot {record.number} was moved to {target.root.parent}"
-    return _update(catalog, record, fence, said, storage=storage, copy=source)
+    return replace_entry(catalog, record, fence, said, storage=storage, copy=source)
 
 
 def _end(catalog: SnapshotIndex, record: SnapshotRecord, fence: Fence | None) -> SnapshotRecord:
@@ -274,25 +269,4 @@ def _drop_copy(
             folder.rmdir()
         except OSError:
             break  # The folder is not empty.
-    return _update(catalog, record, fence, copy=None)
-
-
-def _update(
-    catalog: SnapshotIndex,
-    record: SnapshotRecord,
-    fence: Fence | None,
-    said: str = "",
-    **changes: Any,
-) -> SnapshotRecord:
-    """Change the record of a snapshot; record that in the history, if it says something."""
-    key = keys.snapshot(record.job_id, record.number)
-    stored = catalog.backend.get(key)
-    if stored is None or decode(SnapshotRecord, stored.value, key) != record:
-        raise NoSuchSnapshot(f"{record} was just deleted, or moved by another process")
-    changed = attrs.evolve(record, **changes)
-    if changed != record:
-        update = Update(key, encode(changed), stored.version)
-        history = told(catalog.historian(fence), record.job_id, said) if said else nullcontext(())
-        with history as event:
-            commit_and_read_back(catalog.backend, update, *event, fence=fence)
-    return changed
+    return replace_entry(catalog, record, fence, copy=None)

@@ -17,6 +17,7 @@ from jrs.records.policies import SnapshotPolicy
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord, TakenBy
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, delete, find_orphans, folders, move, retain
+from jrs.recovery.snapshots.index import replace_entry
 from tests.recovery.snapshots.fabricate import FakeJob, put, tree
 from tests.recovery.snapshots.test_catalog import by_format, flip
 from tests.recovery.support import CLUSTER, FaultyMemory
@@ -119,7 +120,7 @@ def copied(
     catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> SnapshotRecord:
     """A snapshot whose move was cut off when all was copied, before the entry was swapped."""
-    real = move._update
+    real = replace_entry
 
     def die_at_the_swap(*args: Any, **changes: Any) -> SnapshotRecord:
         if "storage" in changes:
@@ -128,7 +129,7 @@ def copied(
 
     catalog.create("job")
     with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(move, "_update", die_at_the_swap)
+        patch.setattr(move, "replace_entry", die_at_the_swap)
         patch.setattr(move, "_drop_copy", lambda *_: None)
         catalog.move("job", 1, tmp_path / "far")
     record = catalog.get("job", 1)
