@@ -57,7 +57,7 @@ class Leaderships:
 
 
 @attrs.frozen
-class Attempts:
+class AttemptCounts:
     """Attempts that a master has started, and how many have ended in which way."""
 
     started: int
@@ -65,7 +65,7 @@ class Attempts:
 
 
 @attrs.frozen
-class Commits:
+class CommitFailures:
     """Commits of this process that failed."""
 
     fenced: int
@@ -94,7 +94,7 @@ class Export:
 
 
 @attrs.frozen
-class Facts:
+class MasterFacts:
     """A master at one moment. Ages and durations are in seconds."""
 
     leads: bool
@@ -109,8 +109,8 @@ class Facts:
     """Since the backend has acknowledged a heartbeat; None before the first one."""
     jobs: Tally
     leaderships: Leaderships
-    attempts: Attempts
-    commits: Commits
+    attempts: AttemptCounts
+    commits: CommitFailures
     failovers: Failovers
     export: Export
 
@@ -212,7 +212,7 @@ class MasterHealth:
 
     # -- what probes and metrics read ------------------------------------------------------
 
-    def facts(self) -> Facts:
+    def facts(self) -> MasterFacts:
         """Return the present facts."""
         with self._lock:
             now, leadership = self._clock(), self._leadership
@@ -223,7 +223,7 @@ class MasterHealth:
             counts, ends = Counter(self._counts), dict(self._ends)
             export_failed = self._export_failed_at
             failovers = Failovers(tuple(self._failovers), counts["failovers"], self._failover_sum)
-        return Facts(
+        return MasterFacts(
             leads=leads,
             epoch=leadership.epoch if leadership is not None and leads else 0,
             lease=max(0.0, lease or 0.0) if leads else 0.0,
@@ -231,8 +231,8 @@ class MasterHealth:
             answer_age=None if answered is None else max(0.0, now - answered),
             jobs=tally(),
             leaderships=Leaderships(counts["elections"], counts["lost"], counts["resigned"]),
-            attempts=Attempts(counts["attempts"], ends),
-            commits=Commits(counts["fenced"], counts["unknown"]),
+            attempts=AttemptCounts(counts["attempts"], ends),
+            commits=CommitFailures(counts["fenced"], counts["unknown"]),
             failovers=failovers,
             export=Export(
                 0.0 if export_failed is None else max(0.0, now - export_failed), counts["refused"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
-from .facts import BUCKETS, Facts
+from .facts import BUCKETS, MasterFacts
 
 _STATES = ("running", "queued", "held", "cleanup")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -35,7 +35,7 @@ class Metric:
             yield f"{self.name}{labels} {float(value)!r}"
 
 
-def exposition(facts: Facts, *, as_open: bool = False) -> str:
+def exposition(facts: MasterFacts, *, as_open: bool = False) -> str:
     """Return all metrics of a master, as OpenMetrics or in the text format."""
     text = "".join(f"{line}\n" for one in metrics(facts) for line in one.lines(as_open=as_open))
     return f"{text}# EOF\n" if as_open else text
@@ -61,7 +61,7 @@ def _quality(text: str) -> float:
         return 0.0
 
 
-def metrics(facts: Facts) -> Iterator[Metric]:
+def metrics(facts: MasterFacts) -> Iterator[Metric]:
     """Yield all metrics of a master."""
     yield _gauge("jrs_leader", "Whether this master leads: 1 or 0.", facts.leads)
     yield _gauge(
@@ -135,7 +135,7 @@ def metrics(facts: Facts) -> Iterator[Metric]:
     yield from _failovers(facts)
 
 
-def _failovers(facts: Facts) -> Iterator[Metric]:
+def _failovers(facts: MasterFacts) -> Iterator[Metric]:
     bounds = [f"{bound!r}" for bound in BUCKETS]
     counts = dict(zip(bounds, facts.failovers.within, strict=True))
     buckets = {f'_bucket{{le="{bound}"}}': count for bound, count in counts.items()}

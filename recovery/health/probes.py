@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from . import metrics
-from .facts import Facts
+from .facts import MasterFacts
 
 TEXT = "text/plain; charset=utf-8"
 
@@ -20,7 +20,7 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def answer(path: str, facts: Facts, accept: str = "") -> Answer:
+def answer(path: str, facts: MasterFacts, accept: str = "") -> Answer:
     """Return the answer to a GET of a path; the status is 404 if there is no such probe.
 
     Args:
@@ -43,5 +43,5 @@ def answer(path: str, facts: Facts, accept: str = "") -> Answer:
     return Answer(200 if yes else 503, "yes\n" if yes else f"{why_not}\n", headers=epoch)
 
 
-def _no_standby(facts: Facts) -> str:
+def _no_standby(facts: MasterFacts) -> str:
     return "this master leads" if facts.leads else "the backend does not answer"

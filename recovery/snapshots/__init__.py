@@ -3,13 +3,13 @@
 from .catalog import RecoverySource as RecoverySource
 from .catalog import SnapshotCatalog
 from .orphans import find_orphans
+from .prune import prune
 from .restore import Restored
-from .retention import retain
 
 __all__ = [
     "RecoverySource",
     "Restored",
     "SnapshotCatalog",
     "find_orphans",
-    "retain",
+    "prune",
 ]

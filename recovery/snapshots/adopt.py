@@ -32,7 +32,7 @@ from jrs.records.snapshots import Manifest, as_stored, as_text
 
 from ..checkpoint_format import relocation
 from ..storage.batches import WIDTH, files_of
-from ..storage.copies import PrefixWriter, copies_prefix, fetch, read_record, side_by_side
+from ..storage.copies import PrefixWriter, copies_prefix, fetch, in_threads, read_record
 from ..storage.objects import Objects
 
 
@@ -122,7 +122,7 @@ class _Adoption:
             return lambda: self._objects.copy(old, new)
 
         pairs = zip(files, copies, strict=True)
-        side_by_side([copying(old.object, new.object) for old, new in pairs])
+        in_threads([copying(old.object, new.object) for old, new in pairs])
         return copies
 
     def _merged(self, stage: str, rows: list[tuple[int, StoredFile]]) -> Iterator[EarlierBatches]:

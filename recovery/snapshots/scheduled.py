@@ -18,7 +18,7 @@ from ..checkpoint_format.position import position
 from ..checkpoint_format.unreadable import UnreadableCheckpoint
 from . import create_in_objects
 from .catalog import SnapshotCatalog
-from .retention import retain
+from .prune import prune
 
 
 def take_scheduled_snapshot(
@@ -41,7 +41,7 @@ def take_scheduled_snapshot(
         if not _is_anything_new(catalog, job_id, streams, fence):
             return ""
         taken = catalog.create(job_id, format=policy.format, taken_by=TakenBy.SYSTEM, fence=fence)
-        retain(catalog, job_id, policy, fence=fence)
+        prune(catalog, job_id, policy, fence=fence)
     except (JrsError, OSError, ValueError) as error:
         return f"could not be taken: {error}"
     return f"snapshot {taken.number} is taken"

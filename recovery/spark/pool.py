@@ -14,7 +14,7 @@ from jrs.contract.runtime import Runtime
 Call = tuple["Future[None]", Callable[[], None]]
 
 
-class Pool:
+class RejectingPool:
     """Runs calls in threads, which it starts as needed and keeps.
 
     Unlike `ThreadPoolExecutor`, it takes no call that no thread is there for: the other one has
@@ -36,7 +36,7 @@ class Pool:
         """Threads that no call in the queue is for."""
         self._closed = False
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> RejectingPool:
         return self
 
     def __exit__(

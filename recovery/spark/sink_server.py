@@ -30,7 +30,7 @@ from jrs.contract.runtime import Runtime
 
 from ..processes import marks
 from .commits import Commits
-from .pool import Pool
+from .pool import RejectingPool
 
 _PATIENCE = 30.0
 """Seconds for a process that has connected to send its request."""
@@ -92,7 +92,7 @@ class SinkServer:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind("\0" + self.address[1:])
         self._listener.listen(128)
-        self._pool = Pool(_MOST, "jrs-sink", runtime)
+        self._pool = RejectingPool(_MOST, "jrs-sink", runtime)
         self._closed = threading.Event()
         self._threads = [
             runtime.thread(self._tell_to_wait, "jrs-sinks-wait"),

@@ -43,7 +43,7 @@ from ..files.disk_errors import writing
 from . import queries
 from .commits import Commits
 from .data_format import register_format
-from .pool import Pool
+from .pool import RejectingPool
 from .progress import ProgressWatch
 from .session import cancel_work
 from .sink_server import SinkServer
@@ -244,7 +244,7 @@ class Streams:
     def _supervise(self) -> None:
         # Each check runs by itself: none waits for a slow backend, or for a query that is starting.
         looks: dict[str, Future[None]] = {}
-        with Pool(_MOST, "jrs-look", self._context.runtime) as pool:
+        with RejectingPool(_MOST, "jrs-look", self._context.runtime) as pool:
             while not self._over.is_set():
                 self._wake.wait(_LOOK)
                 self._wake.clear()

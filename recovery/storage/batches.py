@@ -21,7 +21,7 @@ from jrs.records.objects import (
     StoredObject,
 )
 
-from .copies import PrefixWriter, read_record, side_by_side
+from .copies import PrefixWriter, in_threads, read_record
 from .objects import Objects
 
 WIDTH = 64
@@ -133,4 +133,4 @@ def _read_all(
             return lambda: read_record(objects, BatchManifest, entry.manifest)
         return lambda: read_record(objects, MergedBatches, entry.manifest)
 
-    return side_by_side([reading(entry) for entry in entries])
+    return in_threads([reading(entry) for entry in entries])

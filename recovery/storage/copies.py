@@ -116,7 +116,7 @@ class PrefixWriter:
         for path, real in alone.items():
             most = _most(real.stat().st_size, LARGE_AT_ONCE)
             by_size[most].append(_call(self._put_one, what, path, real, known))
-        stored = [one for most, calls in by_size.items() for one in side_by_side(calls, most)]
+        stored = [one for most, calls in by_size.items() for one in in_threads(calls, most)]
         found = itertools.chain.from_iterable(stored)
         return tuple(sorted(found, key=lambda one: one.path))
 
@@ -182,7 +182,7 @@ def fetch(objects: Objects, files: Iterable[StoredFile], folder: Path) -> None:
         most = _most(sum(one.size for one in group), MOST_PARTS)
         by_size[most].append(_call(_fetch_from, objects, group, folder))
     for most, calls in by_size.items():
-        side_by_side(calls, most)
+        in_threads(calls, most)
 
 
 def _fetch_from(objects: Objects, files: Sequence[StoredFile], folder: Path) -> None:
@@ -258,7 +258,7 @@ def _most(size: int, in_parts: int) -> int:
     return MOST_PARTS if size <= ONE_PUT else in_parts
 
 
-def side_by_side(calls: Sequence[Callable[[], T]], most: int = _AT_ONCE) -> list[T]:
+def in_threads(calls: Sequence[Callable[[], T]], most: int = _AT_ONCE) -> list[T]:
     """Make calls in threads, and return what they return; the first error once all have ended.
 
     Raises:

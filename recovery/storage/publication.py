@@ -20,7 +20,7 @@ from jrs.contract.texts import printable, shown
 from jrs.records.objects import OutputManifest
 from jrs.records.stages import StageRecord
 
-from .copies import read_record, side_by_side
+from .copies import in_threads, read_record
 from .objects import Objects
 from .probe import probe_conditions
 
@@ -93,7 +93,7 @@ def complete(objects: Objects, record: StageRecord, go_ahead: Callable[[], None]
     def copying(source: str, target: str) -> Callable[[], None]:
         return lambda: bucket.copy(source, target)
 
-    side_by_side([copying(*names) for names in one.copies.items()])
+    in_threads([copying(*names) for names in one.copies.items()])
     go_ahead()
     if not bucket.create(one.name, one.pointer) and not one.is_complete(bucket):
         raise Unavailable(f"the pointer at {record.target} changes")

@@ -22,7 +22,7 @@ from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.cleanup.snapshots import Snapshots
 from jrs.recovery.files import transfer
-from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders, retain
+from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders, prune
 from jrs.store.result_store import JobResultStore
 from tests.crash.test_disk_full import SIZE, disk, free
 from tests.recovery.snapshots.fabricate import FakeJob, put, tree
@@ -219,11 +219,11 @@ def test_keep_the_newest(catalog: SnapshotCatalog, job: FakeJob) -> None:
     for who in (SYSTEM, USER, SYSTEM, SYSTEM, SYSTEM):
         catalog.create("job", taken_by=who)
 
-    gone = retain(catalog, "job", SnapshotPolicy(keep=2))
+    gone = prune(catalog, "job", SnapshotPolicy(keep=2))
 
     assert [record.number for record in gone] == [1, 3]
     assert numbers(catalog) == [2, 4, 5]
-    assert retain(catalog, "job", SnapshotPolicy(keep=2)) == []
+    assert prune(catalog, "job", SnapshotPolicy(keep=2)) == []
 
 
 def test_keep_the_young(catalog: SnapshotCatalog, job: FakeJob) -> None:
@@ -231,7 +231,7 @@ def test_keep_the_young(catalog: SnapshotCatalog, job: FakeJob) -> None:
     for _ in range(3):
         catalog.create("job", taken_by=SYSTEM)
 
-    retain(catalog, "job", SnapshotPolicy(max_age=0))
+    prune(catalog, "job", SnapshotPolicy(max_age=0))
 
     assert numbers(catalog) == [3]
 
@@ -241,7 +241,7 @@ def test_keep_the_one_with_output(catalog: SnapshotCatalog, job: FakeJob) -> Non
     catalog.create("job", taken_by=SYSTEM)
     catalog.create("job", output=False)
 
-    assert retain(catalog, "job", SnapshotPolicy(max_age=0)) == []
+    assert prune(catalog, "job", SnapshotPolicy(max_age=0)) == []
     with pytest.raises(SnapshotInUse, match="is the newest that its job could resume from"):
         catalog.delete("job", 1)
 

@@ -16,7 +16,7 @@ from jrs.records.codec import decode, encode
 from jrs.records.policies import SnapshotPolicy
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord, TakenBy
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.snapshots import SnapshotCatalog, delete, find_orphans, folders, move, retain
+from jrs.recovery.snapshots import SnapshotCatalog, delete, find_orphans, folders, move, prune
 from jrs.recovery.snapshots.index import replace_entry
 from tests.recovery.snapshots.fabricate import FakeJob, put, tree
 from tests.recovery.snapshots.test_catalog import by_format, flip
@@ -326,7 +326,7 @@ def test_retention_continues_behind_one_that_is_away(
         catalog.backend.commit(Update(stored.key, systems, stored.version))
 
     with pytest.raises(Unavailable, match="is missing"):
-        retain(catalog, "job", SnapshotPolicy(keep=1))
+        prune(catalog, "job", SnapshotPolicy(keep=1))
     assert [record.number for record in catalog.list("job")] == [1, 3]
 
 

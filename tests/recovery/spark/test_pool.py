@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from jrs.contract.runtime import RUNTIME, Runtime, daemon
-from jrs.recovery.spark.pool import Pool
+from jrs.recovery.spark.pool import RejectingPool
 
 
 class Refused(threading.Thread):
@@ -41,7 +41,7 @@ def test_calls_run_at_once_and_threads_are_kept() -> None:
         meet.wait(30)
         names.add(threading.current_thread().name)
 
-    with Pool(3, "pool", RUNTIME) as pool:
+    with RejectingPool(3, "pool", RUNTIME) as pool:
         for _ in range(5):
             futures = [pool.submit(call) for _ in range(3)]
             for future in futures:
@@ -54,7 +54,7 @@ def test_an_error_of_a_call() -> None:
     def fails() -> None:
         raise ZeroDivisionError
 
-    with Pool(1, "pool", RUNTIME) as pool:
+    with RejectingPool(1, "pool", RUNTIME) as pool:
         for _ in range(2):
             future = pool.submit(fails)
             assert future is not None
@@ -70,7 +70,7 @@ def test_no_thread_for_a_call(most: int, threads: int) -> None:
     def wait() -> None:
         go.wait(30)
 
-    with Pool(most, "pool", system.runtime) as pool:
+    with RejectingPool(most, "pool", system.runtime) as pool:
         first = pool.submit(wait)
         assert first is not None
         assert pool.submit(lambda: ran.append(1)) is None
@@ -84,7 +84,7 @@ def test_no_thread_for_a_call(most: int, threads: int) -> None:
 
 def test_no_thread_at_all() -> None:
     system = System(0)
-    with Pool(2, "pool", system.runtime) as pool:
+    with RejectingPool(2, "pool", system.runtime) as pool:
         assert pool.submit(lambda: None) is None
         system.left = 1
         future = pool.submit(lambda: None)
@@ -94,7 +94,7 @@ def test_no_thread_at_all() -> None:
 
 def test_closing_waits_for_its_calls() -> None:
     begun, ran = threading.Event(), list[int]()
-    pool = Pool(1, "pool", RUNTIME)
+    pool = RejectingPool(1, "pool", RUNTIME)
 
     def call() -> None:
         begun.set()

@@ -153,15 +153,15 @@ def test_little_is_in_flight_at_once(
 ) -> None:
     """All requests share one connection, and each has to end within its time limit."""
     store, found = InFlight(), list[int]()
-    calls_made = copies.side_by_side
+    calls_made = copies.in_threads
 
-    def side_by_side(calls: Any, most: int = copies._AT_ONCE) -> Any:
+    def in_threads(calls: Any, most: int = copies._AT_ONCE) -> Any:
         store.most = 0
         made = calls_made(calls, most)
         found.append(store.most * min(most, len(calls)))
         return made
 
-    monkeypatch.setattr(copies, "side_by_side", side_by_side)
+    monkeypatch.setattr(copies, "in_threads", in_threads)
     files = {}
     for count, size in ((70, 2**20 - 1), (10, 2**22), (8, 40 * 2**20)):
         for number in range(count):

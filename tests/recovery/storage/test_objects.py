@@ -11,7 +11,7 @@ import pytest
 
 from jrs.contract.errors import CorruptRecord, InvalidInput, StorageRefused, Unavailable
 from jrs.contract.storage_place import CREDENTIALS
-from jrs.recovery.storage.copies import side_by_side
+from jrs.recovery.storage.copies import in_threads
 from jrs.recovery.storage.objects import ONE_PUT, Objects
 from jrs.recovery.storage.probe import probe
 from jrs.testing.servers.ports import Ports
@@ -73,7 +73,7 @@ def test_listings(store: Store) -> None:
 def test_more_objects_than_a_page_has(store: Store) -> None:
     found = objects(store)
     names = [f"many/{number:04}" for number in range(1003)]
-    side_by_side([lambda name=name: found.put(name, b"1") for name in names])  # type: ignore[misc]  # mypy cannot infer the default
+    in_threads([lambda name=name: found.put(name, b"1") for name in names])  # type: ignore[misc]  # mypy cannot infer the default
 
     assert [one.name for one in found.under("many")] == names
 

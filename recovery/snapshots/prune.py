@@ -1,4 +1,4 @@
-"""Retention: which snapshots are kept while a job is alive."""
+"""Which snapshots are kept while a job is alive; deleting the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import delete
 from .index import SnapshotIndex
 
 
-def retain(
+def prune(
     catalog: SnapshotIndex, job_id: str, policy: SnapshotPolicy, *, fence: Fence | None = None
 ) -> list[SnapshotRecord]:
     """Delete the snapshots of a live job that the policy does not keep; return those deleted.
