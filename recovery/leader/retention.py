@@ -37,7 +37,7 @@ from jrs.store.result_store import JobResultStore
 from ..cleanup.object_garbage import ObjectGarbage
 from ..files import logs
 from ..rules.events import EventKind
-from ..rules.retention import EndedJob, Kind, RetentionPolicy, is_due, shortest_age
+from ..rules.retention import CleanJob, Kind, RetentionPolicy, is_due, shortest_age
 from ..snapshots import delete
 from ..snapshots.index import SnapshotIndex
 from ..snapshots.references import jobs_in_use
@@ -147,7 +147,7 @@ class Retention(LeaderTask):
     def _check_fence(self) -> None:
         self._backend.check_current(self._context.fence, "retention stops here")
 
-    def _due(self, kind: Kind, now: float) -> Iterator[EndedJob]:
+    def _due(self, kind: Kind, now: float) -> Iterator[CleanJob]:
         """Yield the ended jobs that have a folder and whose things of a kind may be removed."""
         if getattr(self._policy, kind.value) is None:
             return
@@ -315,21 +315,21 @@ class Retention(LeaderTask):
         self._storage.remove_empty(job_id)
         self._count(Kind.LOGS, removed)
 
-    def _ended(self, job_id: str) -> EndedJob | None:
+    def _ended(self, job_id: str) -> CleanJob | None:
         """Return the job if its result is clean or expired."""
         try:
             entry = self._results.get(job_id)
             if entry is None or entry.state is ResultState.DIRTY:
                 return None
             if entry.result is not None:
-                return EndedJob(job_id, entry.result.status, entry.result.finished_at)
+                return CleanJob(job_id, entry.result.status, entry.result.finished_at)
             stored = self._backend.get(keys.TOMBSTONES + job_id)
             if stored is None:
                 return None
             tombstone = decode(Tombstone, stored.value, stored.key)
         except CorruptRecord:
             return None  # An operator decides about it.
-        return EndedJob(job_id, tombstone.status, tombstone.finished_at)
+        return CleanJob(job_id, tombstone.status, tombstone.finished_at)
 
     def _count(self, kind: Kind, removed: Counter[Kind]) -> None:
         removed[kind] += 1

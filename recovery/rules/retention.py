@@ -37,7 +37,7 @@ class Kind(enum.Enum):
 
 
 @attrs.frozen
-class EndedJob:
+class CleanJob:
     """A job that has ended and is cleaned up."""
 
     job_id: str
@@ -118,7 +118,7 @@ def age_of(policy: RetentionPolicy, kind: Kind, status: JobStatus) -> float | No
     return kept
 
 
-def is_due(policy: RetentionPolicy, kind: Kind, job: EndedJob, now: float) -> bool:
+def is_due(policy: RetentionPolicy, kind: Kind, job: CleanJob, now: float) -> bool:
     """Return whether a thing of an ended job may be removed."""
     age = age_of(policy, kind, job.status)
     return age is not None and job.finished_at + age <= now

@@ -19,7 +19,7 @@ from jrs.records.history import HistoryKind
 from jrs.records.model import Failure, JobResult, JobStatus
 from jrs.recovery.files import closed_inputs
 from jrs.recovery.leader.retention import Retention
-from jrs.recovery.rules.retention import DAY, EndedJob, Kind, LogLimits, RetentionPolicy, is_due
+from jrs.recovery.rules.retention import DAY, CleanJob, Kind, LogLimits, RetentionPolicy, is_due
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.recovery.snapshots import folders as snapshot_folders
 from jrs.store import history
@@ -264,4 +264,4 @@ def test_the_policy_is_checked() -> None:
             RetentionPolicy(results=wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="limit of logs per stream"):
         LogLimits(stream=0)
-    assert not is_due(NOTHING, Kind.LOGS, EndedJob("job", JobStatus.FINISHED, 0.0), 1e12)
+    assert not is_due(NOTHING, Kind.LOGS, CleanJob("job", JobStatus.FINISHED, 0.0), 1e12)
