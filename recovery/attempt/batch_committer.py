@@ -27,7 +27,7 @@ from jrs.store import heads
 
 from ..checkpoint_format.position import input_digest, position
 from .batch_reports import BatchReports, Progress, unknown
-from .batch_rows import BatchRows, RowsInFolders, RowsInObjects
+from .batch_rows import rows_of
 from .context import AttemptContext, held_if_unreadable, held_or_away
 
 _FIRST = (10, 100)
@@ -59,12 +59,7 @@ class BatchCommitter:
         self._context = context
         self._stage = stage
         self._folder = folder
-        in_objects = context.storage.objects is not None
-        self._rows: BatchRows = (
-            RowsInObjects(context, stage, folder)
-            if in_objects
-            else RowsInFolders(context, stage, folder, output)
-        )
+        self._rows = rows_of(context, stage, folder, output)
         with held_if_unreadable():
             self._keeps_heads = heads.are_kept(context.backend)
         self._reports = BatchReports(progress, context.runtime.now)
@@ -152,7 +147,7 @@ class BatchCommitter:
                 raise LateCommit(f"batch {batch} is of an earlier run of stage {self._stage!r}")
             if self._keeps_heads:
                 self._commit(batch, files)
-            elif files and isinstance(self._rows, RowsInFolders):  # Objects need heads.
+            elif files:
                 self._rows.publish_at_once(batch, files)
             # Whatever else was staged is of a batch that counts already, and can never count.
             self._rows.sweep()

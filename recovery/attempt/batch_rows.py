@@ -52,6 +52,9 @@ class BatchRows(Protocol):
             is_noted: Spark has noted the batch: a user may have moved its rows away since.
         """
 
+    def publish_at_once(self, batch: int, files: Sequence[str]) -> None:
+        """Publish a batch of a cluster without heads, unless that has happened."""
+
     def has_rows(self, head: StreamHead) -> bool:
         """Return whether the batch that the head names has rows, as far as the head says."""
 
@@ -94,6 +97,10 @@ class RowsInFolders:
         if head.folder:
             self.publish_staged(head.batch, head.folder, is_noted=is_noted)
 
+    def publish_at_once(self, batch: int, files: Sequence[str]) -> None:
+        if not (self._output / f"batch={batch}").is_dir():
+            self.publish_staged(batch, self.stage_files(batch, files))
+
     def has_rows(self, head: StreamHead) -> bool:
         return bool(head.folder)
 
@@ -117,11 +124,6 @@ class RowsInFolders:
                 f"the rows of batch {batch} of stage {self._stage!r} cannot be staged: {error}"
             ) from error
         return name
-
-    def publish_at_once(self, batch: int, files: Sequence[str]) -> None:
-        """Publish a batch that no head will name, unless that has happened."""
-        if not (self._output / f"batch={batch}").is_dir():
-            self.publish_staged(batch, self.stage_files(batch, files))
 
     def publish_staged(self, batch: int, folder: str, *, is_noted: bool = False) -> None:
         """Rename a staged folder into the output, if that has not happened yet."""
@@ -192,6 +194,9 @@ class RowsInObjects:
     def publish(self, head: StreamHead, *, is_noted: bool = False) -> None:
         pass  # What the head names is the output.
 
+    def publish_at_once(self, batch: int, files: Sequence[str]) -> None:
+        pass  # Objects need heads: see `usable_storage`.
+
     def has_rows(self, head: StreamHead) -> bool:
         return head.manifest is not None and bool(self._manifest(head.manifest).files)
 
@@ -228,3 +233,10 @@ class RowsInObjects:
             objects = self._context.uploads.objects
             self._read = named, read_record(objects, BatchManifest, named)
         return self._read[1]
+
+
+def rows_of(context: AttemptContext, stage: str, folder: Path, output: Path) -> BatchRows:
+    """Return where the rows of a stage's batches go in the attempt's storage."""
+    if context.storage.objects is not None:
+        return RowsInObjects(context, stage, folder)
+    return RowsInFolders(context, stage, folder, output)
