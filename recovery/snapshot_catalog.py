@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .snapshots import catalog
-from .spark.state_store import export_state
+from .spark.state_export import export_state
 
 
 class SnapshotCatalog(catalog.SnapshotCatalog):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jrs.contract.errors import JrsError
 
 from ..attempt.context import AttemptContext
-from .held import position
+from .checkpoint_reads import position
 from .progress import ProgressWatch
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jrs.contract.clock import Deadline
 from jrs.contract.runtime import Runtime
 
-from .held import position
+from .checkpoint_reads import position
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

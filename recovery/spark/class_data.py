@@ -37,9 +37,9 @@ from jrs.contract.errors import InvalidInput, Unavailable
 
 from ..files.sync import sync
 from ..processes import memory
-from . import warm_up
-from .settings import LOCAL, STREAMING
-from .surroundings import CONF_DIR, configuration_folder, spark_home
+from . import jvm, warm_up
+from .defaults import LOCAL, STREAMING
+from .host_configuration import CONF_DIR, configuration_folder, spark_home
 
 # Imported inside functions: pyspark, since every master loads this module.
 
@@ -86,7 +86,7 @@ def place() -> Path | None:
         import pyspark
     except ImportError:
         return None
-    java = find_java()
+    java = jvm.find_java()
     if folder is None or java is None:
         return None
     java = os.path.realpath(java)
@@ -118,12 +118,6 @@ def _hindrance() -> str | None:
         f"Spark's configuration folder {conf} holds files, and Java shares no classes if the class "
         "path has such a folder; without it, give the configuration by jrs submit --conf"
     )
-
-
-def find_java() -> str | None:
-    """Return the Java that Spark starts; None if there is none."""
-    home = os.environ.get("JAVA_HOME")
-    return shutil.which(str(Path(home, "bin", "java")) if home else "java")
 
 
 def delete_unused(archive: Path, now: float) -> None:
@@ -309,7 +303,6 @@ def _train(target: Path, folder: Path) -> None:
         **LOCAL,
         **STREAMING,
         "spark.master": "local[2]",
-        "spark.ui.enabled": "false",
         "spark.local.dir": str(folder),
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.defaultJavaOptions": (

@@ -24,7 +24,7 @@ from ..attempt.context import AttemptContext
 from ..attempt.job_log import log_of
 from ..files import permissions
 from ..files.disk_errors import writing
-from .surroundings import is_local
+from .host_configuration import is_local
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

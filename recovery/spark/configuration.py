@@ -16,8 +16,8 @@ from jrs.contract import credentials
 from jrs.contract.errors import CannotStartHere
 
 from ..files import permissions
-from . import class_data, numpy_converters, surroundings, worker_python
-from .settings import CLUSTER, DEFAULTS, LOCAL, STREAMING
+from . import class_data, host_configuration, jvm, numpy_converters, worker_python
+from .defaults import CLUSTER, DEFAULTS, LOCAL, STREAMING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,8 +41,8 @@ def complete(given: Mapping[str, str], found: Mapping[str, str], *, shared: bool
     Raises:
         InvalidInput, CannotStartHere: it would be a session of Spark Connect.
     """
-    surroundings.refuse_connect(given, found, os.environ)
-    on_host = surroundings.is_local(surroundings.master_of(given, found))
+    host_configuration.refuse_connect(given, found, os.environ)
+    on_host = host_configuration.is_local(host_configuration.master_of(given, found))
     defaults = {**DEFAULTS, **(LOCAL if on_host else CLUSTER)}
     if not any(key in found or key in given for key in STREAMING):
         defaults |= STREAMING  # Together or not at all: other stores do not know version 2.
@@ -84,7 +84,7 @@ def start(
     given = SparkConf()
     for key, value in options.items():
         given.set(key, value)
-    on_host = surroundings.is_local(surroundings.master_of(conf, found))
+    on_host = host_configuration.is_local(host_configuration.master_of(conf, found))
     named = _PYTHON in found or _PYTHON in conf
     with (
         credentials.withheld(),  # Secrets of a driver; an attempt has none.
@@ -96,10 +96,8 @@ def start(
 
 def require_java() -> None:
     """Raise `CannotStartHere`, with how to install it, if there is no Java to run Spark on."""
-    if class_data.find_java() is None:
-        home = os.environ.get("JAVA_HOME")
-        where = f"JAVA_HOME ({home}) holds no bin/java" if home else "there is no java on PATH"
+    if jvm.find_java() is None:
         raise CannotStartHere(
-            f"Spark needs Java 17 or newer, but {where}: apt-get install openjdk-17-jre-headless, "
-            "or set JAVA_HOME"
+            f"Spark needs Java 17 or newer, but {jvm.no_java()}: "
+            "apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
         )

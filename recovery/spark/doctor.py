@@ -20,10 +20,10 @@ from jrs.contract.backend import Diagnostic
 from jrs.records.settings import local_path
 
 from ..attempt.job import Job, context_of
-from . import class_data, reach, surroundings
+from . import host_configuration, jvm, reach
+from .given import conf_of
 from .reasons import why
 from .session import jvm_died
-from .settings import conf_of
 
 TESTED = ("4.1", "4.2", "4.3")
 """The releases of PySpark that tests run with, the oldest first."""
@@ -67,7 +67,7 @@ def check(job: Job, report: str, timeout: float, known: bool) -> None:
     """
     told, context = Report(Path(report)), context_of(job)
     # Of its own first: without them there is no session.
-    conf = {**surroundings.settings_found(os.environ), **conf_of(context.spec.settings)}
+    conf = {**host_configuration.settings_found(os.environ), **conf_of(context.spec.settings)}
     fit = True
     for found in (_java(), _pyspark(), *_folders(conf), *_address(conf)):
         told.add(found)
@@ -85,13 +85,10 @@ def check(job: Job, report: str, timeout: float, known: bool) -> None:
 
 
 def _java() -> Diagnostic:
-    java = class_data.find_java()
+    java = jvm.find_java()
     if java is None:
-        home = os.environ.get("JAVA_HOME")
-        where = f"JAVA_HOME ({home}) holds no bin/java" if home else "there is no java on the PATH"
-        return Diagnostic(
-            "java", where, "apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
-        )
+        remedy = "apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
+        return Diagnostic("java", jvm.no_java(), remedy)
     try:
         done = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=_ANSWERS, check=False
@@ -148,7 +145,7 @@ def _folders(conf: dict[str, str]) -> Iterator[Diagnostic]:
 
 def _address(conf: dict[str, str]) -> Iterator[Diagnostic]:
     """Check that a server listens where the master of a cluster should be."""
-    master = surroundings.master_of(conf, {})
+    master = host_configuration.master_of(conf, {})
     if failed := reach.unreachable(master):
         yield Diagnostic(
             "master",

@@ -1,15 +1,31 @@
-"""The JVM behind this process's session: whether it lives, and forgetting one that has ended."""
+"""The JVM behind this process's session: its Java, whether it lives, and forgetting one that has
+ended."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 # Imported inside functions: pyspark, since attempts without Spark load this module, too.
 
 _DYING = 5.0
 """Seconds in which a JVM that closed its sockets has ended."""
+
+
+def find_java() -> str | None:
+    """Return the Java that Spark starts; None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(str(Path(home, "bin", "java")) if home else "java")
+
+
+def no_java() -> str:
+    """Return where `find_java` has found none, for people."""
+    home = os.environ.get("JAVA_HOME")
+    return f"JAVA_HOME ({home}) holds no bin/java" if home else "there is no java on PATH"
 
 
 def exit_status(*, wait: bool = False) -> int | None:

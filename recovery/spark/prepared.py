@@ -18,7 +18,7 @@ from jrs.contract.masks import masked
 from ..attempt import scratch
 from ..attempt.warm_plan import WarmPlan
 from ..processes import marks
-from . import configuration, idle_memory, jvm, surroundings, warm_up
+from . import configuration, host_configuration, idle_memory, jvm, warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,9 +51,9 @@ def prepare(plan: WarmPlan) -> None:
         Whatever Spark raises.
     """
     global _prepared
-    found = surroundings.settings_found(os.environ)
+    found = host_configuration.settings_found(os.environ)
     conf = configuration.complete(plan.conf, found, shared=plan.shared)
-    if not surroundings.is_local(surroundings.master_of(conf, found)):
+    if not host_configuration.is_local(host_configuration.master_of(conf, found)):
         raise CannotStartHere("a session on a cluster is not prepared: it would hold cores")
     for key in _NAMED:
         if {**found, **conf}.get(key) == "true":

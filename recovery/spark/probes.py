@@ -25,17 +25,15 @@ from jrs.contract.texts import counted
 
 from ..attempt.context import AttemptContext
 from ..files import permissions
-from . import cluster, surroundings
+from . import cluster, host_configuration
 from .by_value import sink_by_value
 from .reasons import why
 from .session import session_of
 from .sink import JrsSink
-from .start_watch import StartWatch, address_of, executors_of
+from .start_watch import StartWatch, Tell, address_of, executors_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Tell = Callable[[Diagnostic], None]
 
 _POLL = 0.2
 _SETTLED = 2.0
@@ -79,7 +77,7 @@ def run(attempt: AttemptContext, tell: Tell, timeout: float, *, known: bool) -> 
     with StartWatch(tell, timeout) as watch:
         session = session_of(attempt)
     context = session.sparkContext
-    if surroundings.is_local(str(context.master)):
+    if host_configuration.is_local(str(context.master)):
         watch.tell_master(context)
     elif not watch.executors:
         return
@@ -95,7 +93,7 @@ def run(attempt: AttemptContext, tell: Tell, timeout: float, *, known: bool) -> 
         return
     for found in (*_packages(seen), *_sink(context, seen)):
         tell(found)
-    if known or surroundings.is_local(str(context.master)):
+    if known or host_configuration.is_local(str(context.master)):
         for found in _files(session, folder, seen):
             tell(found)
     else:
@@ -107,7 +105,7 @@ def run(attempt: AttemptContext, tell: Tell, timeout: float, *, known: bool) -> 
 
 def _executors(context: SparkContext) -> Diagnostic:
     """Tell the executors, once no more come."""
-    if surroundings.is_local(str(context.master)):
+    if host_configuration.is_local(str(context.master)):
         cores = counted(context.defaultParallelism, "core", "cores")
         return Diagnostic("executors", f"threads of the driver, on {cores}")
     since, found = time.monotonic(), executors_of(context)

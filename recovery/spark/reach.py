@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from jrs.contract.errors import CannotStartHere
 
-from .surroundings import is_local
+from .host_configuration import is_local
 
 ANSWERS = 10.0
 """Seconds in which a server answers."""

@@ -23,7 +23,7 @@ from ..files import transfer
 from ..files.disk_errors import writing
 from ..files.job_folders import sync_tree
 from ..files.rescaled_checkpoint import complete_interrupted_rescale, done_folder, work_folder
-from .held import or_held, position
+from .checkpoint_reads import or_held, position
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

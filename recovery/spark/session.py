@@ -14,8 +14,8 @@ from ..attempt import entry_point
 from ..attempt.context import AttemptContext
 from ..attempt.job import Job, context_of
 from ..files import permissions
-from . import cluster, configuration, jvm, lineage, prepared, reach, surroundings
-from .settings import PLAIN, conf_of, dotted, given_by_code
+from . import cluster, configuration, host_configuration, jvm, lineage, prepared, reach
+from .given import PLAIN, conf_of, dotted, given_by_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +94,7 @@ def session_of(
     title = f"job {attempt.job_id}, attempt {attempt.attempt}"
     context.setJobGroup(name, title, interruptOnCancel=True)
     context.addJobTag(name)
-    if surroundings.is_local(str(context.master)):
+    if host_configuration.is_local(str(context.master)):
         attempt.own.runs_here(cluster.application_of(context))
     else:
         cluster.introduce(attempt, found, first=started)
@@ -155,13 +155,13 @@ def _pickle_by_value(attempt: AttemptContext) -> None:
 def _started(attempt: AttemptContext, by_code: dict[str, str]) -> SparkSession:
     """Return a new session for the attempt, or the one that was prepared for it."""
     given = {**conf_of(attempt.spec.settings), **by_code}
-    elsewhere = surroundings.settings_found(os.environ)
+    elsewhere = host_configuration.settings_found(os.environ)
     shared = permissions.is_shared(attempt.storage.root)
     conf = configuration.complete(given, elsewhere, shared=shared)
     conf.setdefault(configuration.NAME, f"jrs {attempt.job_id}")
     run = lineage.parent(attempt.backend.cluster, attempt.job_id, attempt.attempt, conf, elsewhere)
     conf |= run
-    master = surroundings.master_of(conf, elsewhere)
+    master = host_configuration.master_of(conf, elsewhere)
     found = prepared.take(conf, elsewhere)
     if found is None:
         configuration.require_java()
@@ -173,7 +173,7 @@ def _started(attempt: AttemptContext, by_code: dict[str, str]) -> SparkSession:
     _started_with.clear()
     _started_with.update(by_code)
     # A session that was prepared ahead could not name the attempt that takes it.
-    can_prepare = surroundings.is_local(master) and not run
+    can_prepare = host_configuration.is_local(master) and not run
     to_record = prepared.to_record(given) if can_prepare else None
     attempt.own.starts_session(attempt.backend, attempt.fence, to_record)
     return found

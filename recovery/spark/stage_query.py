@@ -34,7 +34,7 @@ from ..attempt.stage_outputs import has_rows
 from ..files.disk_errors import writing
 from . import boundary, cluster, queries, rescaling
 from .batch_watch import BatchWatch
-from .held import is_computed, plan_flush, position
+from .checkpoint_reads import is_computed, plan_flush, position
 from .progress import ProgressWatch, summary
 from .reasons import why
 from .stage_rescaling import StageRescaling

@@ -12,7 +12,7 @@ from jrs.contract.errors import JobHeld, JrsError, Unavailable
 from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StreamHost
 from . import queries, rescaling
-from .held import position
+from .checkpoint_reads import position
 from .reasons import passes
 from .session import jvm_died
 

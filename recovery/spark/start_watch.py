@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from jrs.contract.backend import Diagnostic
 
 from ..attempt.launch import EXIT_DIED
-from . import surroundings
+from . import host_configuration
 
 Tell = Callable[[Diagnostic], None]
 _POLL = 0.2
@@ -64,7 +64,7 @@ class StartWatch:
                 sys.stderr.flush()
                 os._exit(EXIT_DIED)  # The call into the JVM cannot be interrupted.
             return
-        if surroundings.is_local(str(context.master)):
+        if host_configuration.is_local(str(context.master)):
             return
         self.tell_master(context)
         self.executors = self._until(lambda: executors_of(context)) is not None
@@ -103,7 +103,7 @@ def executors_of(context: SparkContext) -> list[Any]:
     """Return what Spark knows of each executor; in local mode, of the driver."""
     listed = context._jsc.sc().statusStore().executorList(True)
     found = [listed.apply(at) for at in range(listed.size())]
-    local = surroundings.is_local(str(context.master))
+    local = host_configuration.is_local(str(context.master))
     return [one for one in found if local or one.id() != "driver"]
 
 

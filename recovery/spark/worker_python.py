@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .surroundings import spark_home
+from .host_configuration import spark_home
 
 _NAMED = "PYSPARK_PYTHON"
 _SCRIPT = """\

@@ -45,7 +45,7 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        198,
+        199,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -74,7 +74,7 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        180,
+        181,
     ),
     "a master": (
         "import jrs.cli.master",

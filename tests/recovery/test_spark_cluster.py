@@ -26,7 +26,7 @@ from jrs.records.attempts import SparkApplication
 from jrs.recovery.files import permissions
 from jrs.recovery.processes import left_on_cluster
 from jrs.recovery.spark import cluster
-from jrs.recovery.spark.settings import CLUSTER, DEFAULTS, LOCAL
+from jrs.recovery.spark.defaults import CLUSTER, DEFAULTS, LOCAL
 from tests.recovery.lead import Lead
 from tests.recovery.support import FaultyMemory
 

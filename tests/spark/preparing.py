@@ -12,14 +12,14 @@ import sys
 
 from jrs.recovery.attempt.warm_plan import WarmPlan
 from jrs.recovery.processes import marks
-from jrs.recovery.spark import configuration, jvm, prepared, surroundings
+from jrs.recovery.spark import configuration, host_configuration, jvm, prepared
 
 PARTITIONS, JOINS = "spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold"
 
 
 def main() -> None:
     os.environ[marks.MARK] = "mark"
-    found = surroundings.settings_found(os.environ)
+    found = host_configuration.settings_found(os.environ)
 
     def complete(conf: dict[str, str]) -> dict[str, str]:
         return configuration.complete({"spark.app.name": "jrs job", **conf}, found, shared=False)

@@ -15,7 +15,7 @@ from jrs.recovery.checkpoint_format.final_batch import plan_flush
 from jrs.recovery.checkpoint_format.listing import newest
 from jrs.recovery.checkpoint_format.position import END_OF_TIME, Position, position
 from jrs.recovery.checkpoint_format.unreadable import UnreadableCheckpoint
-from jrs.recovery.spark import held, rescaling
+from jrs.recovery.spark import checkpoint_reads, rescaling
 
 SOURCES = {"v1": ['{"logOffset":3}', "-"], "v2": ['orders:{"logOffset":3}', "1:-"]}
 
@@ -148,7 +148,7 @@ def test_logs_that_contradict_each_other(checkpoint: Path, planned: int, committ
     with pytest.raises(UnreadableCheckpoint, match="is damaged"):
         position(checkpoint)
     with pytest.raises(JobHeld, match="is damaged"):
-        held.position(checkpoint)
+        checkpoint_reads.position(checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,12 @@ def test_an_offset_log_that_cannot_be_read(checkpoint: Path, text: str | bytes) 
     for read in (plan_flush, position):
         with pytest.raises(UnreadableCheckpoint, match=r"ck cannot be read: batch 1"):
             read(checkpoint)
-    for ask in (held.plan_flush, held.position, rescaling.partitions, rescaling.check):
+    for ask in (
+        checkpoint_reads.plan_flush,
+        checkpoint_reads.position,
+        rescaling.partitions,
+        rescaling.check,
+    ):
         with pytest.raises(JobHeld, match=r"ck cannot be read: batch 1"):
             ask(checkpoint)
 

@@ -23,7 +23,7 @@ from jrs.recovery.checkpoint_format import (
 from jrs.recovery.checkpoint_format.checkpoint import batches, is_computed, select
 from jrs.recovery.checkpoint_format.offset_log import PARTITIONS, STATE_STORE, SourceOffset
 from jrs.recovery.checkpoint_format.position import END_OF_TIME, Position, position
-from jrs.recovery.spark import held, rescaling
+from jrs.recovery.spark import checkpoint_reads, rescaling
 
 from .fixtures import BATCHES, KEYS, MADE, Made
 
@@ -190,7 +190,7 @@ def test_position(made: Made) -> None:
 
 def test_the_end_is_planned(copy: Path) -> None:
     """The batch that flushes is the last one at another watermark, and can be read."""
-    held.plan_flush(copy / "ck")
+    checkpoint_reads.plan_flush(copy / "ck")
     before, after = (offset_log.read(copy / "ck/offsets" / str(n)) for n in (BATCHES - 1, BATCHES))
 
     assert position(copy / "ck") == Position(BATCHES, BATCHES - 1, True, True)

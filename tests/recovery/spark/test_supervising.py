@@ -31,7 +31,7 @@ from jrs.recovery.attempt.run import AttemptDied, run_attempt
 from jrs.recovery.attempt.triage import Verdict, triage
 from jrs.recovery.checkpoint_format import position as positions
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.spark import boundary, held, queries, rescaling, stage_query
+from jrs.recovery.spark import boundary, checkpoint_reads, queries, rescaling, stage_query
 from jrs.recovery.spark.stage_query import DeclaredStream, StageQuery, Step
 from jrs.recovery.spark.streams import Streams
 from tests.recovery.snapshots import fabricate
@@ -227,7 +227,7 @@ def test_a_drain_asks_a_query_to_stop_until_it_has(
     monkeypatch.setattr(queries, "is_caught_up", lambda query, has_run: False)
     writer, tries = scene.add("one"), list[object]()
     query = writer.query = scene.streams._stages["one"]._query = Stubborn()  # type: ignore[assignment]
-    real = threading.Thread.start if fault == "no thread" else held.position
+    real = threading.Thread.start if fault == "no thread" else checkpoint_reads.position
 
     def fails_at_first(*args: Any) -> Any:
         tries.append(args)

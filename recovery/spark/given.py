@@ -1,7 +1,4 @@
-"""Spark's configuration: what a job sets, and jrs's defaults.
-
-jrs's defaults are used where neither the job nor ``spark-defaults.conf`` sets a value.
-"""
+"""What a job sets of Spark's configuration: by its settings, and by its code."""
 
 from __future__ import annotations
 
@@ -10,6 +7,17 @@ from collections.abc import Mapping
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
 from jrs.records.settings import JobSettings, check_conf_key
+
+PLAIN = frozenset(
+    {
+        "spark.app.name",
+        "spark.home",
+        "spark.jars",
+        "spark.local.dir",
+        "spark.master",
+    }
+)
+"""Keys that Spark reads without declaring them."""
 
 
 def conf_of(settings: JobSettings) -> dict[str, str]:
@@ -62,57 +70,3 @@ def _text(key: str, value: object) -> str:
         raise InvalidInput(f"the value of {key} must be a text, a number or a flag, not "
                            f"{shown(value)}")  # fmt: skip
     return str(value)
-
-
-DEFAULTS = {
-    "spark.ui.showConsoleProgress": "false",
-    # Without it, stopping a query waits for its Python code, however long that takes.
-    "spark.sql.streaming.stopTimeout": "10s",
-}
-
-
-_STATE = "spark.sql.streaming.stateStore"
-STATE_FORM = f"{_STATE}.checkpointFormatVersion"
-"""2: the names of the state's files have a unique id of the run that wrote them; 1: they do not."""
-
-
-STREAMING = {
-    # State grows only by its changes, in files whose names identify the run that wrote them.
-    f"{_STATE}.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
-    STATE_FORM: "2",
-}
-
-
-LOCAL = {
-    # Each job of a host would need a port; from the seventeenth on Spark would refuse to start.
-    "spark.ui.enabled": "false",
-    # A host whose own name does not resolve can run local Spark, too.
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-}
-"""For executors on the driver's host."""
-
-
-CLUSTER = {
-    # Any free port: see above. `jrs show` has the address.
-    "spark.ui.port": "0",
-    # Executors of a driver that is cut off hold their cores that many heartbeats of 10 s. Spark's
-    # default is 60; the next attempt would wait for ten minutes.
-    "spark.executor.heartbeat.maxFailures": "6",
-}
-"""For executors on other hosts."""
-
-
-PLAIN = frozenset(
-    {
-        "spark.app.name",
-        "spark.home",
-        "spark.jars",
-        "spark.local.dir",
-        "spark.master",
-    }
-)
-"""Keys that Spark reads without declaring them."""

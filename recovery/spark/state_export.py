@@ -10,7 +10,7 @@ from jrs.contract.errors import InvalidInput
 from ..checkpoint_format import commit_log
 from ..checkpoint_format.checkpoint import commit_of
 from .configuration import require_java
-from .settings import STATE_FORM
+from .defaults import DEFAULTS, LOCAL, STATE_FORM
 
 # Imported inside functions: pyspark, since most masters and clients have no use for it.
 
@@ -64,6 +64,5 @@ def _session() -> Any:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise InvalidInput("a logical snapshot needs Spark: pip install 'jrs[spark]'") from error
-    builder = SparkSession.builder.appName("jrs snapshot").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.ui.showConsoleProgress", "false")
-    return builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+    builder = SparkSession.builder.appName("jrs snapshot")
+    return builder.config(map={**DEFAULTS, **LOCAL}).getOrCreate()

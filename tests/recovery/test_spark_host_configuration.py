@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from jrs.contract.errors import CannotStartHere, InvalidInput
-from jrs.recovery.spark.surroundings import is_local, master_of, refuse_connect, settings_found
+from jrs.recovery.spark.host_configuration import (
+    is_local,
+    master_of,
+    refuse_connect,
+    settings_found,
+)
 
 SUBMIT = "PYSPARK_SUBMIT_ARGS"
 

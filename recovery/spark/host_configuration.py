@@ -1,4 +1,5 @@
-"""What Spark is told outside of a job: its files, its command line, and environment variables."""
+"""Spark's configuration on this host: spark-defaults.conf, PYSPARK_SUBMIT_ARGS, environment
+variables."""
 
 from __future__ import annotations
 

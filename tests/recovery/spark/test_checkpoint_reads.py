@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jrs.contract.errors import JobHeld, Unavailable
-from jrs.recovery.spark import held, rescaling
+from jrs.recovery.spark import checkpoint_reads, rescaling
 from tests.recovery.snapshots.fabricate import FakeQuery
 
 
@@ -34,11 +34,11 @@ def test_a_plan_that_cannot_be_read(
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "read_bytes", fail)
-        for ask in (held.position, rescaling.partitions, rescaling.check):
+        for ask in (checkpoint_reads.position, rescaling.partitions, rescaling.check):
             with pytest.raises(error, match=os.strerror(number)):
                 ask(checkpoint)
 
-    assert held.position(checkpoint).committed == 1
+    assert checkpoint_reads.position(checkpoint).committed == 1
 
 
 def test_a_last_batch_that_cannot_be_planned_now(
@@ -52,8 +52,8 @@ def test_a_last_batch_that_cannot_be_planned_now(
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         with pytest.raises(Unavailable, match="No space left"):
-            held.plan_flush(checkpoint)
-    assert held.position(checkpoint).planned == 1
-    held.plan_flush(checkpoint)
+            checkpoint_reads.plan_flush(checkpoint)
+    assert checkpoint_reads.position(checkpoint).planned == 1
+    checkpoint_reads.plan_flush(checkpoint)
 
-    assert held.position(checkpoint).at_the_end
+    assert checkpoint_reads.position(checkpoint).at_the_end
