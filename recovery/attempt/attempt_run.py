@@ -24,8 +24,9 @@ from jrs.records.time_limits import check_limit
 from jrs.store import heads
 
 from . import closed_input
-from .context import AttemptContext, held_if_unreadable
+from .context import AttemptContext
 from .engine import NO_SPARK, SparkEngine, StreamSupervisor
+from .held import held_if_unreadable
 from .job import Build, FinishedStage, Job, Stage, Stream, T
 from .publications import Publication, publication_at
 from .stage_outputs import outputs_of
@@ -353,8 +354,7 @@ class AttemptRun:
         """Return the record of a stage that has finished; None if it has not.
 
         Raises:
-            JobHeld: it now comes after a stage that has not finished, or that finished later: its
-                output may be wrong.
+            JobHeld: its output may be wrong: a stage now before it has not finished, or did later.
         """
         record = self._finished(name)
         if record is None:

@@ -28,7 +28,8 @@ from jrs.store import heads
 from ..checkpoint_format.position import input_digest, position
 from .batch_reports import BatchReports, Progress, unknown
 from .batch_rows import rows_of
-from .context import AttemptContext, held_if_unreadable, held_or_away
+from .context import AttemptContext
+from .held import held_if_unreadable, held_or_away
 
 _FIRST = (10, 100)
 _MANY = 1000

@@ -11,7 +11,8 @@ from jrs.records.objects import ClosedInput, InputListing
 
 from ..files import closed_inputs
 from ..storage.copies import read_record
-from .context import AttemptContext, held_if_unreadable
+from .context import AttemptContext
+from .held import held_if_unreadable
 
 
 def close(context: AttemptContext, stage: str, source: Path) -> Path:

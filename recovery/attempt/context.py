@@ -13,7 +13,7 @@ import attrs
 import tenacity
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Conflict, CorruptRecord, Fenced, JobHeld, Unavailable
+from jrs.contract.errors import Conflict, Fenced, Unavailable
 from jrs.contract.leadership import Lifeline
 from jrs.contract.operations import Create, Fence, Op, Update
 from jrs.contract.read_back import commit_again
@@ -23,7 +23,7 @@ from jrs.records.model import JobSpec, RunnerKind
 from jrs.store.historian import Historian
 from jrs.store.stops import JobStops
 
-from ..files.disk_errors import GONE, unavailable
+from ..files.disk_errors import GONE
 from ..files.job_folders import JobStorage
 from ..processes.last_words import LastWords
 from . import scratch
@@ -33,32 +33,6 @@ from .uploads import Uploads
 from .watchdog_pipe import WatchdogPipe
 
 T = TypeVar("T")
-
-
-def held_by(unreadable: CorruptRecord) -> JobHeld:
-    """Return the error of a job that is held because a record of it cannot be read."""
-    return JobHeld(f"{unreadable}; restore the job from a snapshot")
-
-
-@contextmanager
-def held_if_unreadable() -> Iterator[None]:
-    """Raise `JobHeld` where the block finds a record or a checkpoint that cannot be read."""
-    try:
-        yield
-    except CorruptRecord as error:
-        raise held_by(error) from None
-
-
-@contextmanager
-def held_or_away(what: str) -> Iterator[None]:
-    """Do what `held_if_unreadable` does, and raise `Unavailable` where the block cannot read or
-    write a file now. A file that is missing does not come back: its error stays.
-
-    Args:
-        what: what the block does, for people.
-    """
-    with held_if_unreadable(), unavailable(f"{what} failed"):
-        yield
 
 
 @attrs.frozen

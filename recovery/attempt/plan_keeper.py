@@ -28,7 +28,8 @@ from ..files import copied_from
 from ..storage.copies import read_record
 from .batch_reports import BatchReports, Progress, unknown
 from .checkpoint_upload import CheckpointUpload
-from .context import AttemptContext, held_if_unreadable, held_or_away
+from .context import AttemptContext
+from .held import held_if_unreadable, held_or_away
 
 
 class PlanKeeper:

@@ -20,7 +20,8 @@ from jrs.records.stages import TAKEN_OVER
 from ..files import publishing
 from ..storage import publication
 from . import collect_output
-from .context import AttemptContext, held_if_unreadable
+from .context import AttemptContext
+from .held import held_if_unreadable
 from .job import FinishedStage, Stream
 from .stage_outputs import OutputsInObjects
 

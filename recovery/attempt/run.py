@@ -27,8 +27,9 @@ from jrs.store.result_store import JobResultStore
 from . import entry_point
 from .attempt_run import AttemptRun
 from .code_version import code_version, told_of_code
-from .context import AttemptContext, held_by
+from .context import AttemptContext
 from .engine import NO_SPARK, SparkEngine, StateLost
+from .held import held_by
 from .job import Job
 from .launch import EXIT_DIED
 from .stop_watcher import StopWatcher

@@ -23,7 +23,8 @@ from ..files.disk_errors import reading, unavailable
 from ..files.job_folders import sync_tree
 from ..storage.batches import files_of, in_batch
 from ..storage.copies import fetch, read_record
-from .context import AttemptContext, held_if_unreadable
+from .context import AttemptContext
+from .held import held_if_unreadable
 
 
 class StageOutputs(Protocol):

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jrs.contract.errors import JobHeld, Unavailable
+from jrs.contract.errors import Unavailable
 
+from ..attempt.held import held_by
 from ..checkpoint_format import checkpoint as checkpoints
 from ..checkpoint_format import final_batch
 from ..checkpoint_format import position as positions
@@ -24,10 +25,10 @@ def or_held() -> Iterator[None]:
     try:
         yield
     except UnreadableCheckpoint as error:
-        raise JobHeld(str(error)) from None
+        raise held_by(error) from None
     except OSError as error:
         if is_lost(error):
-            raise JobHeld(f"a checkpoint cannot be read: {error}") from None
+            raise held_by(UnreadableCheckpoint(f"a checkpoint cannot be read: {error}")) from None
         raise Unavailable(f"a checkpoint cannot be read now: {error}") from error
 
 

@@ -45,7 +45,7 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        199,
+        200,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -74,7 +74,7 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        181,
+        182,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -82,7 +82,7 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        280,
+        281,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

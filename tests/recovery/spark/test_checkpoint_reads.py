@@ -41,6 +41,22 @@ def test_a_plan_that_cannot_be_read(
     assert checkpoint_reads.position(checkpoint).committed == 1
 
 
+@pytest.mark.parametrize("in_a_log", [True, False])
+def test_a_job_with_a_damaged_checkpoint_says_the_way_out(
+    checkpoint: Path, in_a_log: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    with pytest.raises(JobHeld, match=r"; restore the job from a snapshot$"):
+        if in_a_log:
+            monkeypatch.setattr(Path, "read_bytes", fail)
+            checkpoint_reads.position(checkpoint)
+        else:
+            with checkpoint_reads.or_held():
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(checkpoint))
+
+
 def test_a_last_batch_that_cannot_be_planned_now(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
