@@ -24,7 +24,7 @@ from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.fields import Json
 from jrs.records.history import ClusterHistory, HistoryEvent, HistoryKind
-from jrs.store.historian import requested, submitter, told
+from jrs.store.historian import event_text, requested, submitter
 from jrs.store.history import place, that_fit
 from jrs.store.history_texts import elected, expired, lost_to
 
@@ -178,7 +178,7 @@ def _one(kind: HistoryKind, by: str, text: str, now: Clock, epoch: int) -> _Made
 
     def made(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
         yield HistoryEvent(
-            "", "", kind.value, now(), bounded(by), told(text, epoch, MOST_REASON), epoch,
+            "", "", kind.value, now(), bounded(by), event_text(text, epoch, MOST_REASON), epoch,
             request=requested(epoch),
         )  # fmt: skip
 

@@ -125,7 +125,7 @@ def _asking(reason: str, request: str) -> Iterator[None]:
         yield
 
 
-def told(text: str, epoch: int, most: int = LIMIT) -> str:
+def event_text(text: str, epoch: int, most: int = LIMIT) -> str:
     """Return the text of an event: what a user did, with the reason that was given for it, which
     takes at most so many bytes."""
     return bounded(text if epoch else with_reason(text, bounded(_reason.get(), most)))
@@ -256,7 +256,7 @@ class Historian:
             kind.value,
             self.now(),
             bounded(self.by or ("" if self.epoch else submitter())),
-            told(text, self.epoch),
+            event_text(text, self.epoch),
             self.epoch,
             self.attempt,
             why.action,

@@ -32,7 +32,7 @@ def code_version_of(entry_point: str) -> str:
     return _given() or _digest(_file_of(entry_point.rpartition(":")[0]))
 
 
-def told_of_code(code: str) -> dict[str, Json]:
+def about_code(code: str) -> dict[str, Json]:
     """Return what the history says of the version of a job's code, if that is known."""
     return {"code": code} if code else {}
 

@@ -84,7 +84,7 @@ class AttemptContext:
         """Records what this attempt does to its job."""
         by = self.own.record.master if self.own.record is not None else ""
         return Historian(
-            self.backend, by, self.epoch, self.attempt, self.runtime.now, self.own.told
+            self.backend, by, self.epoch, self.attempt, self.runtime.now, self.own.about
         )
 
     @property

@@ -23,7 +23,7 @@ from jrs.records.model import AttemptRecord
 from .code_version import code_version_of
 
 
-def told_of(record: AttemptRecord | None) -> dict[str, Json]:
+def about_attempt(record: AttemptRecord | None) -> dict[str, Json]:
     """Return what the history says of an attempt: its application on Spark, if it has one."""
     spark = None if record is None else record.spark
     return {} if spark is None else {"spark": spark.id}
@@ -90,9 +90,9 @@ class OwnAttempt:
             if self.record is not None:
                 self.record = attrs.evolve(self.record, spark=spark)
 
-    def told(self) -> dict[str, Json]:
+    def about(self) -> dict[str, Json]:
         """Return what the history says of the attempt with each of its events."""
-        return told_of(self.record)
+        return about_attempt(self.record)
 
     def starts_session(
         self, backend: Backend, fence: Fence, session: dict[str, str] | None

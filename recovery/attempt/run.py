@@ -26,7 +26,7 @@ from jrs.store.result_store import JobResultStore
 
 from . import entry_point
 from .attempt_run import AttemptRun
-from .code_version import code_version, told_of_code
+from .code_version import about_code, code_version
 from .context import AttemptContext
 from .engine import NO_SPARK, SparkEngine, StateLost
 from .held import held_by
@@ -77,7 +77,7 @@ def run_attempt(
         run.close()
     result = _result(run, payload, failure, code)
     said = with_reason(result.status.value, failure.message if failure else "")
-    about = told_of_code(code)
+    about = about_code(code)
     with context.historian.recorded(
         context.job_id, HistoryKind.ENDED, said, about=about, repeatable=True
     ) as event:

@@ -39,7 +39,7 @@ class StopWatcher:
         self._context = run.context
         self._stops = self._context.stops
         self._over = threading.Event()
-        self._said = ""
+        self._last_reported = ""
         self._thread = self._context.runtime.thread(self._watch, "jrs-stop-watch")
 
     def __enter__(self) -> StopWatcher:
@@ -81,8 +81,8 @@ class StopWatcher:
     def _say(self, error: Exception) -> None:
         """Report why a stop is not carried out, once for each reason."""
         why = f"a stop is not carried out: {type(error).__name__}: {error}"
-        if why != self._said:
-            self._said = why
+        if why != self._last_reported:
+            self._last_reported = why
             traceback.print_exception(error)
             self._context.reporter.waiting(why)
 

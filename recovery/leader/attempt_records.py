@@ -39,7 +39,7 @@ from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 
 from ..attempt.code_version import code_version_of
-from ..attempt.own_attempt import earlier_attempts, told_of
+from ..attempt.own_attempt import about_attempt, earlier_attempts
 from ..attempt.runners import AttemptExit
 from ..processes import last_words, left_running
 from ..processes.last_words import LeaderEnd
@@ -220,7 +220,7 @@ class AttemptRecords:
             counted_at=0.0,
         )
         said = attempt_died(record.attempt, ended.message)
-        about = {"host": record.host, "exit_status": ended.exit_status, **told_of(record)}
+        about = {"host": record.host, "exit_status": ended.exit_status, **about_attempt(record)}
         with self._historian.recorded(job_id, HistoryKind.DIED, said, about=about) as event:
             self._put(keys.ATTEMPTS + job_id, encode(record), version, *event)
         left = policy.attempts - deaths
@@ -245,7 +245,7 @@ class AttemptRecords:
         )
         said, about = attempt_interrupted(record.attempt, ended.message), {"host": record.host}
         with self._historian.recorded(
-            spec.job_id, HistoryKind.INTERRUPTED, said, about={**about, **told_of(record)}
+            spec.job_id, HistoryKind.INTERRUPTED, said, about={**about, **about_attempt(record)}
         ) as event:
             self._put(keys.ATTEMPTS + spec.job_id, encode(record), version, *event)
         said = f"not counted as a death; trying again in {delay:g} s"
@@ -300,7 +300,7 @@ class AttemptRecords:
                 said = f"the leader of epoch {record.epoch} died while it ran there: {why}"
                 if record.deaths > before.deaths:
                     said += f"; it ran alone, so this is its death ({record.deaths} so far)"
-                about = told_of(record)
+                about = about_attempt(record)
                 with self._historian.recorded(job_id, HistoryKind.DIED, said, about=about) as event:
                     self._put(stored.key, encode(record), stored.version, *event)
                 self._emit(EventKind.SUSPECT, job_id, said)

@@ -18,7 +18,7 @@ class FeedSweep(LeaderTask):
 
     def __init__(self, context: LeaderContext) -> None:
         super().__init__(context, "jrs-feed")
-        self._said = ""
+        self._last_reported = ""
 
     def _run(self) -> None:
         while not self._over.wait(_PAUSE):
@@ -29,7 +29,7 @@ class FeedSweep(LeaderTask):
             except (OutcomeUnknown, Unavailable):
                 continue  # The next pass does it.
             except JrsError as error:
-                if str(error) != self._said:
-                    self._said = str(error)
+                if str(error) != self._last_reported:
+                    self._last_reported = str(error)
                     said = f"the feed of the history cannot be swept: {error}; trying again"
                     self._context.emit(EventKind.ERROR, "", said)

@@ -23,8 +23,8 @@ from jrs.store import applications, restores
 from jrs.store.jobs import readable_stages
 from jrs.store.result_store import JobResultStore
 
-from ..attempt.code_version import told_of_code
-from ..attempt.own_attempt import told_of
+from ..attempt.code_version import about_code
+from ..attempt.own_attempt import about_attempt
 from .context import LeaderContext
 
 
@@ -76,7 +76,7 @@ class Results:
             attempts_left_out=left_out,
             code=stored.code if stored else "",
         )
-        about = {**told_of(stored), **told_of_code(result.code)}
+        about = {**about_attempt(stored), **about_code(result.code)}
         said = f"{status.value}: {failure.message}"
         also = applications.end_ops(self._backend, job_id)
         try:

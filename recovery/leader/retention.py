@@ -76,7 +76,7 @@ class Retention(LeaderTask):
         self._objects = context.storage.objects
         self._problems: dict[str, None] = {}
         """Of this pass."""
-        self._said: dict[str, None] = {}
+        self._last_reported: dict[str, None] = {}
         """Those of the pass before."""
 
     def run_once(self) -> Counter[Kind]:
@@ -107,9 +107,9 @@ class Retention(LeaderTask):
             with self._noting():
                 self._sweep_objects(self._objects)
         for why in self._problems:
-            if why not in self._said:
+            if why not in self._last_reported:
                 self._emit(EventKind.ERROR, "", f"retention failed: {why}; trying again")
-        self._said = self._problems
+        self._last_reported = self._problems
         return +removed
 
     # -- inside ----------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def pool(
     size: int,
     preload: Sequence[str],
     program: str,
-    say: Callable[[str], None],
+    emit: Callable[[str], None],
     runtime: Runtime,
     *,
     shared: bool,
@@ -39,7 +39,7 @@ def pool(
 
     Args:
         preload: the modules that each process imports.
-        program, say, runtime: as `WarmPool`.
+        program, emit, runtime: as `WarmPool`.
         shared: whether the group of the storage may change what attempts make.
 
     Raises:
@@ -55,7 +55,7 @@ def pool(
     def plans() -> list[WarmPlan]:
         return [attrs.evolve(plan, preload=modules) for plan in wanted(backend, shared=shared)]
 
-    return WarmPool(size, program, plans, say, runtime)
+    return WarmPool(size, program, plans, emit, runtime)
 
 
 def _check(backend: Backend, size: int) -> None:

@@ -27,7 +27,7 @@ from ..files.job_folders import JobStorage
 from . import doomed, folders, manifest
 from .blobs import Blobs
 from .doomed import Doomed
-from .index import SnapshotIndex, told
+from .index import SnapshotIndex, recorded_if_kept
 from .open import places
 
 
@@ -115,7 +115,7 @@ def remove(
 def _unlist(backend: Backend, record: SnapshotRecord, stored: Record, fence: Fence | None) -> None:
     own, job_id = Delete(stored.key, stored.version), record.job_id
     said = f"snapshot {record.number} was deleted"
-    with told(Historian.of(backend, fence), job_id, said) as event:
+    with recorded_if_kept(Historian.of(backend, fence), job_id, said) as event:
         backend.commit(own, *event, fence=fence)
 
 

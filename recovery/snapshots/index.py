@@ -144,10 +144,10 @@ class SnapshotIndex:
 
 
 @contextmanager
-def told(historian: Historian, job_id: str, text: str) -> Iterator[tuple[Op, ...]]:
+def recorded_if_kept(historian: Historian, job_id: str, text: str) -> Iterator[tuple[Op, ...]]:
     """Yield the operations that record what happens to a snapshot, for the commit in the block.
 
-    None if the result of the job was expired: its history is gone with it.
+    Yields no operations if the job's result was expired: its history is gone with it.
     """
     if not any(historian.backend.get(prefix + job_id) for prefix in (keys.JOBS, keys.RESULTS)):
         yield ()
@@ -182,7 +182,8 @@ def replace_entry(
     changed = attrs.evolve(record, **changes)
     if changed != record:
         update = Update(key, encode(changed), stored.version)
-        history = told(catalog.historian(fence), record.job_id, text) if text else nullcontext(())
+        historian, nothing = catalog.historian(fence), nullcontext(())
+        history = recorded_if_kept(historian, record.job_id, text) if text else nothing
         with history as event:
             commit_and_read_back(catalog.backend, update, *event, fence=fence)
     return changed

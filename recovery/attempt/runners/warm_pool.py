@@ -64,7 +64,7 @@ class WarmPool:
         program: the module that takes a plan and then a launch.
         wanted: returns the plan of each job that an attempt may be started of; may raise as a
             backend does.
-        say: reports what happens, in words.
+        emit: reports what happens, in words.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class WarmPool:
         size: int,
         program: str,
         wanted: Callable[[], Sequence[WarmPlan]],
-        say: Callable[[str], None],
+        emit: Callable[[str], None],
         runtime: Runtime = RUNTIME,
     ) -> None:
         self._size = size
         self._program = program
         self._wanted = wanted
-        self._say = say
+        self._emit = emit
         self._runtime = runtime
         self._lock = threading.Lock()
         self._warm: dict[str, _Warm] = {}
@@ -226,7 +226,7 @@ class WarmPool:
                 del self._warm[warm.watchdog.mark]
         if is_ready:
             seconds = self._runtime.clock() - warm.since
-            self._say(f"a process is prepared for the next attempt of a job ({seconds:.0f} s)")
+            self._emit(f"a process is prepared for the next attempt of a job ({seconds:.0f} s)")
         else:
             self._lose(warm, "it has ended")
 
@@ -238,7 +238,7 @@ class WarmPool:
         self._failures += 1
         pause = min(_LOOK * 2.0 ** (self._failures - 1), _LONGEST_BREAK)
         self._not_before = self._runtime.clock() + pause
-        self._say(f"{why}; the next one is prepared in {pause:g} s")
+        self._emit(f"{why}; the next one is prepared in {pause:g} s")
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):  # It is awake, then.
