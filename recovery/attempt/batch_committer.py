@@ -150,7 +150,7 @@ class BatchCommitter:
                 self._commit(batch, files)
             elif files:
                 self._rows.publish_at_once(batch, files)
-            # Whatever else was staged is of a batch that counts already, and can never count.
+            # Whatever else is staged belongs to a batch that is already committed.
             self._rows.sweep()
 
     def ends_at(self, batch: int) -> Check | None:

@@ -52,7 +52,8 @@ class CheckpointUpload:
         return self._put(batch - 1 if batch else None, batch)
 
     def put_complete(self, batch: int) -> tuple[StoredFile, ...]:
-        """Upload what a query needs to go behind a batch that it has completed; as above."""
+        """Upload what a query needs to resume after a batch that it has completed; return all its
+        files. Raises as `put_planned`."""
         return self._put(batch, None)
 
     # -- inside ----------------------------------------------------------------------------

@@ -27,8 +27,8 @@ def code_version(function: Callable[..., Any]) -> str:
 
 
 def code_version_of(entry_point: str) -> str:
-    """Return the same for the function of an entry point, which is not imported for it: the digest
-    is that of the entry point's own module, also if the function is of another one."""
+    """Return the version for an entry point without importing it: ``JRS_CODE_VERSION``, else a
+    digest of the entry point's own module, even if the function is defined in another."""
     return _given() or _digest(_file_of(entry_point.rpartition(":")[0]))
 
 

@@ -1,4 +1,5 @@
-"""AttemptContext: the parameters of one attempt."""
+"""The parameters of one attempt, and what every part of it does with them: fenced commits, waiting
+for the storage, reporting."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ T = TypeVar("T")
 
 @attrs.frozen
 class AttemptContext:
-    """The parameters of one attempt."""
+    """The parameters of one attempt, and what every part of it does with them: fenced commits,
+    waiting for the storage, reporting."""
 
     spec: JobSpec
     attempt: int

@@ -1,4 +1,4 @@
-"""What the cleanup of a job goes by: the job's spec, and how it ended."""
+"""What the cleanup of a job depends on: its spec, and how it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job asks to be told of its result, as a resource of its cleanup.
+"""The `OnResult` hook of a job, as a resource of its cleanup.
 
 It is run in each pass until it has succeeded once; the journal then names it as done. After its
 deadline a failed run is the last one: the cleanup continues without it, and the job shows that.

@@ -48,7 +48,7 @@ def continues(stage: Path, generation: int, manifest: str) -> bool:
 
 
 def forget(stage: Path) -> None:
-    """Let the checkpoint in a stage's folder count for nothing."""
+    """Stop using the checkpoint in a stage's folder."""
     (stage / _NAME).unlink(missing_ok=True)
 
 

@@ -154,8 +154,8 @@ class Actions:
         return AttemptExit(passed.said, timed_out=True, used_up=passed.of_job)
 
     def evaluate(self, end: End, interruptions: int) -> RestartPlan | None:
-        """Count an attempt that ended by itself as a death, or for the figures as what the store
-        says: it has recorded its job's result, or it had to stop.
+        """Count the end of an attempt that ended by itself: as a death, durably; and for the
+        metrics, by what the store says of it.
 
         Args:
             interruptions: how many attempts in a row before this one have not died.
@@ -281,7 +281,7 @@ class Actions:
         self._attempts.end(job_id, Deadline.after(_KILL), "completed")
 
     def record_hold(self, job_id: str, why: str) -> None:
-        """Have the history say why this leader can do nothing about the job. Durable."""
+        """Record in the history why this leader can do nothing about the job. Durable."""
         with self._context.decisions.recorded(job_id, HistoryKind.HELD, why) as event:
             self._backend.commit(*event, fence=self._fence)
 

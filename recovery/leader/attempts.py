@@ -37,7 +37,7 @@ class AttemptHandle:
     on_purpose: bool = False
     """Its leader ends it, so its end does not count as a death."""
     ended_as: str = ""
-    """Why its leader ends it, for figures."""
+    """Why its leader ends it, for metrics."""
 
 
 class Attempts:
@@ -88,7 +88,7 @@ class Attempts:
         return job_id in self._begun
 
     def ended_as(self, begun: AttemptHandle) -> str:
-        """Return why its leader ends an attempt, for figures; empty if it does not end it."""
+        """Return why its leader ends an attempt, for metrics; empty if it does not end it."""
         return begun.ended_as or ("stopped" if self._over else "")
 
     def ran(self, job_id: str) -> float:
@@ -114,7 +114,7 @@ class Attempts:
         """End the job's attempt, if it has one, and forget it. Idempotent.
 
         Args:
-            ended_as: why, for figures.
+            ended_as: why, for metrics.
 
         Raises:
             Unavailable: it does not end.

@@ -41,8 +41,8 @@ class CheckpointCopies:
     _runtime: Runtime = RUNTIME
 
     def bring(self, job_id: str) -> list[str]:
-        """Have the checkpoints of a job's unfinished streams on this host; return the stages whose
-        checkpoint was fetched.
+        """Fetch the checkpoints of a job's unfinished streams that this host lacks; return their
+        stages.
 
         The job's attempt is shut out, and its folder is taken over. Idempotent.
 
@@ -60,7 +60,7 @@ class CheckpointCopies:
             raise JobHeld(str(error)) from None
 
     def forget(self, job_id: str, stage: str) -> None:
-        """Let the checkpoint on this host count for nothing: it was found to be damaged."""
+        """Stop using the checkpoint on this host, which was found to be damaged."""
         copied_from.forget(self._streams(job_id) / stage)
         self._storage.forget_damage(job_id, self._fence.epoch, stage)
 

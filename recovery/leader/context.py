@@ -58,7 +58,7 @@ class LeaderContext:
     """Seconds that this leader tries a job which it cannot start, before another one's turn."""
     runtime: Runtime = RUNTIME
     health: MasterHealth = attrs.field(factory=MasterHealth)
-    """Is told what happens, for probes and metrics."""
+    """Counts what happens, for probes and metrics."""
     historian: Historian = attrs.field(
         init=False,
         default=attrs.Factory(
@@ -78,7 +78,7 @@ class LeaderContext:
             lambda self: Decisions(self.historian, self.leadership.fence), takes_self=True
         ),
     )
-    """What it acts by."""
+    """Record its decisions in the history of jobs."""
 
     @property
     def fence(self) -> Fence:

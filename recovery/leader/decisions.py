@@ -1,4 +1,4 @@
-"""Decisions: what a leader acts by, and what its history says of it."""
+"""Decisions: the newest decision about each job, recorded with what the leader then does."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class End:
     ran: float = 0.0
     """The seconds that the attempt had run."""
     counted: bool = False
-    """Whether the figures have it."""
+    """Whether the metrics have already counted it."""
 
 
 @attrs.define(eq=False)

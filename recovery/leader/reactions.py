@@ -75,7 +75,7 @@ class Reactions:
         self._decisions = context.decisions
 
     def react(self, case: Case) -> None:
-        """Have done what the decision requires."""
+        """Carry out the decision in a pool."""
         action = case.decision.action
         for row in TABLE:
             possible = row.during_snapshot or not case.job.pinning
@@ -96,7 +96,7 @@ class Reactions:
         )
 
     def evaluate(self, job_id: str, job: JobMemory, end: End) -> None:
-        """Have an attempt's end evaluated: has it died, or left a result?"""
+        """Evaluate an attempt's end: did it die, or leave a result?"""
         # One that ran for a while has found everything in order before.
         in_a_row = job.restart.interruptions if end.ran < _WHILE else 0
         self.tasks.run(
@@ -109,7 +109,7 @@ class Reactions:
         )
 
     def hold(self, job_id: str, job: JobMemory, why: str) -> None:
-        """Have the history say why an error keeps the leader from deciding about a job."""
+        """Record in the history why an error keeps the leader from deciding about a job."""
         if why != job.held_for and self.tasks.may_try(job, Action.HOLD):
             self._decisions.forget(job_id)
             self.tasks.run(

@@ -111,7 +111,7 @@ class RetentionPolicy:
 
 
 def age_of(policy: RetentionPolicy, kind: Kind, status: JobStatus) -> float | None:
-    """Return the seconds for which a thing of an ended job is kept; None for always."""
+    """Return the seconds for which a thing of an ended job is kept; None: forever."""
     if kind is Kind.LOGS:
         return policy.failed_logs if status is JobStatus.FAILED else policy.logs
     kept: float | None = getattr(policy, kind.value)

@@ -1,4 +1,4 @@
-"""A session whose executors run on other hosts: what it is called there, and what they can see."""
+"""A session on a cluster: its application there, and whether its executors share the storage."""
 
 from __future__ import annotations
 

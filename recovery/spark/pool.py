@@ -1,4 +1,4 @@
-"""A pool of threads that loses no call, however many threads the system gives."""
+"""A pool that accepts a call only if a thread is free for it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ Call = tuple["Future[None]", Callable[[], None]]
 
 
 class RejectingPool:
-    """Runs calls in threads, which it starts as needed and keeps.
+    """Runs calls in threads, which it starts as needed and keeps. It accepts a call only if a
+    thread is free for it.
 
-    Unlike `ThreadPoolExecutor`, it takes no call that no thread is there for: the other one has
-    queued the call when it fails for want of a thread, so that nobody knows whether it runs.
+    `ThreadPoolExecutor` queues the call before it fails to start a thread, so its caller cannot
+    know whether the call runs.
 
     Args:
         most: threads at once.

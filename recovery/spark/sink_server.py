@@ -4,9 +4,8 @@ Such a process has no access to the backend, and must not get any: it is Spark's
 are shown in plans and logs. So it asks the attempt, over a socket without a file. The attempt
 answers only to processes of its own user that descend from it, or from the JVM that started it.
 
-A request and its answer are a line of JSON each. As long as the commit takes, since rows are being
-uploaded, say, or the backend does not answer, the attempt sends a line now and then that says so,
-ahead of the answer::
+A request and its answer are a line of JSON each. While a commit takes long, the attempt sends a
+`wait` line every 30 s before the answer::
 
     {"stage": "sums", "run": "4f1c…", "batch": 7, "files": ["part-….parquet"]}
     {"wait": "the batch is being committed"}
@@ -54,7 +53,8 @@ class Committer(Protocol):
 
 
 class _Asking:
-    """A process that has sent a request. For the thread that answers it, and that of the words."""
+    """A process that has sent a request. Used by the thread that answers it and the thread that
+    sends `wait` lines."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

@@ -286,7 +286,7 @@ class StageQuery:
         self._batches.look(query, now=True)
         at = position(self.checkpoint)
         left_off = at.planned > at.committed
-        if error is not None and self._says_something(error):
+        if error is not None and self._failed_by_itself(error):
             if self.step is not Step.REPEATING and queries.not_computed(error):
                 self._in_sink = self._check_computed(at.planned)
                 return True
@@ -307,9 +307,9 @@ class StageQuery:
             self.step = Step.DRAINED
         return False
 
-    def _says_something(self, error: BaseException) -> bool:
-        """Return whether the error of a query is no mere consequence of that jrs stops it. If the
-        query fails by itself, it does so again."""
+    def _failed_by_itself(self, error: BaseException) -> bool:
+        """Return whether a query failed by itself, not because jrs stopped it. Such a query fails
+        again when restarted."""
         return not self._stopping or queries.not_computed(error) or queries.lost_state(error)
 
     def _is_done(self, query: StreamingQuery, committed: int) -> bool:

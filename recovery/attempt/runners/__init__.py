@@ -41,7 +41,7 @@ class AttemptExit:
 
     @property
     def how(self) -> str:
-        """How it ended, in one word for figures; empty if only the store can tell."""
+        """How it ended, in one word for metrics; empty if only the store can tell."""
         if self.fenced or self.lapsed:
             return "fenced"
         if self.cannot_start or not self.begun:

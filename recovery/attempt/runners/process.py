@@ -43,7 +43,6 @@ _STDERR_TAIL = 4096
 _WATCHDOG = 1.0
 """Seconds that a watchdog has to end its attempt when asked to."""
 
-
 _KILL = 30.0
 """Seconds in which what a dead watchdog has left has to end."""
 
