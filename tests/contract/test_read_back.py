@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from jrs.backends.memory import open_memory
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import AccessDenied, ClusterMoved, CorruptRecord, JrsError, OutcomeUnknown
-from jrs.contract.operations import Create, Op, Record
+from jrs.contract.operations import Create, Fence, Op, Record
 from jrs.contract.read_back import commit_and_read_back
 
 
@@ -22,8 +20,8 @@ def test_a_read_back_that_is_refused_leaves_the_outcome_unknown(
     backend = open_memory("memory://read-back", kind.__name__)
     done = backend._commit
 
-    def commit(ops: Sequence[Op], *rest: Deadline) -> int:
-        done(ops, *rest)
+    def commit(ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        done(ops, fence, deadline)
         raise OutcomeUnknown("the answer was lost")
 
     def get(key: str, deadline: Deadline) -> Record | None:
