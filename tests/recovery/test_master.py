@@ -380,12 +380,14 @@ def test_a_main_that_ignores_the_loss_is_ended_and_a_late_one_does_not_begin(
             running.leadership().lost.set()
 
     monkeypatch.setattr(Registry, "forget_gone", lose)
-    running = start("m1", ttl=0.5, lead=lead)
+    # Short where the process has to end; otherwise a busy machine would lose the next lead, too.
+    running = start("m1", ttl=5.0 if lost_first else 0.5, lead=lead)
     assert lost_first or exited.wait(60)
     busy.set()
     running.thread.join(60)
 
-    assert mains == ([2] if lost_first else [1, 2])
+    assert mains[:-1] == ([] if lost_first else [1])
+    assert mains[-1] > 1
     assert exited.is_set() is not lost_first
 
 
