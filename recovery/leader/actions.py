@@ -51,12 +51,13 @@ from ..processes.pools import side_by_side
 from ..rules.events import EventKind
 from ..rules.used_time import Passed
 from . import suspects
-from .attempt_records import AttemptRecords, RestartPlan
+from .attempt_records import AttemptRecords
 from .attempts import AttemptHandle, Attempts
 from .context import LeaderContext
 from .hand_over import HandOver
 from .job_memory import End
 from .recovery_point import RecoveryPoints
+from .restart_plan import RestartPlan
 from .results import Results
 from .take_over import publish_finished, take_over
 
@@ -160,7 +161,7 @@ class Actions:
         Args:
             interruptions: how many attempts in a row before this one have not died.
         """
-        death = self._records.count_death(end.spec, end.how, interruptions)
+        death = self._records.count_death(end.spec, end.how, end.count, interruptions)
         if end.counted:
             return death
         how = end.how.how

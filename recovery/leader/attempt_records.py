@@ -48,29 +48,13 @@ from ..rules.decision import Stop
 from ..rules.events import EventKind
 from . import suspects
 from .context import LeaderContext
+from .restart_plan import EndCount, RestartPlan
 
 _AGAIN, _LONGEST = 1.0, 30.0
 """Seconds until an attempt that did not die is tried again, at first and at most: twice as long
 each time in a row."""
 RETRY = 30.0
 """Seconds until a master tries again to start a job, if its host lacks what the job needs."""
-
-
-@attrs.frozen
-class RestartPlan:
-    """The outcome of counting an attempt's death."""
-
-    deaths: int
-    delay: float
-    """Seconds until the next attempt, if there is one."""
-    obstacles: tuple[Obstacle, ...] = ()
-    """Why the attempt could not be started here, and the job not elsewhere."""
-    used: float = 0.0
-    """The seconds that the job has run."""
-    timed_out: bool = False
-    """A time limit has passed, and the job's policy is to fail."""
-    interruptions: int = 0
-    """How many attempts in a row, up to this one, ended without dying."""
 
 
 class AttemptRecords:
@@ -172,7 +156,7 @@ class AttemptRecords:
         return None if fence is None else (record, fence)
 
     def count_death(
-        self, spec: JobSpec, ended: AttemptExit, interruptions: int = 0
+        self, spec: JobSpec, ended: AttemptExit, count: EndCount, interruptions: int = 0
     ) -> RestartPlan | None:
         """Count an attempt that ended without a result; return None if no attempt has to follow.
 
@@ -180,6 +164,8 @@ class AttemptRecords:
         interrupted, or could not begin, through no fault of the job is not counted.
 
         Args:
+            count: that of this end, the same one if the call is repeated: a commit whose outcome
+                was unknown has perhaps counted it.
             interruptions: how many attempts in a row before this one were not counted.
         """
         job_id = spec.job_id
@@ -195,7 +181,7 @@ class AttemptRecords:
         if ended.fenced and not self._backend.is_current(self._fence):
             raise Fenced(f"the attempt of {job_id!r} was fenced: {ended.message}")
         if ended.interrupted or not ended.begun:
-            return self._interrupted(spec, ended, interruptions + 1)
+            return self._interrupted(spec, ended, count, interruptions + 1)
         before, version = self.newest(job_id)
         before = before or AttemptRecord(job_id)
         if ended.cannot_start and before.could_not_start:
@@ -203,54 +189,54 @@ class AttemptRecords:
             self._emit(EventKind.WAITING, job_id, f"it cannot be started on this host: {why}")
             used = used_time.used(before, spec.timeout, self._now())
             return RestartPlan(before.deaths, RETRY, used=used, obstacles=before.obstacles)
-        deaths = before.deaths + 1
-        kind = used_time.TIMEOUT if ended.timed_out else "exit"
-        failure = Failure(kind, ended.message, ended.detail, ended.exit_status)
-        policy = spec.restart
-        delay = policy.delay_after(deaths)
-        record = attrs.evolve(
-            before,
-            deaths=deaths,
-            failure=failure,
-            retry_at=self._now() + delay,
-            on_probation=False,
-            ended_at=self._now(),
-            ended=ended.message,
-            used=self._used_at_end(before, spec, ended),
-            counted_at=0.0,
-        )
-        said = attempt_died(record.attempt, ended.message)
-        about = {"host": record.host, "exit_status": ended.exit_status, **about_attempt(record)}
-        with self._historian.recorded(job_id, HistoryKind.DIED, said, about=about) as event:
-            self._put(keys.ATTEMPTS + job_id, encode(record), version, *event)
-        left = policy.attempts - deaths
-        final = used_time.is_final(record, spec)
-        said += f"; {left} left, next in {delay:g} s" if left > 0 and not final else "; none left"
-        self._emit(EventKind.DIED, job_id, said)
+        record = before
+        if not count.has_landed(before):
+            deaths = before.deaths + 1
+            kind = used_time.TIMEOUT if ended.timed_out else "exit"
+            failure = Failure(kind, ended.message, ended.detail, ended.exit_status)
+            used, delay = self._used_at_end(before, spec, ended), spec.restart.delay_after(deaths)
+            record = attrs.evolve(before, deaths=deaths, failure=failure, used=used)
+            record = count.tried(record, ended.message, self._now(), delay)
+            self._put_end(record, version, count, HistoryKind.DIED, ended)
+        deaths, final = record.deaths, used_time.is_final(record, spec)
+        left, delay = spec.restart.attempts - deaths, spec.restart.delay_after(deaths)
+        said = f"{left} left, next in {delay:g} s" if left > 0 and not final else "none left"
+        self._emit(EventKind.DIED, job_id, f"{attempt_died(record.attempt, ended.message)}; {said}")
         return RestartPlan(deaths, delay, used=record.used, timed_out=final)
 
-    def _interrupted(self, spec: JobSpec, ended: AttemptExit, times: int) -> RestartPlan:
+    def _interrupted(
+        self, spec: JobSpec, ended: AttemptExit, count: EndCount, times: int
+    ) -> RestartPlan:
         """Record the end of an attempt that has not died; return when the next one may start."""
         found, version = self.newest(spec.job_id)
-        before = found or AttemptRecord(spec.job_id)
+        record = found or AttemptRecord(spec.job_id)
         delay = min(_LONGEST, _AGAIN * 2.0 ** min(times - 1, 16))
-        record = attrs.evolve(
-            before,
-            retry_at=self._now() + delay,  # Its leader's death is not its own from now on.
-            on_probation=False,
-            ended_at=self._now(),
-            ended=ended.message,
-            used=used_time.used(before, spec.timeout, self._now()),
-            counted_at=0.0,
-        )
-        said, about = attempt_interrupted(record.attempt, ended.message), {"host": record.host}
-        with self._historian.recorded(
-            spec.job_id, HistoryKind.INTERRUPTED, said, about={**about, **about_attempt(record)}
-        ) as event:
-            self._put(keys.ATTEMPTS + spec.job_id, encode(record), version, *event)
+        if not count.has_landed(record):
+            used = used_time.used(record, spec.timeout, self._now())
+            record = attrs.evolve(record, used=used)
+            # With a delay: its leader's death is not its own from now on.
+            record = count.tried(record, ended.message, self._now(), delay)
+            self._put_end(record, version, count, HistoryKind.INTERRUPTED, ended)
         said = f"not counted as a death; trying again in {delay:g} s"
         self._emit(EventKind.WAITING, spec.job_id, f"{ended.message}; {said}")
-        return RestartPlan(before.deaths, delay, used=record.used, interruptions=times)
+        return RestartPlan(record.deaths, delay, used=record.used, interruptions=times)
+
+    def _put_end(
+        self,
+        record: AttemptRecord,
+        version: int | None,
+        count: EndCount,
+        kind: HistoryKind,
+        ended: AttemptExit,
+    ) -> None:
+        said, about = attempt_interrupted, {"host": record.host, **about_attempt(record)}
+        if kind is HistoryKind.DIED:
+            said, about = attempt_died, {**about, "exit_status": ended.exit_status}
+        text, again = said(record.attempt, ended.message), count.is_repeated
+        with self._historian.recorded(
+            record.job_id, kind, text, about=about, repeatable=again
+        ) as event:
+            self._put(keys.ATTEMPTS + record.job_id, encode(record), version, *event)
 
     def end(self, job_id: str, how: str) -> None:
         """Record how the job's newest attempt has ended, for people; no death is counted."""

@@ -10,7 +10,7 @@ from jrs.records.obstacles import Obstacle
 
 from ..attempt.runners import AttemptExit
 from ..rules.decision import Action, Decision
-from .attempt_records import RestartPlan
+from .restart_plan import EndCount, RestartPlan
 
 SCANNED = (
     *(keys.JOBS, keys.APPLICATIONS, keys.DIRTY, keys.CANCEL, keys.STOPS, keys.CLEANUP),
@@ -42,6 +42,7 @@ class End:
     """The seconds that the attempt had run."""
     counted: bool = False
     """Whether the metrics have already counted it."""
+    count: EndCount = attrs.field(factory=EndCount)
 
 
 @attrs.define(eq=False)

@@ -44,6 +44,7 @@ from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.policy import CleanupPolicy
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.leader.restart_plan import EndCount
 from jrs.recovery.rules.events import Event
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
@@ -536,7 +537,9 @@ def test_every_write_of_a_deposed_leader_is_refused(open_faulty: Open, root: Pat
         "stage": lambda: AttemptRun(context).job.stage("s", lambda stage: 1),
         "stage record": lambda: AttemptRun(context).commit_stages([_stage_record()]),
         "attempt": lambda: actions.start(stored, None, lambda begun, ended: None),
-        "death": lambda: old.dispatcher._records.count_death(spec("job"), AttemptExit("it died")),
+        "death": lambda: old.dispatcher._records.count_death(
+            spec("job"), AttemptExit("it died"), EndCount()
+        ),
         "failed": lambda: actions.fail(spec("job")),
         "canceled": lambda: actions.cancel("job"),
         "swept spec": lambda: actions.sweep_spec("job"),
