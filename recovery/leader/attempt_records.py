@@ -345,7 +345,8 @@ class AttemptRecords:
             raise suspects.LeaderHangs(f"the process of the leader of epoch {epoch} hangs")
 
     def _as_decided(self, spec: JobSpec) -> list[Op] | None:
-        """Return the conditions that the job is unchanged and may run; None if it is not.
+        """Return the conditions that the job is unchanged, has no result and may run; None if it
+        has changed.
 
         Raises:
             JobHeld: this master does not run the job.
@@ -364,8 +365,10 @@ class AttemptRecords:
             unchanged = Check(stop_key, stop.version)
         else:
             return None
-        not_paused = Absent(keys.PAUSE)
-        return [Check(key, stored.version), unchanged, not_paused, restores.none_of(spec.job_id)]
+        # An earlier attempt may have recorded its job's result until it was shut out.
+        absent = keys.PAUSE, keys.RESULTS + spec.job_id, keys.TOMBSTONES + spec.job_id
+        free = restores.none_of(spec.job_id)
+        return [Check(key, stored.version), unchanged, *map(Absent, absent), free]
 
     def _put(self, key: str, value: bytes, version: int | None, *guards: Op) -> None:
         """Commit a record under the fence; an unknown outcome is read back."""

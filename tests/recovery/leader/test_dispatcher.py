@@ -24,6 +24,7 @@ from jrs.recovery.leader.attempts import Attempts
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.leader.starts import Starts
 from jrs.recovery.rules.events import Event
+from jrs.store import attempt_fence
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
@@ -107,6 +108,32 @@ def test_a_death_is_followed_by_the_next_attempt_after_the_policys_delay(
 
         assert ended(leader, "job").payload == "in the end"
         assert ended(leader, "job").attempt == 4
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_result_that_lands_before_its_attempt_is_shut_out(
+    memory: FaultyMemory, root: Path, expired: bool
+) -> None:
+    """The commit of a dead attempt may still have been on its way: no attempt starts behind it."""
+    with Leader(memory, root) as leader:
+        JobCatalog(memory).submit(spec("job", restart=RestartPolicy(attempts=3, delay=0.0)))
+        first = leader.runner.of("job")
+        fence, done = first.context.fence, result("job", "first", attempt=1)
+
+        def land() -> None:
+            leader.store.create_dirty(done, fence, also=attempt_fence.close_ops(fence))
+            if expired:
+                leader.store.mark_clean("job", None)
+                leader.store.delete("job")
+
+        memory.before_read(keys.FENCES, 0, land)  # By the leader, to shut the attempt out.
+        first.die()
+        until(lambda: memory.get(keys.JOBS + "job") is None, "its spec is removed")
+
+        assert len(leader.runner.started) == 1
+        assert not leader.said("attempt", "job", "attempt 2 starts")
+        if not expired:
+            assert leader.store.get("job").result.payload == "first"  # type: ignore[union-attr]
 
 
 def test_the_delay_begins_with_the_death_not_with_its_count(
