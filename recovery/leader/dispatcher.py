@@ -190,7 +190,7 @@ class Dispatcher:
             self._listing.step(self._look)
         if self._listing.is_complete:  # Until then another job may have the highest priority.
             self._admit()
-        if self._listing.is_due or self._starts.has_news:
+        if self._listing.is_due or (self._starts.has_news and not self._pause.on):
             self._loop.wake()
 
     def _over(self) -> bool:

@@ -66,6 +66,7 @@ class Starts:
         if not self._attempts.is_running(job_id):
             self._admission.release(job_id)
             self._probations.leave(job_id)
+        self._waiting.pop(job_id, None)
 
     def admit(self, *, late: bool) -> list[str]:
         """Give free slots to the jobs that are next in the queue; return those jobs.

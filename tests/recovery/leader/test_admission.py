@@ -20,14 +20,18 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput
 from jrs.contract.operations import Create
 from jrs.records import keys
-from jrs.records.model import JobStatus, RunnerKind, StopMode
+from jrs.records.model import JobSpec, JobStatus, RunnerKind, StopMode
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.cleanup import job_cleanup as cleanup_module
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.policy import CleanupPolicy
 from jrs.recovery.leader.admission import Admission, slots_for
+from jrs.recovery.leader.job_memory import JobMemory
+from jrs.recovery.leader.listing import PAGE
+from jrs.recovery.leader.starts import Starts
 from jrs.recovery.master import Master
 from jrs.recovery.processes.pools import Pool, side_by_side
+from jrs.recovery.rules.decision import Facts
 from jrs.recovery.rules.queue import Turn
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
@@ -503,3 +507,34 @@ def masters_store(masters: Masters, job_id: str) -> bool:
 def test_leadership_does_not_churn_under_load(tmp_path: Path) -> None:
     """D9: 200 jobs at once, ttl 2 s: the first leader leads to the end."""
     churn(tmp_path, 200)
+
+
+# -- a pause ------------------------------------------------------------------------------------
+
+
+def test_a_leader_of_a_paused_cluster_rests(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause is read between the look at jobs that wait for a slot and the report that they do:
+    the leader took turns without end, as long as the pause lasted."""
+    for number in range(PAGE + 1):
+        JobCatalog(memory).submit(spec(f"job-{number:02}"))
+    has_slot = Starts.has_slot
+
+    def paused_meanwhile(starts: Starts, job: JobMemory, of_job: JobSpec, facts: Facts) -> bool:
+        if memory.get(keys.PAUSE) is None:
+            memory.commit(Create(keys.PAUSE, b""))
+        return has_slot(starts, job, of_job, facts)
+
+    monkeypatch.setattr(Starts, "has_slot", paused_meanwhile)
+    leader = Leader(memory, root, max_attempts=1)
+    loop = leader.dispatcher._loop
+    for _ in range(10):
+        loop._wake.clear()
+        loop._take_turn()
+
+    assert not loop._wake.is_set()
+    assert not leader.runner.started
+    assert memory.get(keys.PAUSE) is not None
+    leader.stop()
+    leader.leadership.resign()
