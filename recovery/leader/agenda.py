@@ -10,6 +10,9 @@ import heapq
 
 from jrs.contract.clock import Clock
 
+_MOST_OVER = 64
+"""Moments that are over and still in memory, besides as many as there are others."""
+
 
 class Agenda:
     """The jobs to check; used by one thread."""
@@ -17,26 +20,31 @@ class Agenda:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._now: dict[str, None] = {}
-        self._moments: list[tuple[float, str]] = []
-        self._known: set[tuple[float, str]] = set()
+        self._moments: list[tuple[float, str, str]] = []
+        self._due: dict[tuple[str, str], float] = {}
+        """When each job is to be checked, by its causes; other moments in the heap are over."""
 
     def add(self, job_id: str) -> None:
         """Check the job as soon as possible, once, however often it is named until then."""
         self._now[job_id] = None
 
-    def at(self, moment: float, job_id: str) -> None:
-        """Check the job at a moment of the clock, in addition to all others."""
-        if (moment, job_id) not in self._known:
-            self._known.add((moment, job_id))
-            heapq.heappush(self._moments, (moment, job_id))
+    def at(self, moment: float, job_id: str, cause: str) -> None:
+        """Check the job at a moment of the clock, and no more at an earlier one of this cause."""
+        if self._due.get((job_id, cause)) == moment:
+            return
+        self._due[job_id, cause] = moment
+        heapq.heappush(self._moments, (moment, job_id, cause))
+        if len(self._moments) > _MOST_OVER + 2 * len(self._due):
+            self._moments = [(when, *of) for of, when in self._due.items()]
+            heapq.heapify(self._moments)
 
     def take(self, most: int) -> list[str]:
         """Remove and return at most that many due jobs, first in, first out."""
         now = self._clock()
-        while self._moments and self._moments[0][0] <= now:
-            due = heapq.heappop(self._moments)
-            self._known.discard(due)
-            self.add(due[1])
+        while self._first() <= now:
+            _, job_id, cause = heapq.heappop(self._moments)
+            del self._due[job_id, cause]
+            self.add(job_id)
         taken = [job_id for job_id, _ in zip(self._now, range(most), strict=False)]
         for job_id in taken:
             del self._now[job_id]
@@ -44,6 +52,13 @@ class Agenda:
 
     def until_next(self) -> float:
         """Return the seconds until the next job is due; infinite if no moment is known."""
-        if self._now:
-            return 0.0
-        return max(0.0, self._moments[0][0] - self._clock()) if self._moments else float("inf")
+        return 0.0 if self._now else max(0.0, self._first() - self._clock())
+
+    def _first(self) -> float:
+        """Return the first moment, behind those that are over; infinite if there is none."""
+        while self._moments:
+            moment, *of = self._moments[0]
+            if self._due.get((of[0], of[1])) == moment:
+                return moment
+            heapq.heappop(self._moments)
+        return float("inf")

@@ -93,8 +93,13 @@ class Attempts:
 
     def ran(self, job_id: str) -> float:
         """Return the seconds since the job's attempt began; 0 if none runs."""
+        began_at = self.began_at(job_id)
+        return 0.0 if began_at is None else self._clock() - began_at
+
+    def began_at(self, job_id: str) -> float | None:
+        """Return when the job's attempt began, on the clock; None if none runs."""
         begun = self._begun.get(job_id)
-        return 0.0 if begun is None else self._clock() - begun.began_at
+        return None if begun is None else begun.began_at
 
     def jobs(self) -> list[str]:
         """Return the jobs that have an attempt whose end was not reported yet."""

@@ -121,7 +121,7 @@ class BackgroundTasks:
         passes = isinstance(error, (Unavailable, OutcomeUnknown))
         delay = TICK if passes else min(LONGEST, TICK * 2 ** min(times - 1, 10))
         job.failing = Failing(action, times, self._clock() + delay)
-        self._agenda.at(job.failing.until, job_id)
+        self._agenda.at(job.failing.until, job_id, "failing")
         self._failed(job_id, error, delay)
 
     def rest(self, job: JobMemory, action: Action) -> None:

@@ -311,22 +311,19 @@ class Dispatcher:
         """Have the job checked at the moments when its decision may change by time alone: those
         that were to come when this check began, although they may have passed by now."""
         checked = job.checked_at
-        moments = [
-            job.restart.at,
-            job.cleanup.at,
-            look.stop_due or 0.0,
-            look.time_up or 0.0,
-            self._probations.due(job_id),
-        ]
-        if job.failing is not None:
-            moments.append(job.failing.until)
-        if decision.action is Action.HOLD:
-            moments.append(checked + _HELD)
-        if not turn:
-            moments.append(checked + _TURN)
-        for moment in moments:
+        moments = {
+            "restart": job.restart.at,
+            "cleanup": job.cleanup.at,
+            "stop": look.stop_due or 0.0,
+            "time": look.time_up or 0.0,
+            "probation": self._probations.due(job_id),
+            "failing": 0.0 if job.failing is None else job.failing.until,
+            "held": checked + _HELD if decision.action is Action.HOLD else 0.0,
+            "turn": 0.0 if turn else checked + _TURN,
+        }
+        for cause, moment in moments.items():
             if moment > checked:
-                self._agenda.at(moment, job_id)
+                self._agenda.at(moment, job_id, cause)
 
     # -- acting ----------------------------------------------------------------------------
 
@@ -381,7 +378,7 @@ class Dispatcher:
         why = f"held: {error}"
         self._decided(job_id, Decision(Action.HOLD, why))
         self._reactions.hold(job_id, self._jobs[job_id], why)
-        self._agenda.at(self._clock() + _HELD, job_id)
+        self._agenda.at(self._clock() + _HELD, job_id, "held")
 
     def _step_down(self, error: Fenced) -> None:
         if not self._leadership.lost.is_set():

@@ -7,6 +7,7 @@ other processes write shows which jobs have changed since the last check.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
@@ -237,9 +238,12 @@ class Gatherer:
         ran = self._attempts.ran(job_id)
         passed = used_time.passed(spec.timeout, job.time.used, ran)
         left = used_time.left(spec.timeout, job.time.used)
-        if left is None or attempt is not Attempt.RUNNING:
+        began_at = self._attempts.began_at(job_id)
+        if left is None or began_at is None or attempt is not Attempt.RUNNING:
             return passed, None
-        return passed, self._clock() + left - ran
+        # The sum is rounded: what has not passed passes later than now.
+        soonest = 0.0 if passed else math.nextafter(self._clock(), math.inf)
+        return passed, max(began_at + left, soonest)
 
     def _result_in_order(
         self, job_id: str, job: JobMemory, stored: dict[str, Stored]

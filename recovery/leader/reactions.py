@@ -155,7 +155,7 @@ class Reactions:
         now, due = self._clock(), case.job.time.count_at
         if now >= due:
             case.job.time.count_at = now + every
-            self._agenda.at(case.job.time.count_at, case.job_id)
+            self._agenda.at(case.job.time.count_at, case.job_id, "count")
         return now >= due
 
     def timed_out(self, case: Case, how: AttemptExit) -> None:
@@ -171,7 +171,7 @@ class Reactions:
         now, due = self._clock(), case.job.snapshot_at
         if due is None or now >= due:
             case.job.snapshot_at = now + every
-            self._agenda.at(case.job.snapshot_at, case.job_id)
+            self._agenda.at(case.job.snapshot_at, case.job_id, "snapshot")
         return due is not None and now >= due
 
     def hand_over_is_due(self, case: Case) -> bool:
@@ -181,7 +181,7 @@ class Reactions:
         if now < case.job.restart.hand_over_at:
             return False
         case.job.restart.hand_over_at = now + ASK
-        self._agenda.at(case.job.restart.hand_over_at, case.job_id)
+        self._agenda.at(case.job.restart.hand_over_at, case.job_id, "hand over")
         return True
 
     def hold_is_news(self, case: Case) -> bool:

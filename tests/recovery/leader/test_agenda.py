@@ -22,7 +22,9 @@ from jrs.records.codec import encode
 from jrs.records.model import JobStatus, StopMode, StopRecord, StopState
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.leader.agenda import Agenda
-from jrs.recovery.leader.job_memory import SCANNED
+from jrs.recovery.leader.dispatcher import Dispatcher
+from jrs.recovery.leader.facts import Look
+from jrs.recovery.leader.job_memory import SCANNED, JobMemory
 from jrs.recovery.leader.listing import PAGE
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
@@ -265,8 +267,8 @@ def test_an_agenda_names_each_job_once_and_in_order() -> None:
     agenda = Agenda(clock)
     for job_id in ("b", "a", "b"):
         agenda.add(job_id)
-    agenda.at(clock.now + 5, "late")
-    agenda.at(clock.now + 5, "late")
+    agenda.at(clock.now + 5, "late", "cause")
+    agenda.at(clock.now + 5, "late", "cause")
 
     assert agenda.until_next() == 0
     assert agenda.take(1) == ["b"]
@@ -278,6 +280,69 @@ def test_an_agenda_names_each_job_once_and_in_order() -> None:
     assert agenda.take(10) == ["late"]
     assert agenda.take(10) == []
     assert agenda.until_next() == float("inf")
+
+
+def test_a_moment_takes_the_place_of_the_one_before_of_its_cause() -> None:
+    """The moments of other causes stay; what is over does not pile up."""
+    clock = FakeClock()
+    agenda = Agenda(clock)
+    for number in range(1000):
+        agenda.at(clock.now + 5 + number, "job", "held")
+    agenda.at(clock.now + 7, "job", "restart")
+    agenda.at(clock.now + 3, "other", "held")
+
+    assert len(agenda._moments) < 100
+    assert agenda.until_next() == 3
+
+    agenda.at(clock.now + 4, "other", "held")
+    clock.now += 3
+
+    assert agenda.take(10) == []
+    assert agenda.until_next() == 1
+
+    clock.now += 4
+
+    assert agenda.take(10) == ["other", "job"]
+    assert agenda.until_next() == 1004 - 7
+
+
+def test_a_job_that_is_held_is_not_checked_ever_more_often(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each check had one more follow half a minute later, for as long as the job was held."""
+    clock, checked = FakeClock(), []
+    reconcile = Dispatcher._reconcile
+
+    def counted(dispatcher: Dispatcher, job_id: str, job: JobMemory, look: Look) -> None:
+        checked.append(clock.now)
+        reconcile(dispatcher, job_id, job, look)
+
+    monkeypatch.setattr(Dispatcher, "_reconcile", counted)
+    leader = Leader(memory, root, clock=clock)
+    dispatcher = leader.dispatcher
+    put(memory, keys.JOBS + "job", spec("job"))
+    spoil(memory, keys.JOBS + "job")
+
+    def turn() -> None:
+        dispatcher._loop._take_turn()
+
+    def is_recorded() -> bool:
+        turn()
+        return bool(dispatcher._jobs["job"].held_for)
+
+    until(is_recorded, "the hold is recorded")
+    for _ in range(100):
+        clock.now += 0.25
+        dispatcher._agenda.add("job")
+        turn()
+    checked.clear()
+    for _ in range(61):
+        clock.now += 1
+        turn()
+
+    assert len(checked) == 2
+    leader.stop()
+    leader.leadership.resign()
 
 
 # -- what fails ----------------------------------------------------------------------------------

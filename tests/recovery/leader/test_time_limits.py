@@ -13,6 +13,7 @@ from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, Failure, JobResult, JobStatus, StopMode
 from jrs.records.policies import RestartPolicy
 from jrs.records.time_limits import OnTimeout, TimeLimits
+from jrs.recovery.leader.facts import Look
 from jrs.recovery.rules import used_time
 from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
@@ -286,3 +287,25 @@ def test_a_limit_is_a_number_of_seconds(seconds: float) -> None:
     """U16: anything else is refused in words."""
     with pytest.raises(InvalidInput, match="time limit must be a number of seconds"):
         TimeLimits(seconds)
+
+
+def test_a_limit_has_one_moment_however_often_its_job_is_checked(
+    memory: FaultyMemory, root: Path
+) -> None:
+    """Each check computed the moment again, a little off, and had one more check follow."""
+    time = FakeClock()
+    with Leader(memory, root, clock=time) as leader:
+        time.now += 0.1
+        JobCatalog(memory).submit(spec("job", timeout=TimeLimits(attempt=600.0)))
+        leader.runner.of("job")
+        dispatcher = leader.dispatcher
+        until(lambda: not dispatcher._jobs["job"].busy, "the start has returned")
+        job = {"job": dispatcher._jobs["job"]}
+        moments = set()
+        for _ in range(20):
+            time.now += 0.1
+            look = dispatcher._facts.gather(job, {}, {})["job"]
+            assert isinstance(look, Look)
+            moments.add(look.time_up)
+
+    assert len(moments) == 1
