@@ -85,8 +85,7 @@ class BackgroundTasks:
             self._loop.post(back)
 
         def succeeded(found: T) -> None:
-            if job.failing is not None and job.failing.action is action:
-                job.failing = None
+            job.failing.pop(action, None)
             then(found)
 
         def run() -> None:
@@ -109,24 +108,24 @@ class BackgroundTasks:
 
     def may_try(self, job: JobMemory, action: Action | None) -> bool:
         """Return whether an action may be tried: it has not failed, or its delay has passed."""
-        failing = job.failing
-        return failing is None or failing.action is not action or self._clock() >= failing.until
+        failing = job.failing.get(action)
+        return failing is None or self._clock() >= failing.until
 
     def put_off(
         self, job_id: str, job: JobMemory, action: Action | None, error: BaseException
     ) -> None:
         """Try a failed action again later; the delay grows with the number of its failures."""
-        before = job.failing
-        times = before.times + 1 if before is not None and before.action is action else 1
+        before = job.failing.get(action)
+        times = 1 if before is None else before.times + 1
         passes = isinstance(error, (Unavailable, OutcomeUnknown))
         delay = TICK if passes else min(LONGEST, TICK * 2 ** min(times - 1, 10))
-        job.failing = Failing(action, times, self._clock() + delay)
-        self._agenda.at(job.failing.until, job_id, "failing")
+        job.failing[action] = failing = Failing(times, self._clock() + delay)
+        self._agenda.at(failing.until, job_id, f"failing {action}")
         self._failed(job_id, error, delay)
 
     def rest(self, job: JobMemory, action: Action) -> None:
         """Try an action that did not fail again a little later: another process works on it."""
-        job.failing = Failing(action, 0, self._clock() + TICK)
+        job.failing[action] = Failing(0, self._clock() + TICK)
 
     def close(self, deadline: Deadline) -> bool:
         """Begin no further task; return whether all tasks in progress have ended."""

@@ -317,10 +317,10 @@ class Dispatcher:
             "stop": look.stop_due or 0.0,
             "time": look.time_up or 0.0,
             "probation": self._probations.due(job_id),
-            "failing": 0.0 if job.failing is None else job.failing.until,
             "held": checked + _HELD if decision.action is Action.HOLD else 0.0,
             "turn": 0.0 if turn else checked + _TURN,
         }
+        moments |= {f"failing {action}": one.until for action, one in job.failing.items()}
         for cause, moment in moments.items():
             if moment > checked:
                 self._agenda.at(moment, job_id, cause)

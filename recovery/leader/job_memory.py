@@ -21,10 +21,8 @@ SCANNED = (
 
 @attrs.define(eq=False)
 class Failing:
-    """An action that raised, to be tried again."""
+    """That an action raised, and is to be tried again."""
 
-    action: Action | None
-    """None: counting a death."""
     times: int
     until: float
     """It is not tried before this moment of the monotonic clock."""
@@ -99,7 +97,8 @@ class JobMemory:
     """A snapshot of it is being taken; it is still checked meanwhile."""
     ended: End | None = None
     """An attempt's end that is still to be evaluated."""
-    failing: Failing | None = None
+    failing: dict[Action | None, Failing] = attrs.field(factory=dict)
+    """The actions that raised; None: counting a death. Each has a delay of its own."""
     restart: RestartMemory = attrs.field(factory=RestartMemory)
     time: TimeMemory = attrs.field(factory=TimeMemory)
     cleanup: CleanupMemory = attrs.field(factory=CleanupMemory)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
+from jrs.contract.errors import CorruptRecord, Fenced, OutcomeUnknown, Unavailable
 from jrs.records import keys
 from jrs.records.model import Failure, JobResult, JobStatus, StopMode
 from jrs.records.policies import RestartPolicy, SnapshotPolicy
@@ -776,6 +776,39 @@ def test_after_a_while_without_the_backend_it_continues(memory: FaultyMemory, ro
         leader.until_clean("running")
 
         assert not leader.leadership.lost.is_set()
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_two_writes_that_keep_failing_pause_each_for_itself(
+    memory: FaultyMemory, root: Path, starts: bool
+) -> None:
+    """Neither a start, or the count of a death, nor the record that the job is held for it can be
+    written: each failure had the other one tried again at once, without end."""
+    clock = FakeClock()
+    JobCatalog(memory).submit(spec("job"))
+    failing = memory.fault("history/job/", CorruptRecord)
+    if not starts:
+        memory.faults.clear()
+    with Leader(memory, root, clock=clock) as leader:
+        if not starts:
+            attempt = leader.runner.of("job")
+            until(lambda: not leader.dispatcher._jobs["job"].busy, "the start has returned")
+            memory.faults.append(failing)
+            attempt.die()
+        for times in (2, 4):
+            until(lambda: failing.happened >= times, "both have failed")  # noqa: B023
+            for number in range(10):
+                JobCatalog(memory).submit(spec(f"other-{times}-{number}"))
+                leader.runner.of(f"other-{times}-{number}")
+
+            assert failing.happened == times
+
+            clock.now += 1
+            leader.look()
+        memory.faults.clear()
+        clock.now += 30
+        leader.look()
+        leader.runner.of("job", 1 if starts else 2).finish()
 
 
 def test_a_write_that_keeps_failing_is_not_repeated_without_a_pause(
