@@ -317,10 +317,10 @@ class Master:
         context = self._context(leadership, is_driver=lead is not None)
         dispatcher = Dispatcher(context)
         self._health.elected(leadership, dispatcher.tally)
-        end_process = partial(self._exit, epoch)
-        guard = LossGuard(leadership, dispatcher, self._ttl, end_process, self._runtime).start()
+        guard = LossGuard(context, dispatcher, self._ttl, partial(self._exit, epoch))
         historian, why = self._historian(leadership), ""
         try:
+            guard.start()
             historian.elected()
             dispatcher.recover()
             dispatcher.start()

@@ -13,9 +13,9 @@ from typing import Any
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError
+from jrs.contract.runtime import start_thread
 from jrs.contract.watch import Watch
 
-from ..remote.shield import start_thread
 from ..shared.changes import Changes
 from ._etcd3 import grpc, rpc
 from .connection import ATTEMPT, Connection, behind

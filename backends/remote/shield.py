@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from jrs.contract.errors import Unavailable
+from jrs.contract.runtime import start_thread
 
 R = TypeVar("R")
 
@@ -21,18 +22,6 @@ _IDLE = 2
 
 _LOOK = 1.0
 """Seconds between two checks, during a long call, whether the shield was closed."""
-
-
-def start_thread(thread: threading.Thread) -> None:
-    """Start a thread.
-
-    Raises:
-        Unavailable: this host has no thread, or no memory, left for it.
-    """
-    try:
-        thread.start()
-    except (RuntimeError, MemoryError) as error:
-        raise Unavailable(f"{thread.name}: {error or 'out of memory'}") from error
 
 
 class Shield:

@@ -22,6 +22,7 @@ from jrs.contract.clock import NAP, Deadline, lease_time
 from jrs.contract.errors import JrsError, Refused, Unavailable
 from jrs.contract.leadership import Leadership, Lifeline
 from jrs.contract.operations import Fence
+from jrs.contract.runtime import NoThread, start_thread
 
 _log = logging.getLogger("jrs.backends.lease")
 
@@ -99,7 +100,7 @@ class LeadershipLease(Leadership):
         threads = (self._watching, self._beating)
         try:
             for thread in threads:
-                thread.start()
+                start_thread(thread)
         except BaseException as error:
             # The caller closes what a heartbeat writes to, and its number may be given again.
             self.lost.set()
@@ -107,7 +108,7 @@ class LeadershipLease(Leadership):
                 if thread.is_alive():
                     thread.join(self._ttl)
             self._clock.close()
-            if isinstance(error, RuntimeError):
+            if isinstance(error, NoThread):
                 raise Unavailable(f"{error}; this process cannot lead") from error
             raise
 

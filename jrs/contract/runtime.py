@@ -14,11 +14,28 @@ from collections.abc import Callable
 import attrs
 
 from jrs.contract.clock import Clock
+from jrs.contract.errors import Unavailable
 
 
 def daemon(target: Callable[[], None], name: str) -> threading.Thread:
     """Return a thread, not yet started, that does not keep the process alive."""
     return threading.Thread(target=target, name=name, daemon=True)
+
+
+class NoThread(Unavailable):
+    """This host has no thread, or no memory, left for one."""
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread.
+
+    Raises:
+        NoThread: this host cannot start it now.
+    """
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError) as error:
+        raise NoThread(f"{thread.name}: {error or 'out of memory'}") from error
 
 
 def random_token() -> str:

@@ -17,6 +17,7 @@ import attrs
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import CorruptRecord, Fenced, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.runtime import start_thread
 from jrs.records import keys
 from jrs.records.model import JobSpec
 
@@ -132,9 +133,9 @@ class Dispatcher:
             self._tasks.pools.cleanups.submit(self._actions.empty_trash)
 
     def start(self) -> None:
-        """Continue deciding until `stop`, in threads of its own."""
+        """Continue deciding until `stop`, in threads of its own; raises as `start_thread`."""
         for thread in self._threads:
-            thread.start()
+            start_thread(thread)
 
     def provide(self, job_id: str, function: Callable[..., Any]) -> None:
         """Provide the function of a job that only the driver's main can provide."""

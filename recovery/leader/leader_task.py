@@ -6,12 +6,16 @@ import abc
 import threading
 from typing import Self
 
+from jrs.contract.runtime import NoThread, start_thread
+
+from ..rules.events import EventKind
 from .context import LeaderContext
 
 
 class LeaderTask(abc.ABC):
     """Work of a leader that nothing waits for, in a thread of its own; a context manager, which
-    runs it. An interruption at any point leaves only work for the next pass.
+    runs it. An interruption at any point leaves only work for the next pass. On a host without a
+    thread for it, this leadership does without it.
 
     Args:
         context: of the leadership.
@@ -24,12 +28,19 @@ class LeaderTask(abc.ABC):
         self._thread = context.runtime.thread(self._run, name)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        try:
+            start_thread(self._thread)
+        except NoThread as error:
+            said = f"{error}; that is left to the next leader"
+            self._context.emit(EventKind.ERROR, "", said)
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._over.set()
-        self._thread.join(0.5)  # A call that hangs is abandoned; the fence refuses what it writes.
+        if self._thread.is_alive():
+            self._thread.join(
+                0.5
+            )  # A call that hangs is abandoned; the fence refuses what it writes.
 
     @abc.abstractmethod
     def _run(self) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Self
 
 from jrs.contract.clock import Deadline
 from jrs.contract.leadership import Leadership
-from jrs.contract.runtime import Runtime
+from jrs.contract.runtime import start_thread
 
+from .context import LeaderContext
 from .dispatcher import Dispatcher
 
 _GRACE = 0.5
@@ -42,29 +42,28 @@ class LossGuard:
 
     def __init__(
         self,
-        leadership: Leadership,
+        context: LeaderContext,
         dispatcher: Dispatcher,
         ttl: float,
         end_process: Callable[[], None],
-        runtime: Runtime,
     ) -> None:
-        self._leadership = leadership
+        self._leadership = leadership = context.leadership
         self._dispatcher = dispatcher
         self._ttl = ttl
         self._end_process = end_process
         self._over = threading.Event()
         self._main_runs = threading.Event()
-        self._thread = runtime.thread(self._run, f"jrs-guard-e{leadership.epoch}")
+        self._thread = context.runtime.thread(self._run, f"jrs-guard-e{leadership.epoch}")
 
-    def start(self) -> Self:
-        """Begin to watch the leadership, in a thread of its own."""
-        self._thread.start()
-        return self
+    def start(self) -> None:
+        """Begin to watch the leadership, in a thread of its own; raises as `start_thread`."""
+        start_thread(self._thread)
 
     def close(self) -> None:
         """End the watching: the leader and its attempts have ended."""
         self._over.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def call_main(self, main: Callable[[], bool]) -> bool:
         """Return what a driver's main returns; False, without a call, if the leadership is lost."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import OutcomeUnknown, Unavailable, WrongAddress
+from jrs.contract.runtime import NoThread
 
 _PAUSE = 1.0
 """Seconds before the backend is asked again."""
@@ -33,6 +34,7 @@ class Outage:
         """
         if str(error) != self._last_reported:
             self._last_reported = str(error)
+            answers = answers or isinstance(error, NoThread)
             self._emit(str(error) if answers else f"the backend does not answer: {error}")
         self._stop.wait(_PAUSE)
 

@@ -75,7 +75,12 @@ HEAVY = {
 }
 """The imports of our own inside of functions, and what makes them heavy."""
 
-PROTOCOL = ("jrs.contract.clock", "jrs.contract.errors", "jrs.backends.remote")
+PROTOCOL = (
+    "jrs.contract.clock",
+    "jrs.contract.errors",
+    "jrs.contract.runtime",
+    "jrs.backends.remote",
+)
 """All that the client of ZooKeeper's protocol may know of jrs."""
 
 

@@ -57,7 +57,7 @@ PROCESSES = {
         "import jrs.backends.zookeeper.protocol.connection",
         {"jrs.backends.remote", "jrs.backends.zookeeper", "jrs.contract"},
         {"kazoo"},
-        20,
+        21,
     ),
     "the watchdog of an attempt": (
         "import jrs.recovery.attempt.watchdog",

@@ -11,12 +11,16 @@ from pathlib import Path
 import pytest
 
 from jrs.contract.clock import Deadline
+from jrs.contract.leadership import Leadership
 from jrs.contract.runtime import Runtime
 from jrs.records.model import JobStatus
 from jrs.recovery.attempt.reporter import ignore
 from jrs.recovery.attempt.runners.reports import Reports
+from jrs.recovery.leader.dispatcher import Dispatcher
+from jrs.recovery.master import Master
 from jrs.recovery.processes.last_words import LastWords
 from jrs.recovery.processes.pools import Pool
+from jrs.recovery.rules.events import Event
 from jrs.store.jobs import JobCatalog
 from tests.recovery.support import FaultyMemory, Leader, spec
 from tests.support import BOUND, until
@@ -124,3 +128,47 @@ def test_no_thread_for_reports(lacking: Lacking) -> None:
     pipe = reports.open(ignore)
     os.close(pipe.writing)
     until(lambda: not pipe.is_open, "its end is heard")
+
+
+@pytest.mark.parametrize("name", ["jrs-guard", "jrs-dispatcher", "jrs-hints"])
+def test_a_leader_without_a_thread_that_it_needs(
+    memory: FaultyMemory, root: Path, lacking: Lacking, name: str
+) -> None:
+    """It resigns, and campaigns again: the master ended."""
+    events = _led(memory, root, lambda: lacking(name, 1))
+
+    assert events.count("elected") == 2
+    assert events.count("resigned") == 2
+    assert events.count("waiting") == 1
+
+
+@pytest.mark.parametrize("name", ["jrs-retention", "jrs-feed"])
+def test_a_leader_without_a_thread_for_what_nothing_waits_for(
+    memory: FaultyMemory, root: Path, lacking: Lacking, name: str
+) -> None:
+    """It leads without it, and says so."""
+    events = _led(memory, root, lambda: lacking(name, 1))
+
+    assert events.count("elected") == events.count("error") == 1
+
+
+def _led(memory: FaultyMemory, root: Path, lack: Callable[[], None]) -> list[str]:
+    """Return the kinds of the events of a master that leads once, short of threads at first."""
+    events: list[Event] = []
+    stop, led = threading.Event(), threading.Event()
+
+    def report(event: Event) -> None:
+        if event.kind == "elected" and not events:
+            lack()
+        events.append(event)
+
+    def lead(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
+        led.set()
+        return True
+
+    Master(memory, url="memory://", storage=root, report=report).run(stop, lead)
+
+    assert led.is_set()
+    for event in events:
+        assert event.kind != "waiting" or event.message.startswith("jrs-")
+    return [event.kind for event in events]

@@ -24,8 +24,9 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import AccessDenied, JrsError, Unavailable
+from jrs.contract.runtime import start_thread
 
-from ...remote.shield import Shield, start_thread
+from ...remote.shield import Shield
 from . import codec
 from .access import Access
 from .request import Request
