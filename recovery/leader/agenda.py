@@ -7,6 +7,7 @@ moment has come. A job that rests is not on it.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 
 from jrs.contract.clock import Clock
 
@@ -23,10 +24,22 @@ class Agenda:
         self._moments: list[tuple[float, str, str]] = []
         self._due: dict[tuple[str, str], float] = {}
         """When each job is to be checked, by its causes; other moments in the heap are over."""
+        self._all: set[str] = set()
 
     def add(self, job_id: str) -> None:
         """Check the job as soon as possible, once, however often it is named until then."""
         self._now[job_id] = None
+
+    def add_all(self, job_ids: Iterable[str]) -> None:
+        """Check the jobs as soon as possible, behind those that are named already."""
+        for job_id in job_ids:
+            self._all.add(job_id)
+            self.add(job_id)
+
+    @property
+    def has_all(self) -> bool:
+        """Whether some of those that came by `add_all` are not taken yet."""
+        return bool(self._all)
 
     def at(self, moment: float, job_id: str, cause: str) -> None:
         """Check the job at a moment of the clock, and no more at an earlier one of this cause."""
@@ -48,6 +61,7 @@ class Agenda:
         taken = [job_id for job_id, _ in zip(self._now, range(most), strict=False)]
         for job_id in taken:
             del self._now[job_id]
+        self._all.difference_update(taken)
         return taken
 
     def until_next(self) -> float:

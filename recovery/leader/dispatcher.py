@@ -183,13 +183,13 @@ class Dispatcher:
         if self._clock() >= self._resync_at:
             self._heard(None)
         if self._pause.has_changed():
-            for job_id in self._jobs:
-                self._agenda.add(job_id)
-        self._look_at_due()
+            self._agenda.add_all(self._jobs)
+        self._look_at_due(until=lambda: self._loop.has_events)
         # After the named jobs: a listing that fails must not block them.
         if self._listing.is_due:
             self._listing.step(self._look)
-        if self._listing.is_complete:  # Until then another job may have the highest priority.
+        # Until all are looked at, another job may have the highest priority.
+        if self._listing.is_complete and not self._agenda.has_all:
             self._admit()
         if self._listing.is_due or (self._starts.has_news and not self._pause.on):
             self._loop.wake()
@@ -237,8 +237,8 @@ class Dispatcher:
 
     # -- checking jobs ---------------------------------------------------------------------
 
-    def _look_at_due(self) -> None:
-        """Check the jobs on the agenda, page by page."""
+    def _look_at_due(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Check the jobs on the agenda: at least a page, and page by page until something holds."""
         while due := self._agenda.take(PAGE):
             self._listing.checked(due)
             try:
@@ -247,6 +247,8 @@ class Dispatcher:
                 for job_id in due:
                     self._agenda.add(job_id)
                 raise
+            if until():
+                return
 
     def _look(self, page: Page) -> None:
         """Check a page of jobs; an error of one job does not block the others."""

@@ -62,6 +62,11 @@ class Loop:
         self._events.put(event)
         self.wake()
 
+    @property
+    def has_events(self) -> bool:
+        """Whether posted events wait for the next turn."""
+        return not self._events.empty()
+
     def wake(self) -> None:
         """Take the next turn at once. From any thread."""
         if not self._wake.is_set():

@@ -345,6 +345,40 @@ def test_a_job_that_is_held_is_not_checked_ever_more_often(
     leader.leadership.resign()
 
 
+def test_a_pause_leaves_time_for_what_is_reported(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All jobs are checked when a pause begins or ends; an event waits for a page of them at most,
+    and a slot goes to none before all are checked."""
+    jobs = 4 * PAGE
+    suspended(memory, jobs)
+    leader = Leader(memory, root)
+    dispatcher, events = leader.dispatcher, []
+    look, admit = Dispatcher._look, Dispatcher._admit
+
+    def looked(dispatcher: Dispatcher, page: dict[str, Any]) -> None:
+        events.append(len(page))
+        dispatcher._loop.post(lambda: events.append("event"))
+        look(dispatcher, page)
+
+    def admitted(dispatcher: Dispatcher) -> None:
+        events.append("admitted")
+        admit(dispatcher)
+
+    while not dispatcher._listing.is_complete:
+        dispatcher._loop._take_turn()
+    monkeypatch.setattr(Dispatcher, "_look", looked)
+    monkeypatch.setattr(Dispatcher, "_admit", admitted)
+    spoil(memory, keys.PAUSE)
+    dispatcher._pause.note_change()
+    for _ in range(5):
+        dispatcher._loop._take_turn()
+
+    assert events == [PAGE, *["event", PAGE] * 3, "admitted", "event", "admitted"]
+    leader.stop()
+    leader.leadership.resign()
+
+
 # -- what fails ----------------------------------------------------------------------------------
 
 
