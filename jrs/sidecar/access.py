@@ -88,7 +88,15 @@ class Access:
         if caller is None:
             return self._unknown(scope)
         scope["jrs_caller"] = caller
+        scope["jrs_known"] = lambda: self._is_known(headers, owner_of(scope))
         return None
+
+    def _is_known(self, headers: Headers, owner: str) -> bool:
+        """Return whether the caller of a request that is being answered would still be let in."""
+        try:
+            return self._caller(headers, owner) is not None
+        except InvalidInput:
+            return False
 
     def _foreign(self, scope: Scope, headers: Headers) -> Problem | None:
         """Return what is wrong with the host, or with the page that the request comes from."""
@@ -113,9 +121,12 @@ class Access:
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             return self._tokens.caller(token.strip())
-        caller = self._sessions.caller(cookie_of(headers))
-        if caller is not None and self._tokens.has(caller.token):
-            return caller  # Unless its token was removed from the file since.
+        session = self._sessions.caller(cookie_of(headers))
+        if session is not None:
+            # The token may have been removed from the file, or have another role, since the login.
+            caller = self._tokens.by_digest(session.token)
+            if caller is not None:
+                return caller
         return self._tokens.owner(owner) if owner else None
 
     def _unknown(self, scope: Scope) -> Response:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
@@ -36,6 +37,8 @@ _PULSE = 15.0
 """Seconds after which a stream without events says that it lives."""
 _PATIENCE = 30.0
 """Seconds for which a client may not read before its stream is dropped."""
+_CHECK = 1.0
+"""Seconds for which a stream trusts that its caller is still let in."""
 _REST = 0.1
 """Seconds between two events of a stream."""
 _SHORT_REST = 0.05
@@ -67,8 +70,13 @@ ROUTES = (
 )  # fmt: skip
 
 
+class _Unknown(Exception):
+    """The caller of a stream is not let in any more."""
+
+
 class BoundedStream(StreamingResponse):
-    """A stream that is dropped when its client does not read for `_PATIENCE` seconds.
+    """A stream that is dropped when its client does not read for `_PATIENCE` seconds, or when its
+    caller is not let in any more.
 
     Args:
         over: called when it has ended, also before its first piece.
@@ -84,14 +92,22 @@ class BoundedStream(StreamingResponse):
         self._ended = over
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        checked = time.monotonic()
+
         async def bounded(message: Any) -> None:
+            nonlocal checked
+            if time.monotonic() - checked >= _CHECK:
+                if not scope["jrs_known"]():
+                    raise _Unknown
+                checked = time.monotonic()
             async with asyncio.timeout(_PATIENCE):
                 await send(message)
 
+        dropped = (TimeoutError, _Unknown)
         try:
             await super().__call__(scope, receive, bounded)
-        except (TimeoutError, ExceptionGroup) as error:
-            if isinstance(error, ExceptionGroup) and error.split(TimeoutError)[1] is not None:
+        except (*dropped, ExceptionGroup) as error:
+            if isinstance(error, ExceptionGroup) and error.split(dropped)[1] is not None:
                 raise
         finally:
             self._ended()
@@ -240,6 +256,7 @@ class Streams:
                 if self._changes.over:
                     return
                 if not part.data:
+                    yield b""  # So that a follower of a silent log is checked as well.
                     continue
                 if not one and (part.attempt, part.stream) != shown:
                     title = f"==> attempt {part.attempt}, std{part.stream} <==\n"

@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,12 @@ class Events:
             name, data = self.next()
             if wanted(name, data):
                 return data
+
+    def until_its_end(self) -> None:
+        """Read until the server ends the stream, in whatever way."""
+        with suppress(http.client.IncompleteRead, ConnectionError):
+            while self._answer.readline():
+                pass
 
     def close(self) -> None:
         self._answer.close()

@@ -126,6 +126,23 @@ def test_tokens_are_rotated(served: Served) -> None:
     assert served.get("/", token=None, Cookie=session).status == 401
 
 
+def test_a_token_is_demoted(served: Served) -> None:
+    """A browser has the role that the file gives its token now, not the one of its login; a link
+    that was made before gives no more."""
+    session = log_in(served)
+    late = served.post("/v1/login-link").json["path"]
+    pause: dict[str, Any] = {"body": {}, "token": None}
+    assert served.post("/v1/cluster/pause", Cookie=session, **pause).status == 200
+    write_tokens(served.tokens, f"read {OPERATE}\n")
+    cookie = served.get(late, token=None).headers["set-cookie"].partition(";")[0]
+
+    for browser in (session, cookie):
+        assert served.post("/v1/cluster/unpause", Cookie=browser, **pause).status == 403
+        assert served.get("/v1/jobs", token=None, Cookie=browser).status == 200
+    write_tokens(served.tokens, f"operate {OPERATE}\n")
+    assert served.post("/v1/cluster/unpause", Cookie=session, **pause).status == 200
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "operate short\n", "root 0123456789abcdef\n", "operate\n", "read certificate:\n",

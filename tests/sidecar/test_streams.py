@@ -8,13 +8,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from jrs import Client, JobResult, JobStatus
 from jrs.client.job import JobHandle
 from jrs.contract.backend import Backend
 from jrs.contract.errors import NotFound, Unavailable
+from jrs.sidecar import streams
 from jrs.sidecar.changes import EVERYTHING, NOTHING, Note, note_of
 from jrs.sidecar.streams import MOST_FOLLOWED
-from tests.sidecar.conftest import READ, Served, serving
+from tests.sidecar.conftest import OPERATE, READ, Served, serving, write_tokens
 from tests.support import BOUND, until
 
 JOB = {"id": "nightly", "entry": "etl.jobs:nightly"}
@@ -192,6 +195,34 @@ def test_the_server_ends_with_streams_open(closing: ExitStack, served: Served) -
         stream = served.events(path)
         closing.callback(stream.close)  # After the server, whose fixture is entered later.
         stream.next()
+
+
+def test_streams_end_with_their_token(
+    served: Served, tmp_path: Path, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream ends when its token is removed from the file, and so does a silent log that is
+    followed; those of another token go ahead."""
+    monkeypatch.setattr(streams, "_PULSE", 0.1)
+    monkeypatch.setattr(streams, "_CHECK", 0.1)
+    served.post("/v1/jobs", JOB)
+    assert served.client.backend.default_storage is not None
+    folder = served.client.backend.default_storage / "default" / "nightly" / "logs"
+    folder.mkdir(parents=True)
+    (folder / "attempt-1.out").write_bytes(b"one\n")
+    followed = "/v1/jobs/nightly/log?follow=true"
+    paths = ("/v1/events", "/v1/jobs/nightly/events", "/v1/history/events", followed)
+    opened = [served.events(path) for path in paths]
+    for stream in opened:
+        closing.callback(stream.close)
+    other = served.events("/v1/events", OPERATE)
+    closing.callback(other.close)
+    assert other.next()[0] == "changed"
+    write_tokens(served.tokens, f"operate {OPERATE}\n")
+
+    for stream in opened:
+        stream.until_its_end()
+    served.post("/v1/cluster/pause", {})
+    other.until(lambda _, data: data["cluster"])
 
 
 def test_logs(served: Served, tmp_path: Path, closing: ExitStack) -> None:
