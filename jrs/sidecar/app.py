@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -30,6 +31,7 @@ from jrs.sidecar.answers import is_for_people, json_answer, plain_page, problem_
 from jrs.sidecar.changes import Changes
 from jrs.sidecar.pages import STATIC, Pages
 from jrs.sidecar.problems import Problem, problem_of
+from jrs.sidecar.storage_threads import StorageThreads
 from jrs.sidecar.streams import Streams
 from jrs.sidecar.table import Call, Reply, Role, Route, body_values, query_values
 from jrs.sidecar.tokens import Caller, Sessions, TokenFile
@@ -47,7 +49,7 @@ ROUTES: tuple[Route, ...] = (
 MOST_BODY = 1 << 20
 """Bytes of a body."""
 _THREADS = 16
-"""Calls of the client at once."""
+"""Calls of the client at once, besides those that touch the storage."""
 
 _ID = "X-Request-Id"
 _FIT_ID = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
@@ -74,8 +76,9 @@ def application(
         secure: whether it is served over TLS.
     """
     sessions = Sessions()
-    api = _Api(client, changes)
-    pages = Pages(client, changes)
+    storage = StorageThreads()
+    api = _Api(client, changes, storage)
+    pages = Pages(client, changes, storage)
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
@@ -106,10 +109,11 @@ def application(
 class _Api:
     """Answers the routes of the table."""
 
-    def __init__(self, client: Client, changes: Changes) -> None:
+    def __init__(self, client: Client, changes: Changes, storage: StorageThreads) -> None:
         self._client = client
         self._changes = changes
-        self._streams = Streams(client, changes)
+        self._storage = storage
+        self._streams = Streams(client, changes, storage)
 
     def handler(self, route: Route) -> _Handler:
         """Return what answers a route."""
@@ -144,11 +148,12 @@ class _Api:
     async def _reply(self, route: Route, call: Call) -> Reply:
         """Call the client; repeat it after each change while a caller waits for more."""
         assert route.call is not None
+        run = self._storage.run if route.on_storage else asyncio.to_thread
         deadline = Deadline.after(call.values.get("wait") or 0.0)
         with self._changes.reading(call.values.get("id")) as reader:
             while True:
                 await reader.wait(0.0)
-                reply = await asyncio.to_thread(route.call, call)
+                reply = await run(partial(route.call, call))
                 if reply.is_final or deadline.expired or self._changes.over:
                     return reply
                 note = await reader.wait(deadline.bounded())

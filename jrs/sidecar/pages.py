@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from jrs.sidecar.changes import Changes
 from jrs.sidecar.problems import problem_of
 from jrs.sidecar.reads import FILTERS
 from jrs.sidecar.shared_reads import SharedReads
+from jrs.sidecar.storage_threads import StorageThreads
 from jrs.sidecar.table import query_values
 from jrs.sidecar.timeline import timeline
 
@@ -51,8 +53,9 @@ _Page = Callable[[Request], Awaitable[Response]]
 class Pages:
     """Renders the pages of one cluster."""
 
-    def __init__(self, client: Client, changes: Changes) -> None:
+    def __init__(self, client: Client, changes: Changes, storage: StorageThreads) -> None:
         self._client = client
+        self._storage = storage
         self._overview = SharedReads(changes, lambda _: overview(client), 1)
         self._templates = Environment(
             loader=FileSystemLoader(HERE / "templates"),
@@ -92,7 +95,7 @@ class Pages:
         job_id = request.path_params["id"]
         return await self._render(
             request, "job.html", f"/v1/jobs/{quote(job_id, '')}/events",
-            lambda: asyncio.to_thread(self._of_job, job_id),
+            lambda: self._storage.run(partial(self._of_job, job_id)),
         )  # fmt: skip
 
     async def _render(

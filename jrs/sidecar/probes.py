@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -33,8 +34,10 @@ def paths(client: Client) -> list[Route]:
         # One question at a time: frequent probes must not fill the threads.
         if not asking or asking[0].done():
             asking[:] = [asyncio.create_task(asyncio.to_thread(reaches))]
-        if await asyncio.shield(asking[0]):
-            return PlainTextResponse("yes\n")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                if await asyncio.shield(asking[0]):
+                    return PlainTextResponse("yes\n")
         return PlainTextResponse("the backend does not answer\n", 503)
 
     async def live(request: Request) -> Response:

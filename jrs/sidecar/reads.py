@@ -196,7 +196,7 @@ ROUTES = (
           f"{_J}.view(), streams(), descendants()"),
     Route("GET", "/v1/jobs/{id}/overview", "job_overview", _job_overview,
           "What `jrs top JOB` shows: its state and why, and what you would do next.",
-          f"{_J}.view(), explain(), streams(), history(), snapshots.list()"),
+          f"{_J}.view(), explain(), streams(), history(), snapshots.list()", on_storage=True),
     Route("GET", "/v1/jobs/{id}/explain", "explain", _explain,
           "What a leader does with a job now, and why.", f"{_J}.explain()"),
     Route("GET", "/v1/jobs/{id}/explain-past", "explain_past", _explain_past,
@@ -216,7 +216,8 @@ ROUTES = (
           (_waits("the stage"),), statuses={202: "the stage has not finished within `wait`"}),
     Route("GET", "/v1/jobs/{id}/stages/{stage}/files", "files", _files,
           "The files of a stage's output that count.", f"{_J}.files(stage, since)",
-          (Param("since", "a cursor, of an answer: only files of later batches", default=""),)),
+          (Param("since", "a cursor, of an answer: only files of later batches", default=""),),
+          on_storage=True),
     Route("GET", "/v1/jobs/{id}/stop", "stop", _stop,
           "The stop of a job, as soon as the job is suspended.", f"{_J}.wait_suspended(wait)",
           (_waits("the stop"),), statuses={202: "the job has not stopped within `wait`"}),
@@ -224,6 +225,6 @@ ROUTES = (
           "The result, as soon as it is durable.", f"{_J}.result(wait)", (_waits("the result"),),
           statuses=_HELD),
     Route("GET", "/v1/jobs/{id}/left", "left", _left, "What an ended job has left.",
-          f"{_J}.left()"),
+          f"{_J}.left()", on_storage=True),
 )  # fmt: skip
 """The routes that read and answer at once, or after a wait."""

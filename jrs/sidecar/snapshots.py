@@ -14,7 +14,7 @@ from jrs.records.lineage import LineageKind
 from jrs.records.model import JobSpec
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
 from jrs.sidecar.reads import MOST_JOBS
-from jrs.sidecar.table import Call, Kind, Param, Reply, Route
+from jrs.sidecar.table import Call, Kind, Param, Reply, Route, on_storage
 from jrs.sidecar.verbs import AS, MADE, once, verb
 
 _FORMATS = tuple(one.value for one in SnapshotFormat if one.is_restorable)
@@ -169,7 +169,7 @@ _RESTORED = (
           default=False),
 )  # fmt: skip
 
-READS = (
+READS = on_storage(
     Route("GET", "/v1/snapshots", "all_snapshots", _all, "A page of the snapshots of all jobs.",
           "client.snapshots(after)",
           (Param("after", "begin after this job; the answer's `next` names it", default=""),
@@ -187,7 +187,7 @@ READS = (
 )  # fmt: skip
 """The routes that read snapshots."""
 
-VERBS = (
+VERBS = on_storage(
     verb(f"{_OF_JOB}/snapshots", _create_snapshot, "Take a snapshot.", f"{_S}.create(name, …)",
          _TAKEN, MADE),
     verb(f"{_OF_JOB}/newest-usable", _newest_usable,

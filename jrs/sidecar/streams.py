@@ -28,6 +28,7 @@ from jrs.sidecar.changes import Changes, Note, Reader
 from jrs.sidecar.problems import problem_of
 from jrs.sidecar.shared_feed import Sent, SentPage, SharedFeed
 from jrs.sidecar.shared_reads import SharedReads
+from jrs.sidecar.storage_threads import StorageThreads
 from jrs.sidecar.table import Call, Kind, Param, Route, query_values
 
 MOST_STREAMS = 1000
@@ -75,8 +76,8 @@ class _Unknown(Exception):
 
 
 class BoundedStream(StreamingResponse):
-    """A stream that is dropped when its client does not read for `_PATIENCE` seconds, or when its
-    caller is not let in any more.
+    """A stream that is dropped when its client does not read for `_PATIENCE` seconds, when its
+    caller is not let in any more, or when what it reads is away.
 
     Args:
         over: called when it has ended, also before its first piece.
@@ -103,7 +104,7 @@ class BoundedStream(StreamingResponse):
             async with asyncio.timeout(_PATIENCE):
                 await send(message)
 
-        dropped = (TimeoutError, _Unknown)
+        dropped = (TimeoutError, _Unknown, Unavailable)
         try:
             await super().__call__(scope, receive, bounded)
         except (*dropped, ExceptionGroup) as error:
@@ -116,9 +117,10 @@ class BoundedStream(StreamingResponse):
 class Streams:
     """Answers the routes of this module."""
 
-    def __init__(self, client: Client, changes: Changes) -> None:
+    def __init__(self, client: Client, changes: Changes, storage: StorageThreads) -> None:
         self._client = client
         self._changes = changes
+        self._storage = storage
         self._states = SharedReads(changes, self._state, MOST_STREAMS)
         self._feed = SharedFeed(changes, self._page)
         self._followed = 0
@@ -236,10 +238,10 @@ class Streams:
             raise Unavailable("too many logs are followed")
         self._followed += follow
         try:
-            parts = await asyncio.to_thread(
+            parts = await self._storage.run(partial(
                 job.logs, attempt=call["attempt"], stream=call["stream"], tail=call["tail"],
                 follow=follow, heartbeats=follow,
-            )  # fmt: skip
+            ))  # fmt: skip
         except BaseException:
             self._unfollow(follow)
             raise
@@ -252,7 +254,7 @@ class Streams:
     async def _text(self, parts: Iterator[LogPart], one: bool) -> AsyncIterator[bytes]:
         shown: tuple[int, str] | None = None
         try:
-            while (part := await asyncio.to_thread(next, parts, None)) is not None:
+            while (part := await self._storage.run(lambda: next(parts, None))) is not None:
                 if self._changes.over:
                     return
                 if not part.data:

@@ -164,6 +164,8 @@ class Route:
     statuses: Mapping[int, str] = attrs.field(factory=dict)
     """What each status means, besides those that every route has."""
     produces: str = "application/json"
+    on_storage: bool = False
+    """Whether its call touches the storage of the jobs, which may hang."""
 
     @property
     def role(self) -> Role:
@@ -175,6 +177,11 @@ class Route:
         """The names of the parameters in its path."""
         parts = self.path.split("/")
         return [part.strip("{}") for part in parts if part.startswith("{")]
+
+
+def on_storage(*routes: Route) -> tuple[Route, ...]:
+    """Return routes, as those whose calls touch the storage of the jobs."""
+    return tuple(attrs.evolve(route, on_storage=True) for route in routes)
 
 
 def body_values(text: bytes, params: Sequence[Param]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from jrs.records.policies import RestartPolicy, SnapshotPolicy
 from jrs.records.settings import JobSettings
 from jrs.records.stored import Stored
 from jrs.records.time_limits import TimeLimits
-from jrs.sidecar.table import Call, Kind, Param, Reply, Route
+from jrs.sidecar.table import Call, Kind, Param, Reply, Route, on_storage
 
 T = TypeVar("T", bound=Stored)
 
@@ -291,11 +291,13 @@ ROUTES = (
     verb(f"{_OF_JOB}/drain", _drain, "Have a job process its input, and finish.",
           f"{_J}.drain(…)", (_REASON, _GRACE)),
     verb(f"{_OF_JOB}/resume", _resume, "Resume a suspended or held job.", f"{_J}.resume()"),
-    verb(f"{_OF_JOB}/rescale", _rescale, "Change the partitions of the state of a job's streams.",
-          f"{_J}.rescale(partitions)",
-          (Param("partitions", "of the state", Kind.WHOLE, required=True, least=1, most=1 << 15),)),
+    *on_storage(verb(
+        f"{_OF_JOB}/rescale", _rescale, "Change the partitions of the state of a job's streams.",
+        f"{_J}.rescale(partitions)",
+        (Param("partitions", "of the state", Kind.WHOLE, required=True, least=1, most=1 << 15),))),
     verb(f"{_OF_JOB}/upgrade", _upgrade, "Replace a job's code.", f"{_J}.upgrade(entry)",
           (attrs.evolve(_ENTRY, required=True),)),
+    *on_storage(
     verb(f"{_OF_JOB}/fork", _fork, "Start a new job from the job's present state.",
           f"{_J}.fork(as_id)", (AS,), MADE),
     verb(f"{_OF_JOB}/retry", _retry, "Run a job that did not finish again, as a new one.",
@@ -304,6 +306,7 @@ ROUTES = (
           f"{_J}.retry_cleanup()"),
     verb(f"{_OF_JOB}/cleanup/force", _force_cleanup, "Mark the result clean whatever is left.",
           f"{_J}.force_cleanup()"),
+    ),
     verb(f"{_OF_JOB}/expire", _expire, "Delete the clean result of a job.", "client.expire(id)"),
     verb("/v1/cluster/pause", _pause, "Pause the cluster: no attempt begins.",
           "client.pause(reason)", (_REASON,)),

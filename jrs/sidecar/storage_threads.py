@@ -1,0 +1,62 @@
+"""Threads for what touches the storage of the jobs, apart from all others.
+
+A storage that hangs, such as a file server that is away, keeps a thread for as long as it hangs.
+These threads are few, and are no one else's: what needs only the backend goes ahead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from jrs.contract.errors import Unavailable
+from jrs.contract.own_thread import in_own_thread
+
+T = TypeVar("T")
+
+MOST = 16
+"""Calls at once, including those that hang."""
+_PATIENCE = 5.0
+"""Seconds for which a call waits for others to end."""
+_PREFIX = "jrs-storage"
+
+
+class StorageThreads:
+    """Runs calls that touch the storage. Its methods are for the event loop's thread."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._free = asyncio.Semaphore(most)
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Return what a call returns.
+
+        Raises:
+            Unavailable: as many calls as may have not ended for a while.
+            Whatever the call raises.
+        """
+        loop, begun = asyncio.get_running_loop(), False
+
+        def work(canceled: threading.Event) -> T:
+            nonlocal begun
+            begun = True
+            try:
+                return call()
+            finally:  # Not when the caller has gone: the thread may still hang.
+                with suppress(RuntimeError):  # The loop has been closed.
+                    loop.call_soon_threadsafe(self._free.release)
+
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._free.acquire()
+        except TimeoutError:
+            raise Unavailable("the storage of the jobs does not answer earlier requests") from None
+        try:
+            return await in_own_thread(work, _PREFIX)
+        except RuntimeError as error:
+            if begun:
+                raise
+            self._free.release()
+            raise Unavailable(f"this host has no thread left: {error}") from None
