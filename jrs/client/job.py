@@ -227,7 +227,8 @@ class JobHandle(JobChanges):
         Args:
             attempt: the number of an attempt; None: the newest, and when following, later ones.
             stream: ``"out"`` or ``"err"``; None: both, as they are found.
-            tail: begin with this number of last lines of each stream.
+            tail: begin with this number of last lines of each stream, with 64 KiB for each of them
+                at most: of a longer line the end, and fewer lines if many are longer.
             follow: wait for more until the job has ended.
             heartbeats: when following, yield an empty part whenever nothing is new, twice a second:
                 so a caller that has nobody to print it for can stop.

@@ -37,6 +37,8 @@ HERE = Path(__file__).parent
 STATIC = HERE / "static"
 _PER_PAGE = 50
 _LOG_LINES = 40
+_MOST_LOG = 64 * 1024
+"""Characters of these lines: a progress bar may print one line of megabytes."""
 _MOST_PAYLOAD = 16 * 1024
 """Bytes of a result that a page shows; a link has the rest."""
 
@@ -178,7 +180,7 @@ class Pages:
         for part in parts:
             name = f"attempt {part.attempt}, std{part.stream}"
             texts[name] = texts.get(name, "") + part.data.decode(errors="replace")
-        return [(name, _screen(text)) for name, text in texts.items()]
+        return [(name, _screen(text[-_MOST_LOG:])) for name, text in texts.items()]
 
 
 def _or_none(read: Callable[[], Any]) -> Any:

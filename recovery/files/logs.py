@@ -16,6 +16,9 @@ from .log_writer import part_path, parts_of
 STREAMS = ("out", "err")
 _NAME = re.compile(r"attempt-([0-9]+)\.(out|err)(?:\.([0-9]+))?")
 _CHUNK = 256 * 1024
+_LONGEST = 64 * 1024
+"""Bytes of a line among the last ones. A progress bar makes a line as long as a log."""
+_CUT = b"[jrs: the beginning of this line is left out] "
 _LEAST = 4096
 """The bytes that a file takes on disk at least."""
 
@@ -108,15 +111,44 @@ class LogReader:
             self._number, self._offset, self._after_gap = later[0], 0, bool(left_out)
 
     def last_lines(self, count: int) -> list[bytes]:
-        """Read everything; return the last lines of it."""
+        """Go from the beginning to the end; return the last lines, with 64 KiB for each at most.
+
+        If lines are longer on average, there are fewer.
+        """
         lines: deque[bytes] = deque(maxlen=max(1, count))
-        rest = b""
+        line = bytearray(_CUT if self._skip_to_last(count) else b"")
         for data in self.read():
-            *whole, rest = (rest + data).split(b"\n")
-            lines.extend(line + b"\n" for line in whole)
-        if rest:
-            lines.append(rest)
+            first, *others = data.split(b"\n")
+            line += first
+            for other in others:
+                lines.append(_bounded(line) + b"\n")
+                line = bytearray(other)
+            if len(line) > 2 * _LONGEST:
+                del line[: -_LONGEST - 1]  # It still counts as too long.
+        if line:
+            lines.append(_bounded(line))
         return list(lines)[-count:] if count else []
+
+    def _skip_to_last(self, count: int) -> bool:
+        """Go to where the last lines begin, or before; return whether that is within one of
+        them."""
+        newlines, left = count + 2, (count + 1) * _LONGEST  # The end of a line may be left out.
+        for number in reversed(parts_of(self._stream)):
+            try:
+                file = part_path(self._stream, number).open("rb")
+            except OSError:
+                break  # It is removed: read from the beginning.
+            with file:
+                at = os.fstat(file.fileno()).st_size
+                while at:
+                    size = min(_CHUNK, at, left)
+                    at, left = at - size, left - size
+                    file.seek(at)
+                    newlines -= file.read(size).count(b"\n")
+                    if newlines <= 0 or not left:
+                        self._number, self._offset = number, at
+                        return newlines > 0
+        return False
 
     def _rest_of_part(self) -> Iterator[bytes]:
         try:
@@ -132,6 +164,10 @@ class LogReader:
                     self._after_gap = not newline
                 if data:
                     yield data
+
+
+def _bounded(line: bytearray) -> bytes:
+    return bytes(line) if len(line) <= _LONGEST else _CUT + bytes(line[-_LONGEST:])
 
 
 def _names(folder: Path) -> list[str]:

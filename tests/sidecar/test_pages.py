@@ -382,3 +382,17 @@ def test_static_files_only(served: Served, tmp_path: Path) -> None:
     """Nothing outside of the folder of static files is served."""
     for path in ("/static/../tokens.py", "/static/%2e%2e/tokens.py", "/static//etc/passwd"):
         assert served.get(path).status == 404
+
+
+def test_the_log_of_a_progress_bar(served: Served) -> None:
+    """The page shows the end of a line of megabytes, and stays small."""
+    client = served.client
+    client.submit("etl.jobs:nightly", id="nightly")
+    assert client.backend.default_storage is not None
+    folder = client.backend.default_storage / "default" / "nightly" / "logs"
+    folder.mkdir(parents=True)
+    bar = b"".join(b"\r%7d rows" % number for number in range(400_000))
+    (folder / "attempt-1.err").write_bytes(bar)
+    page = served.get("/jobs/nightly")
+    assert (page.status, "399999 rows" in page.text) == (200, True)
+    assert len(page.body) < 500_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,56 @@ def test_the_last_lines(tmp_path: Path, count: int) -> None:
     assert (
         logs.LogReader(stream).last_lines(count) == lines[len(lines) - count if count < 21 else 0 :]
     )
+
+
+class CountingReader(logs.LogReader):
+    """Counts what is read from its beginning on."""
+
+    count = 0
+
+    def read(self) -> Iterator[bytes]:
+        for data in super().read():
+            self.count += len(data)
+            yield data
+
+
+@pytest.mark.parametrize("limit", [60_000_000, 40_000_000, 3_000_000])
+def test_the_last_lines_of_a_long_log(tmp_path: Path, limit: int) -> None:
+    """They are found without what is before them being read, also where they begin in the part
+    before, or behind a gap; the reader then follows."""
+    stream = tmp_path / "attempt-1.err"
+    writer = LogWriter(stream, limit)
+    lines = [b"line %d" % number + b"x" * 1000 + b"\n" for number in range(20_000)]
+    for line in lines:
+        writer.write(line)
+    for count in (1, 40, 700):
+        reader = CountingReader(stream)
+        found = reader.last_lines(count)
+        assert found == lines[-count:]
+        assert reader.count < 2_000_000
+        assert b"".join(reader.read()) == b""
+
+
+@pytest.mark.parametrize("newline", [b"", b"\n"])
+def test_the_last_lines_with_a_progress_bar(tmp_path: Path, newline: bytes) -> None:
+    """A bar without line feeds is one line, of which only the end is read and returned; lines
+    behind it are found as well."""
+    stream = tmp_path / "attempt-1.err"
+    bar = b"".join(b"\r%7d of 1000000" % number for number in range(400_000)) + newline
+    LogWriter(stream, 40_000_000).write(b"begin\n" + bar)
+    reader = CountingReader(stream)
+    (found,) = reader.last_lines(1)
+    cut, _, end = found.partition(b"] ")
+    assert cut == b"[jrs: the beginning of this line is left out"
+    assert bar.endswith(end)
+    assert len(end) == 64 * 1024 + len(newline)
+    assert reader.count < 1_000_000
+
+    LogWriter(stream, 40_000_000).write(b"\nthe error\n")
+    found, *rest = logs.LogReader(stream).last_lines(3 if newline else 2)
+    assert found.startswith(cut)
+    assert rest == ([b"\n"] if newline else []) + [b"the error\n"]
+    assert b"".join(logs.LogReader(stream).read()) == b"begin\n" + bar + b"\nthe error\n"
 
 
 def test_a_full_disk_drops_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
