@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import islice
@@ -58,7 +57,7 @@ class Pages:
     def __init__(self, client: Client, changes: Changes, storage: StorageThreads) -> None:
         self._client = client
         self._storage = storage
-        self._overview = SharedReads(changes, lambda _: overview(client), 1)
+        self._overview = SharedReads(changes, lambda _: self._of_front(), 1)
         self._templates = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -86,46 +85,48 @@ class Pages:
         ]
 
     async def _front(self, request: Request) -> Response:
-        return await self._render(request, "front.html", "/v1/events", self._of_front)
+        return await self._answer(request, "/v1/events", lambda: self._overview.get(""))
 
     async def _jobs(self, request: Request) -> Response:
-        return await self._render(
-            request, "jobs.html", "/v1/events", lambda: asyncio.to_thread(self._of_jobs, request)
-        )
+        events = "/v1/events"
+        render = partial(self._rendered, "jobs.html", request, events, self._of_jobs)
+        return await self._answer(request, events, lambda: asyncio.to_thread(render))
 
     async def _job(self, request: Request) -> Response:
-        job_id = request.path_params["id"]
-        return await self._render(
-            request, "job.html", f"/v1/jobs/{quote(job_id, '')}/events",
-            lambda: self._storage.run(partial(self._of_job, job_id)),
-        )  # fmt: skip
+        events = f"/v1/jobs/{quote(request.path_params['id'], '')}/events"
+        render = partial(self._rendered, "job.html", request, events, self._of_job)
+        return await self._answer(request, events, lambda: self._storage.run(render))
 
-    async def _render(
-        self,
-        request: Request,
-        template: str,
-        events: str,
-        values: Callable[[], Awaitable[dict[str, Any]]],
+    async def _answer(
+        self, request: Request, events: str, page: Callable[[], Awaitable[bytes]]
     ) -> Response:
+        try:
+            return HTMLResponse(await page())
+        except JrsError as error:
+            problem = problem_of(error)
+            text = self._text("problem.html", request.url.path, events, {"problem": problem})
+            return HTMLResponse(text, problem.status)
+
+    def _rendered(
+        self, template: str, request: Request, events: str,
+        values: Callable[[Request], dict[str, Any]],
+    ) -> bytes:  # fmt: skip
+        return self._text(template, request.url.path, events, values(request))
+
+    def _text(self, template: str, here: str, events: str, values: dict[str, Any]) -> bytes:
+        """Render a page. A large one takes a tenth of a second: call it where the values are read,
+        in a thread."""
         fixed = {
             "cluster_id": self._client.backend.cluster,
             "events": events,
-            "now": time.time(),
-            "here": request.url.path,
+            "here": here,
         }
-        try:
-            found, status = await values(), 200
-        except JrsError as error:
-            problem = problem_of(error)
-            template, status = "problem.html", problem.status
-            found = {"problem": problem}
-        page = self._templates.get_template(template)
-        return HTMLResponse(page.render(**fixed, **found), status)
+        return self._templates.get_template(template).render(**fixed, **values).encode()
 
     # -- what they show --------------------------------------------------------------------
 
-    async def _of_front(self) -> dict[str, Any]:
-        return {"overview": await self._overview.get("")}
+    def _of_front(self) -> bytes:
+        return self._text("front.html", "/", "/v1/events", {"overview": overview(self._client)})
 
     def _of_jobs(self, request: Request) -> dict[str, Any]:
         from_form = [(key, value) for key, value in request.query_params.multi_items() if value]
@@ -154,7 +155,8 @@ class Pages:
             "first": f"/jobs?{urlencode(kept)}" if asked["after"] else "",
         }
 
-    def _of_job(self, job_id: str) -> dict[str, Any]:
+    def _of_job(self, request: Request) -> dict[str, Any]:
+        job_id = request.path_params["id"]
         found = job_overview(self._client, job_id)
         entry = found.view.entry
         result = entry.result if entry is not None else None

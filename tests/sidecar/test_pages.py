@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from html.parser import HTMLParser
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import jinja2
 import pytest
 
 from jrs import Client, JobResult, JobStatus
@@ -38,6 +40,7 @@ from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import lead
 from tests.sidecar.conftest import Served
+from tests.support import until
 
 EVIL = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\"'\x1b[31m\u202e"
 
@@ -382,6 +385,31 @@ def test_static_files_only(served: Served, tmp_path: Path) -> None:
     """Nothing outside of the folder of static files is served."""
     for path in ("/static/../tokens.py", "/static/%2e%2e/tokens.py", "/static//etc/passwd"):
         assert served.get(path).status == 404
+
+
+def test_pages_are_rendered_in_threads(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None holds up the loop that serves all others; the front page is rendered once for all its
+    viewers until something changes."""
+    served.client.submit("etl.jobs:nightly", id="nightly")
+    rendered: list[tuple[str | None, str]] = []
+    render = jinja2.Template.render
+
+    def noted(template: jinja2.Template, **values: Any) -> str:
+        rendered.append((template.name, threading.current_thread().name))
+        return render(template, **values)
+
+    monkeypatch.setattr(jinja2.Template, "render", noted)
+    until(lambda: "nightly" in served.get("/").text, "the change is heard")
+    rendered.clear()
+    for _ in range(20):
+        assert "nightly" in served.get("/").text
+    assert len(rendered) < 10  # The change may be heard after it was read.
+    served.client.submit("etl.jobs:nightly", id="other")
+    until(lambda: "other" in served.get("/").text, "the change is heard")
+    for path in ("/jobs", "/jobs/nightly"):
+        assert served.get(path).status == 200
+    assert {name for name, _ in rendered} == {"front.html", "jobs.html", "job.html"}
+    assert "served" not in {thread for _, thread in rendered}  # The thread of the loop.
 
 
 def test_the_log_of_a_progress_bar(served: Served) -> None:
