@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,6 +41,7 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import lead
+from jrs.testing.servers.fixtures import missing
 from tests.sidecar.conftest import Served
 from tests.support import until
 
@@ -385,6 +388,18 @@ def test_static_files_only(served: Served, tmp_path: Path) -> None:
     """Nothing outside of the folder of static files is served."""
     for path in ("/static/../tokens.py", "/static/%2e%2e/tokens.py", "/static//etc/passwd"):
         assert served.get(path).status == 404
+
+
+def test_the_script_leaves_nothing_out() -> None:
+    """A page is renewed at the first event too, once the focus has left a part of it, and when it
+    could not be had; live.js has the steps, without a browser."""
+    if shutil.which("node") is None:
+        missing("node is missing: apt-get install nodejs")
+    script, steps = STATIC / "jrs.js", Path(__file__).with_name("live.js")
+    ran = subprocess.run(
+        ["node", str(steps)], input=script.read_text(), capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
 
 
 def test_pages_are_rendered_in_threads(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

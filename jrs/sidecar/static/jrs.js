@@ -7,8 +7,10 @@
   if (!main || !window.EventSource) return;
   let busy = false;
   let again = false;
+  let leftOut = false;
 
   function swap(fresh) {
+    leftOut = false;
     const news = new Map([...fresh.querySelectorAll("[data-part]")].map((one) => [one.dataset.part, one]));
     const olds = [...main.querySelectorAll("[data-part]")];
     const names = olds.map((one) => one.dataset.part).join();
@@ -20,7 +22,10 @@
       const one = news.get(old.dataset.part);
       const wasOpen = old.querySelector("details[open]");
       if (wasOpen) one.querySelector("details")?.setAttribute("open", "");
-      if (old.outerHTML !== one.outerHTML && !old.contains(document.activeElement)) old.replaceWith(one);
+      if (old.outerHTML === one.outerHTML) continue;
+      // A part that is read or scrolled with the keyboard stays until the focus leaves it.
+      if (old.contains(document.activeElement)) leftOut = true;
+      else old.replaceWith(one);
     }
   }
 
@@ -35,7 +40,9 @@
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const fresh = page.querySelector("main[data-events]");
       if (fresh) swap(fresh);
-      live.textContent = answer.ok ? "This page is live." : "The page cannot be renewed now.";
+      const isLive = leftOut ? "This page is live, but for the part that has the focus." : "This page is live.";
+      live.textContent = answer.ok ? isLive : "The page cannot be renewed now.";
+      again ||= answer.status === 503; // It will be, and perhaps nothing changes any more.
     } catch {
       live.textContent = "The server does not answer; this page may be old.";
     }
@@ -50,16 +57,13 @@
   }
 
   const events = new EventSource(main.dataset.events);
-  let first = true;
-  const heard = () => {
-    if (first) live.textContent = "This page is live.";
-    else refresh();
-    first = false;
-  };
-  for (const name of ["changed", "job", "problem"]) events.addEventListener(name, heard);
+  // The first event counts as well: the page may have changed since it was rendered.
+  for (const name of ["changed", "job", "problem"]) events.addEventListener(name, refresh);
   events.addEventListener("error", () => {
     live.textContent = "The server does not answer; this page may be old.";
-    first = false;
+  });
+  main.addEventListener("focusout", () => {
+    if (leftOut) refresh();
   });
   window.addEventListener("pagehide", () => events.close());
 })();
