@@ -16,7 +16,7 @@ from jrs.client.connection import entry_point_of
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import counted
 from jrs.recovery.attempt.entry_point import check_entry
-from jrs.testing.chaos.checking.jobs import counts
+from jrs.testing.chaos.checking.jobs import counts, no_crash
 from jrs.testing.chaos.checking.verdict import Check, Run, Violation
 from jrs.testing.chaos.failure import ChaosFailure
 from jrs.testing.chaos.faults import SCHEMES
@@ -85,6 +85,7 @@ def run_command(
                "--copies": copies, "--nemesis": nemesis}  # fmt: skip
     words = [word for name, value in options.items() for word in (name, str(value))]
     words += [word for pair in pairs for word in ("--arg", pair)]
+    words += [word for name in names for word in ("--check", name)]
     again = shlex.join(["jrs", "chaos", "run", entry_point, *words])
     with World(plan, scheme, folder, again=again, say=lambda text: echo(text, err=True)) as world:
         world.submit("job", entry, copies=copies, **arguments)
@@ -94,7 +95,8 @@ def run_command(
         except ChaosFailure as failure:
             found = failure.violations
         run = world.ended
-    _print(run, wanted, found, folder, as_json)
+    # A crash is always a violation, whatever was asked for.
+    _print(run, list(dict.fromkeys([*wanted, no_crash])), found, folder, as_json)
 
 
 @chaos_command.command("check")

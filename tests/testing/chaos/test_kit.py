@@ -178,6 +178,30 @@ def test_copies_are_compared_without_their_ids(payload: Any, is_found: bool) -> 
     assert bool(output_equals(undisturbed).violations(Run([], notes))) is is_found
 
 
+@pytest.mark.parametrize("expected", [undisturbed, {"orders": 1}, {"orders-2": 1, "orders-3": 1}])
+def test_a_job_that_has_not_ended_returns_nothing(expected: Any) -> None:
+    """A job whose output is never there differs from what is expected; a driver has no output."""
+    ended = {"status": "FINISHED", "payload": 1, "files": []}
+    notes: dict[str, Any] = {
+        "copy_of": {"orders-2": "orders", "orders-3": "orders"},
+        "ended": {"orders-2": ended},
+        "undisturbed": {"orders": {**ended, "id": "orders-3"}},
+        "unfinished": ["orders-3", "d1"],
+    }
+    (found,) = output_equals(expected).violations(Run([], notes))
+    assert found.message == "orders-3 has returned nothing: it had not ended"
+    notes["ended"]["orders-3"], notes["unfinished"] = ended, ["d1"]
+    assert output_equals(expected).violations(Run([], notes)) == []
+
+
+def test_a_job_that_was_not_submitted_returns_nothing() -> None:
+    """What is expected of an id that no job has, such as one with a typo, is not there."""
+    ended = {"status": "FINISHED", "payload": 1, "files": []}
+    notes = {"copy_of": {"orders": "orders"}, "ended": {"orders": ended}}
+    (found,) = output_equals({"orders": 1, "oders": 1}).violations(Run([], notes))
+    assert found.message == "oders has returned nothing: no job has that id"
+
+
 def test_histories_of_several_clusters(tmp_path: Path) -> None:
     """Each is evaluated alone: the folder of all of them is refused, and so is one without any."""
     for cluster in ("calm", "demo"):

@@ -222,11 +222,18 @@ def output_equals(expected: Any) -> Check:
 
     def find(run: Run) -> Iterator[Anomaly]:
         answers: Mapping[str, Any] = run.notes.get("undisturbed", {})
+        copy_of: Mapping[str, str] = run.notes.get("copy_of", {})
         if isinstance(expected, Mapping):
             answers = {name: {"status": "FINISHED", "payload": payload}
                        for name, payload in expected.items()}  # fmt: skip
+        for job_id in run.notes.get("unfinished", ()):
+            if job_id in copy_of:  # Others are drivers.
+                yield f"{job_id} has returned nothing: it had not ended", ()
+        known = {*run.notes.get("ended", ()), *copy_of, *copy_of.values()}
+        for name in sorted(answers.keys() - known):
+            yield f"{name} has returned nothing: no job has that id", ()
         for job_id, ended in run.notes.get("ended", {}).items():
-            answer = answers.get(job_id, answers.get(run.notes["copy_of"].get(job_id, job_id)))
+            answer = answers.get(job_id, answers.get(copy_of.get(job_id, job_id)))
             if answer is None:
                 yield f"nothing says what {job_id} should return", ()
                 continue

@@ -1,0 +1,66 @@
+"""`jrs chaos run` says what it has found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from click.testing import CliRunner
+
+from jrs.cli import chaos
+from jrs.testing.chaos.checking.jobs import no_crash
+from jrs.testing.chaos.checking.verdict import Check, Run, Violation
+from jrs.testing.chaos.failure import ChaosFailure
+
+RUN = Run([], {"backend": "file", "nemesis": "kill()"})
+
+
+class Crashed:
+    """A world in which a master crashes."""
+
+    again = ""
+
+    def __init__(self, plan: Any, scheme: str, folder: Path, *, again: str, say: Any) -> None:
+        Crashed.again = again
+        self.folder = folder
+        self.ended = RUN
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def submit(self, id: str, entry: str, /, **given: Any) -> None:
+        pass
+
+    def check(self, *checks: Check) -> Run:
+        found = [Violation(no_crash.name, "m1 has ended with status 1")]
+        raise ChaosFailure.of(RUN, self.folder, found, self.again)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_crash_is_named_whatever_was_checked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, as_json: bool
+) -> None:
+    """A run fails for it, so it says so; and what repeats the run has the same checks."""
+    monkeypatch.setattr(chaos, "World", Crashed)
+    entry = f"{__file__}:job"
+    asked = ["run", entry, "--check", "fenced", "--check", "linearizable"]
+    asked += ["--folder", str(tmp_path / "run")]
+    found = CliRunner().invoke(chaos.chaos_command, [*asked, *(["--json"] if as_json else [])])
+    assert found.exit_code == chaos.EXIT_VIOLATED, found.output
+    if as_json:
+        said = json.loads(found.stdout)
+        assert said["checks"] == ["fenced", "linearizable", "no_crash"]
+        assert [one["check"] for one in said["violations"]] == ["no_crash"]
+    else:
+        assert "broken  no_crash" in found.stdout
+        assert "m1 has ended with status 1" in found.stdout
+    assert Crashed.again.endswith("--check fenced --check linearizable")
+
+
+def job(job: Any) -> None:
+    """Do nothing."""
