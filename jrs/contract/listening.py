@@ -18,6 +18,12 @@ _TCP = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):(?P<port>[0-9]{
 _LONGEST_PATH = 107
 """Bytes of a socket's path; the kernel takes no more."""
 _BACKLOG = 128
+_SILENT = 30
+"""Seconds after which a silent client is asked whether it is still there."""
+_ASKED_EVERY = 10
+_GONE = 60
+"""Seconds without an answer after which a client is gone. Its host may have lost its power, or its
+network; then nothing ends its connection, and a client that only listens would stay forever."""
 
 
 @attrs.frozen
@@ -104,6 +110,11 @@ class Address:
         made = socket.socket(family, socket.SOCK_STREAM)
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # What it accepts has these as well, on Linux.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _ASKED_EVERY)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _GONE * 1000)
             made.bind((self.host, self.port))
             made.listen(_BACKLOG)
         except BaseException:
