@@ -29,6 +29,12 @@ def about_attempt(record: AttemptRecord | None) -> dict[str, Json]:
     return {} if spark is None else {"spark": spark.id}
 
 
+def keeps_number(before: AttemptRecord) -> bool:
+    """Return whether the next attempt has another number. One that could not be started gives its
+    number back, unless the job was suspended or held then: that has ended it as a run."""
+    return not before.could_not_start or before.ended_at > 0
+
+
 def earlier_attempts(before: AttemptRecord | None) -> tuple[tuple[AttemptSummary, ...], int]:
     """Return what the record of a job's next attempt keeps of the earlier ones, and the number of
     older ones that it leaves out.
@@ -38,7 +44,7 @@ def earlier_attempts(before: AttemptRecord | None) -> tuple[tuple[AttemptSummary
     """
     if before is None:
         return (), 0
-    if before.could_not_start:
+    if not keeps_number(before):
         return before.earlier, before.earlier_left_out  # It was no attempt.
     if not before.ended_at:
         # It ended with its leader, and no process saw when.

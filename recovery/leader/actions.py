@@ -334,6 +334,7 @@ class Actions:
 
     def _hold(self, job_id: str, error: JobHeld) -> None:
         """Record that the job is held. Every reader of the reason adds how to resume the job."""
+        self._records.end(job_id, "held", only_unstarted=True)
         try:
             self._stops.hold(job_id, str(error), self._fence)
         except Conflict:

@@ -39,7 +39,7 @@ from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 
 from ..attempt.code_version import code_version_of
-from ..attempt.own_attempt import about_attempt, earlier_attempts
+from ..attempt.own_attempt import about_attempt, earlier_attempts, keeps_number
 from ..attempt.runners import AttemptExit
 from ..processes import last_words, left_running
 from ..processes.last_words import LeaderEnd
@@ -113,7 +113,7 @@ class AttemptRecords:
     ) -> tuple[AttemptRecord, Fence] | None:
         job_id = spec.job_id
         # What could not be started was no attempt: its number is used again.
-        counted = before is not None and not before.could_not_start
+        counted = before is not None and keeps_number(before)
         earlier, left_out = earlier_attempts(before)
         record = AttemptRecord(
             job_id=job_id,
@@ -238,10 +238,12 @@ class AttemptRecords:
         ) as event:
             self._put(keys.ATTEMPTS + record.job_id, encode(record), version, *event)
 
-    def end(self, job_id: str, how: str) -> None:
+    def end(self, job_id: str, how: str, *, only_unstarted: bool = False) -> None:
         """Record how the job's newest attempt has ended, for people; no death is counted."""
         record, version = self.newest(job_id)
         if record is not None and not record.ended_at:
+            if only_unstarted and not record.could_not_start:
+                return
             record = attrs.evolve(record, ended_at=self._now(), ended=how)
             self._put(keys.ATTEMPTS + job_id, encode(record), version)
 

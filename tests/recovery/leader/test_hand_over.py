@@ -11,24 +11,27 @@ from typing import Any
 import pytest
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import CannotStartHere
+from jrs.contract.errors import CannotStartHere, JobHeld
 from jrs.contract.runtime import Runtime
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.model import AttemptRecord, JobStatus, MasterInfo, RunnerKind
+from jrs.records.model import AttemptRecord, JobStatus, MasterInfo, RunnerKind, StopMode
 from jrs.records.obstacles import Obstacle, with_obstacle
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.runners import OnEnd, Runner, RunningAttempt
 from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.inspect.explain import explain
+from jrs.recovery.leader import actions
 from jrs.recovery.leader.attempt_records import RETRY
 from jrs.recovery.leader.attempts import Attempts
 from jrs.recovery.leader.hand_over import HandOver
+from jrs.recovery.rules import runs
 from jrs.store import history, obstacles
 from jrs.store.historian import Historian
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
+from jrs.store.stops import JobStops
 from jrs.testing.contract import lead
 from tests.recovery.support import FaultyMemory, Leader, leader_context, put, spec
 from tests.support import until
@@ -122,6 +125,44 @@ class Lacking(Runner):
         if not self.complete.is_set():
             raise CannotStartHere("there is no python3.99")
         return self._runner.start(context, lambda job: "ran", on_end)
+
+
+@pytest.mark.parametrize("how", ["suspend", "hold"])
+def test_a_run_that_never_started_ends_once(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A suspend or a hold ends what was reported as a run, although its host could not start it; so
+    the attempt after that has another number, and is another run."""
+    clock, runner = Clock(), Lacking()
+    submit(memory, "m:f")
+    stops = JobStops(memory)
+    with Leader(memory, root, runner=runner, clock=clock) as leader:
+        leader.until_said("decision", "job", "there is no python3.99")
+        if how == "suspend":
+            stops.request("job", StopMode.SUSPEND)
+            leader.until_said("suspended", "job")
+        else:
+            with monkeypatch.context() as patch:
+                patch.setattr(actions, "take_over", _is_held)
+                clock.now += RETRY + 1
+                leader.look()
+                leader.until_said("held", "job", "its checkpoint is damaged")
+        runner.complete.set()
+        stops.resume("job")
+        assert leader.store.wait("job", 60).payload == "ran"
+
+    running: dict[str, int] = {}
+    told = [
+        (one.state.value, one.attempt)
+        for event in history.read(memory, "job")
+        for one in runs.advance(running, event)
+    ]
+    first = "ABORT" if how == "suspend" else "FAIL"
+    assert told == [("START", 1), (first, 1), ("START", 2), ("COMPLETE", 2)]
+
+
+def _is_held(*given: Any, **named: Any) -> None:
+    raise JobHeld("its checkpoint is damaged")
 
 
 def test_u2_a_process_that_cannot_be_started_is_no_death(memory: FaultyMemory, root: Path) -> None:
