@@ -53,6 +53,7 @@ class Striker:
 
     Args:
         each_turn: called a few times a second, between the strikes.
+        seed: determines whom the strikes outside of the schedule hit.
     """
 
     def __init__(
@@ -62,12 +63,13 @@ class Striker:
         strikes: list[Strike],
         recording: Recording,
         each_turn: Callable[[], None],
+        seed: int,
     ) -> None:
         self._arena = arena
         self._nemesis = nemesis
         self._recording = recording
         self._each_turn = each_turn
-        self._rng = Random(len(strikes))
+        self._rng = Random(f"{seed}/now")
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._order = itertools.count()

@@ -119,7 +119,7 @@ class World:
         ]
         self._striker = Striker(
             self.cluster, self.plan.nemesis, strikes, self.cluster.recording,
-            self._hosts.supervise,
+            self._hosts.supervise, self.seed,
         )  # fmt: skip
         self._began = time.monotonic()
         self._striker.start()

@@ -35,7 +35,7 @@ from jrs.testing.chaos.reading import checks_of, nemesis_of, run_of
 from jrs.testing.chaos.recorded import Event, Kind, Verb, digest, events_of
 from jrs.testing.chaos.recorder import Recording, recorded
 from jrs.testing.chaos.report import strikes_by_nemesis
-from jrs.testing.chaos.strikes import Striker, schedule
+from jrs.testing.chaos.strikes import Strike, Striker, schedule
 from jrs.testing.masters import LoggedProcess, Masters
 from jrs.testing.processes import command_lines
 from jrs.testing.servers import Server
@@ -376,6 +376,27 @@ def test_nobody_to_hit() -> None:
         assert list(fault.strike(Fake(), Random(1))) == []
 
 
+def test_a_seed_determines_whom_strikes_of_a_test_hit(tmp_path: Path) -> None:
+    """`World.strike` hits the same ones with the same seed, and others with another one, whatever
+    the schedule has."""
+
+    def strike(arena: object, rng: Random) -> Iterator[str]:
+        yield f"{rng.random()}"
+
+    (fault,) = Nemesis((Fault("one", strike, lasting=60.0),)).faults
+
+    def hit(seed: int, strikes: int) -> list[str | None]:
+        recording = Recording(tmp_path / f"{seed}-{strikes}", "p")
+        planned = [Strike(9.0, 0, "x")] * strikes
+        striker = Striker(Fake(), Nemesis((fault,)), planned, recording, lambda: None, seed=seed)
+        found = [striker.strike_now(fault) for _ in range(3)]
+        recording.close()
+        return found
+
+    assert hit(1, 0) == hit(1, 5)
+    assert len({*hit(1, 1), *hit(2, 1)}) == 6
+
+
 def test_harm_is_undone_whatever_else_breaks(tmp_path: Path) -> None:
     """One nemesis that cannot heal keeps no other one from healing; the run says so."""
     healed = []
@@ -391,7 +412,7 @@ def test_harm_is_undone_whatever_else_breaks(tmp_path: Path) -> None:
     recording = Recording(tmp_path, "p")
     faults = Nemesis(tuple(Fault(name, strike, lasting=60.0)
                            for name, strike in (("broken", broken), ("whole", whole))))  # fmt: skip
-    striker = Striker(Fake(), faults, [], recording, lambda: None)
+    striker = Striker(Fake(), faults, [], recording, lambda: None, seed=1)
     striker.start()
     assert [striker.strike_now(fault) for fault in faults.faults] == ["it", "it"]
     with pytest.raises(KeyError):
