@@ -10,6 +10,7 @@ from jrs.records.codec import decode, encode
 from jrs.records.objects import ClosedInput, InputListing
 
 from ..files import closed_inputs
+from ..files.looking import is_folder
 from ..storage.copies import read_record
 from .context import AttemptContext
 from .held import held_if_unreadable
@@ -30,9 +31,9 @@ def close(context: AttemptContext, stage: str, source: Path) -> Path:
         return closed_inputs.close(storage, job_id, stage, source)
     path = closed_inputs.place_of(storage, job_id, stage, source)
     links = _recorded(context, stage, source, path.name)
-    if path.is_dir() and closed_inputs.links_in(path) != links:
+    if is_folder(path) and closed_inputs.links_in(path) != links:
         storage.discard(job_id, path)  # Of an earlier life of the job, which this host has seen.
-    if not path.is_dir():
+    if not is_folder(path):
         closed_inputs.make(storage, job_id, path, links)
     return path
 

@@ -12,6 +12,7 @@ from jrs.records.model import Json
 from ..checkpoint_format.sink_log import counted
 from ..files import transfer
 from ..files.disk_errors import GONE, unavailable
+from ..files.looking import everything_below, is_folder
 
 
 def collect(outputs: Sequence[tuple[str, Path]], staging: Path) -> Json:
@@ -32,9 +33,9 @@ def collect(outputs: Sequence[tuple[str, Path]], staging: Path) -> Json:
             staging.rmdir()
             staging.mkdir()  # With the default permissions, unlike staging.
             for name, folder in outputs:
-                if not folder.is_dir():
+                if not is_folder(folder):
                     raise InvalidInput(f"stage {name!r} has no output to publish")
-                links = [path for path in folder.rglob("*") if path.is_symlink()]
+                links = [path for path in everything_below(folder) if path.is_symlink()]
                 if links:
                     raise InvalidInput(f"{links[0]} is a link: links are not published; remove it")
                 for source in counted(folder):
@@ -45,7 +46,7 @@ def collect(outputs: Sequence[tuple[str, Path]], staging: Path) -> Json:
                         target.chmod(stat.S_IMODE(source.stat().st_mode))
                     files, size = files + 1, size + source.stat().st_size
     except GONE:
-        if staging.parent.is_dir():
+        if is_folder(staging.parent):
             raise
         raise Fenced(f"{staging.parent} is gone: its epoch was replaced") from None
     return {"files": files, "bytes": size}

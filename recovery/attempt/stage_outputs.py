@@ -21,6 +21,7 @@ from jrs.store import heads
 from ..files import removal
 from ..files.disk_errors import reading, unavailable
 from ..files.job_folders import sync_tree
+from ..files.looking import exists, is_folder
 from ..storage.batches import files_of, in_batch
 from ..storage.copies import fetch, read_record
 from .context import AttemptContext
@@ -87,7 +88,7 @@ class OutputsInObjects:
             return
         staged = storage.epoch_folder(record.job_id, context.epoch) / record.published
         target = self._copy_of(record.name, record.manifest)
-        if staged.is_dir() and not target.exists():
+        if is_folder(staged) and not exists(target):
             try:
                 storage.make_folder(target.parent)
                 removal.rename(staged, target)
@@ -104,7 +105,7 @@ class OutputsInObjects:
         if record.manifest is None:
             return self._copies / record.name
         target = self._copy_of(record.name, record.manifest)
-        if not target.is_dir():
+        if not is_folder(target):
             self._fetch(target, self._files(record.manifest))
         return target
 
@@ -122,7 +123,7 @@ class OutputsInObjects:
         if head is None or head.manifest is None:
             return self._copies / stage
         target = self._copy_of(stage, head.manifest)
-        if not target.is_dir():
+        if not is_folder(target):
             self._fetch(target, self._rows(head.manifest))
         return target
 
@@ -212,4 +213,4 @@ def has_rows(context: AttemptContext, stage: str, newest: int) -> bool:
         return newest >= 0
     place = context.storage.published(context.job_id, stage, temporary=False)
     with reading(f"listing {place}"):
-        return place.is_dir() and any(place.iterdir())
+        return is_folder(place) and any(place.iterdir())

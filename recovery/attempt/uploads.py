@@ -14,6 +14,8 @@ import attrs
 from jrs.contract.errors import InvalidInput
 from jrs.records.objects import BatchManifest, OutputManifest, StoredFile, StoredObject
 
+from ..files.disk_errors import reading
+from ..files.looking import everything_below
 from ..storage.batches import follow
 from ..storage.copies import NONCE, PrefixWriter, attempts_prefix
 from ..storage.objects import Objects
@@ -39,17 +41,12 @@ class Uploads:
 
         Raises:
             InvalidInput: there is a link in it.
-            Unavailable: from the store; the call may be repeated, and writes what is missing.
+            Unavailable: from the store, or a file cannot be read now; the call may be repeated, and
+                writes what is missing.
         """
-        files = {}
-        for path in sorted(folder.rglob("*")):
-            mode = path.lstat().st_mode
-            if stat.S_ISLNK(mode):
-                raise InvalidInput(f"{path} is a link, and objects have none: write the file")
-            if stat.S_ISREG(mode):
-                files[str(path.relative_to(folder))] = path
         known = self._written.setdefault(stage, {})
-        stored = self.writer.put_files(f"{stage}/out", files, known=known)
+        with reading(f"reading the output of stage {stage!r}"):
+            stored = self.writer.put_files(f"{stage}/out", _files(folder), known=known)
         named = self.writer.put_record(f"{stage}/out", OutputManifest(self._job_id, stage, stored))
         del self._written[stage]
         return named
@@ -70,3 +67,15 @@ class Uploads:
         earlier = () if before is None else follow(self.objects, self.writer, *before)
         whole = attrs.evolve(manifest, earlier=earlier)
         return self.writer.put_record(f"{manifest.stage}/batch", whole), whole
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """Return the files below a folder, by their paths in it."""
+    files = {}
+    for path in sorted(everything_below(folder)):
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            raise InvalidInput(f"{path} is a link, and objects have none: write the file")
+        if stat.S_ISREG(mode):
+            files[str(path.relative_to(folder))] = path
+    return files

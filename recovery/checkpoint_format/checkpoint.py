@@ -149,10 +149,11 @@ def _partitions(plan: OffsetLog) -> float:
 
 
 def _of_version(folder: Path, version: int) -> Iterator[Path]:
-    for path in (*folder.glob("*"), *folder.glob("*/*")):
-        file = parse_name(path.name)
-        if file is not None and file.version == version:
-            yield path
+    for entry in entries(folder):
+        for found in (entry, *(entries(Path(entry.path)) if entry.is_dir() else ())):
+            file = parse_name(found.name)
+            if file is not None and file.version == version:
+                yield Path(found.path)
 
 
 def _state(checkpoint: Path, batch: int, plan: OffsetLog) -> Iterator[str]:

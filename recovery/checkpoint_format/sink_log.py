@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..files.looking import walk
 from ..files.visible_files import is_hidden
 from . import file_logs
 from .file_logs import LoggedFile, compacted_name, list_entries, log_until
@@ -21,7 +22,11 @@ def sink_logs(output: Path) -> list[Path]:
     Raises:
         OSError: a folder cannot be listed now, so that a log may be missing.
     """
-    return [folder / SINK_LOG for folder, names, _ in _walk(output) if SINK_LOG in names]
+    return [
+        folder / SINK_LOG
+        for folder, folders, others in walk(output, missing_ok=True)
+        if SINK_LOG in folders or (SINK_LOG in others and (folder / SINK_LOG).is_dir())
+    ]
 
 
 def counted(output: Path) -> Iterator[Path]:
@@ -36,7 +41,7 @@ def counted(output: Path) -> Iterator[Path]:
     """
     tables = _tables(output)
     named = {path for files in tables.values() for path in files}
-    for folder, _, names in _walk(output):
+    for folder, _, names in walk(output, missing_ok=True):
         if folder.name != SINK_LOG and tables.keys().isdisjoint((folder, *folder.parents)):
             named.update(path for name in names if (path := folder / name).is_file())
     yield from sorted(named)
@@ -55,7 +60,7 @@ def removable(output: Path) -> Iterator[Path]:
     named = {path for files in tables.values() for path in files}
     found: set[Path] = set()
     for table in tables:
-        for folder, _, names in _walk(table):
+        for folder, _, names in walk(table, missing_ok=True):
             found.update(
                 path
                 for name in names
@@ -105,17 +110,6 @@ def fill(log: Path, last: int, default: int) -> None:
 
 
 # -- inside --------------------------------------------------------------------------------
-
-
-def _walk(output: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Yield each folder, with the names of the folders and of the other things in it."""
-
-    def refuse(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):  # It has nothing in it any more.
-            raise error
-
-    for folder, folders, others in os.walk(output, onerror=refuse):
-        yield Path(folder), folders, others
 
 
 def _tables(output: Path) -> dict[Path, set[Path]]:

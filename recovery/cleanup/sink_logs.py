@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..checkpoint_format.sink_log import removable
 from ..files.job_folders import JobStorage
+from ..files.looking import is_folder, names_in
 from ..rules.resource import Resource
 
 
@@ -37,5 +38,5 @@ class SinkLogs(Resource):
         return [str(path) for one in outputs for path in removable(one)]
 
     def _outputs(self, job_id: str) -> list[Path]:
-        found = (self._storage.folder(job_id) / "out").glob("*")
-        return sorted(path for path in found if path.is_dir())
+        out = self._storage.folder(job_id) / "out"
+        return [path for name in names_in(out) if is_folder(path := out / name)]

@@ -11,6 +11,7 @@ from pathlib import Path
 from jrs.contract.errors import JobHeld, Unavailable
 
 from . import permissions
+from .looking import names_in
 from .sync import sync
 
 _BATCH = re.compile(r"batch=([0-9]+)")
@@ -85,16 +86,18 @@ def sweep(staging: Path) -> None:
 
 def number_of(folder: Path) -> int | None:
     """Return the number of a batch folder of the jrs sink; None for any other folder, such as a
-    partition of the job's own table with that name."""
+    partition of the job's own table with that name. Raises `Unavailable` as `published`."""
     match = _BATCH.fullmatch(folder.name)
-    if match is None or not folder.is_dir():
-        return None
-    names = os.listdir(folder)
-    return int(match[1]) if names and all(map(_PART.fullmatch, names)) else None
+    names = [] if match is None else names_in(folder)
+    return int(match[1]) if match and names and all(map(_PART.fullmatch, names)) else None
 
 
 def published(out: Path) -> Iterator[int]:
-    """Yield the numbers of the batches in a stage's output."""
-    for folder in out.glob("batch=*"):
-        if (number := number_of(folder)) is not None:
+    """Yield the numbers of the batches in a stage's output; none if it is missing.
+
+    Raises:
+        Unavailable: a folder cannot be listed now, so that a batch may be missing.
+    """
+    for name in names_in(out):
+        if (number := number_of(out / name)) is not None:
             yield number

@@ -14,6 +14,7 @@ from jrs.contract.errors import InvalidInput, Unavailable
 from . import permissions
 from .disk_errors import reading, unavailable
 from .job_folders import JobStorage, sync_folder, sync_tree
+from .looking import everything_below, is_folder
 from .visible_files import visible_files
 
 
@@ -30,7 +31,7 @@ def close(storage: JobStorage, job_id: str, stage: str, source: Path) -> Path:
         Unavailable: as `links_to` and `make`.
     """
     path = place_of(storage, job_id, stage, source)
-    if not path.is_dir():
+    if not is_folder(path):
         make(storage, job_id, path, links_to(stage, source))
     return path
 
@@ -52,9 +53,14 @@ def links_to(stage: str, source: Path) -> dict[str, str]:
 
 
 def links_in(folder: Path) -> dict[str, str]:
-    """Return where the links of a closed input lead to, by their paths in its folder."""
-    links = (path for path in sorted(folder.rglob("*")) if path.is_symlink())
-    return {str(path.relative_to(folder)): os.readlink(path) for path in links}
+    """Return where the links of a closed input lead to, by their paths in its folder.
+
+    Raises:
+        Unavailable: not all of them can be read now.
+    """
+    with reading(f"listing {folder}"):
+        links = (path for path in sorted(everything_below(folder)) if path.is_symlink())
+        return {str(path.relative_to(folder)): os.readlink(path) for path in links}
 
 
 def make(storage: JobStorage, job_id: str, path: Path, links: Mapping[str, str]) -> None:

@@ -33,6 +33,7 @@ from jrs.contract.errors import Fenced, Unavailable
 from jrs.store import cluster_format
 
 from . import permissions, removal, transfer
+from .looking import names_in
 
 SINCE_FORMAT = 5
 """The first cluster format in which a take-over makes new folders. Older versions of jrs, which may
@@ -258,7 +259,9 @@ def _names(folder: Path) -> list[str]:
 
 def _staging_in(folder: Path, staged: Collection[str] | None) -> Iterator[Path]:
     """Yield the folders below an epoch's that its attempts wrote before they published."""
-    yield from folder.glob("streams/*/staging")
+    streams = folder / _STREAMS
+    staging = (streams / name / "staging" for name in names_in(streams))
+    yield from filter(os.path.lexists, staging)
     for path in folder.iterdir():
         unrecorded = staged is not None and path.name not in staged
         if path.name.startswith(".scratch.") or (unrecorded and _STAGING.fullmatch(path.name)):

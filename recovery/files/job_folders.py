@@ -37,6 +37,7 @@ from jrs.records.model import StageRecord
 from ..storage.objects import Objects
 from . import epoch_folders, permissions, removal
 from .disk_errors import GONE, unavailable
+from .looking import exists, is_folder, walk
 
 _DAMAGED = "damaged"
 
@@ -212,7 +213,7 @@ class JobStorage:
                 sync_folder(staging.parent)
                 return any(staging.iterdir())
         except GONE:
-            if staging.is_dir():
+            if is_folder(staging):
                 raise  # Another process is still writing to it: the stage is not finished.
             raise Fenced(f"{staging} is gone: its epoch was replaced") from None
 
@@ -238,14 +239,14 @@ class JobStorage:
             return
         staged = self.epoch_folder(record.job_id, epoch) / record.published
         target = self.published(record.job_id, record.name, temporary=record.temporary)
-        if not staged.is_dir():
-            if target.exists():
+        if not is_folder(staged):
+            if exists(target):
                 return
             raise Fenced(f"{staged} is gone and {target} is missing: epoch {epoch} was replaced")
         try:
             with unavailable(f"{target} cannot be published"):
                 self.make_folder(target.parent)
-                if target.exists():
+                if exists(target):
                     # No finished stage of this job wrote it, or its record would have been found.
                     self.discard(record.job_id, target)
                 removal.rename(staged, target)
@@ -363,9 +364,13 @@ def storage_place(backend: Backend | None, named: str | Path | None) -> StorageP
 
 
 def sync_tree(root: Path) -> None:
-    """Sync all files and folders below a folder, and the folder itself."""
-    for folder, _, files in os.walk(root):
-        for name in files:
+    """Sync all files and folders below a folder, and the folder itself.
+
+    Raises:
+        OSError: not all of it can be synced.
+    """
+    for folder, _, others in walk(root):
+        for name in others:
             path = os.path.join(folder, name)
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 continue  # A link has no data of its own, and opening a pipe would block.
@@ -374,7 +379,7 @@ def sync_tree(root: Path) -> None:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-        sync_folder(Path(folder))
+        sync_folder(folder)
 
 
 def sync_folder(path: Path) -> None:

@@ -24,16 +24,18 @@ from jrs.records.model import StageRecord
 
 from . import removal, transfer
 from .job_folders import JobStorage, sync_tree
+from .looking import everything_below, is_folder
 
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 
 
 def check(path: Path, storage: JobStorage) -> None:
-    """Raise `InvalidInput`, with the reason, unless output can be published at `path`."""
+    """Raise `InvalidInput`, with the reason, unless output can be published at `path`, and
+    `Unavailable` if that cannot be told now."""
     problem = ""
     if not path.is_absolute() or ".." in path.parts:
         problem = "it is not an absolute path"
-    elif not path.parent.is_dir():
+    elif not is_folder(path.parent):
         problem = f"there is no folder {path.parent}"
     elif resolved(path).is_relative_to(storage.root.resolve()):
         problem = "jobs keep their own files there"
@@ -59,25 +61,25 @@ def publish(storage: JobStorage, record: StageRecord, epoch: int) -> None:
     folder = storage.epoch_folder(record.job_id, epoch)
     # A snapshot that was taken before the rename has it with the output.
     kept = storage.published(record.job_id, record.name, temporary=False)
-    whole = next((path for path in (folder / record.published, kept) if path.is_dir()), None)
+    whole = next((path for path in (folder / record.published, kept) if is_folder(path)), None)
     try:
         if whole is not None:
             _move(whole, target, record.job_id, epoch)
             transfer.sync(target.parent)
     except OSError as error:
-        if folder.is_dir() and not target.parent.is_dir():
+        if is_folder(folder) and not is_folder(target.parent):
             raise InvalidInput(
                 f"{target} cannot be published: there is no folder {target.parent} any more"
             ) from None
-        if folder.is_dir() and error.errno not in _TAKEN:
+        if is_folder(folder) and error.errno not in _TAKEN:
             raise Unavailable(f"{target} cannot be published: {error}") from error
-        if folder.is_dir() and whole is not None and not _holds(target, whole):
+        if is_folder(folder) and whole is not None and not _holds(target, whole):
             raise InvalidInput(
                 f"{target} cannot be published: something else was put there meanwhile"
             ) from None
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise Fenced(f"{folder} is gone: epoch {epoch} was replaced")
-    if whole is not None and whole.is_dir():
+    if whole is not None and is_folder(whole):
         storage.discard(record.job_id, whole)  # It was copied.
 
 
@@ -133,11 +135,11 @@ def _holds(target: Path, whole: Path) -> bool:
     Raises:
         Unavailable: the files cannot be compared now; the call may be repeated.
     """
-    if target.is_symlink() or not target.is_dir():
+    if target.is_symlink() or not is_folder(target):
         return False
-    files = [path for path in whole.rglob("*") if stat.S_ISREG(path.lstat().st_mode)]
-    pairs = [(path, target / path.relative_to(whole)) for path in files]
     try:
+        files = [path for path in everything_below(whole) if stat.S_ISREG(path.lstat().st_mode)]
+        pairs = [(path, target / path.relative_to(whole)) for path in files]
         return all(
             not there.is_symlink() and there.is_file() and filecmp.cmp(path, there, shallow=False)
             for path, there in pairs

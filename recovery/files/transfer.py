@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from . import permissions
+from .looking import walk
 from .sync import sync as sync
 
 Progress = Callable[[int, int], None]
@@ -81,8 +82,8 @@ def link_tree(source: Path, target: Path) -> None:
 
 def sync_folders(top: Path) -> None:
     """Sync the names of everything below `top`, and its own name in its parent."""
-    for folder, _, _ in os.walk(top):
-        sync(Path(folder))
+    for folder, _, _ in walk(top):
+        sync(folder)
     sync(top.parent)
 
 

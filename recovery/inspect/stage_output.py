@@ -15,9 +15,11 @@ from jrs.records.heads import StreamHead
 from jrs.records.objects import BatchManifest, OutputManifest, StoredObject
 from jrs.records.stages import StageRecord
 
-from ..checkpoint_format.sink_log import SINK_LOG
+from ..checkpoint_format.sink_log import SINK_LOG, sink_logs
 from ..cleanup.job_objects import index_in
 from ..files import batch_folders
+from ..files.disk_errors import unavailable
+from ..files.looking import everything_below, exists, is_file, is_folder
 from ..files.visible_files import is_hidden
 from ..storage.batches import files_of, in_batch
 from ..storage.copies import read_record
@@ -78,12 +80,13 @@ class OutputInFolder:
         self._batches = sorted(batch_folders.published(folder))
 
     def exists(self) -> bool:
-        return self._folder.is_dir()
+        return is_folder(self._folder)
 
     def has_sink_log(self, *, anywhere: bool) -> bool:
         if not anywhere:
-            return (self._folder / SINK_LOG).exists()
-        return any(self._folder.glob(f"**/{SINK_LOG}"))
+            return exists(self._folder / SINK_LOG)
+        with unavailable(f"listing {self._folder} failed"):
+            return bool(sink_logs(self._folder))
 
     def has_batches(self) -> bool:
         return bool(self._batches)
@@ -173,7 +176,8 @@ class OutputInObjects:
 
 def _files(folder: Path) -> list[Path]:
     """Return the files below a folder, in order, without those that Spark takes for hidden."""
-    if not folder.is_dir():
+    if not is_folder(folder):
         return []
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    with unavailable(f"listing {folder} failed"):
+        found = sorted(path for path in everything_below(folder) if is_file(path))
     return [path for path in found if not is_hidden(path.relative_to(folder))]

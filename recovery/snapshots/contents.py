@@ -27,9 +27,10 @@ from jrs.store.stored_result import how_it_ended
 
 from ..checkpoint_format import checkpoint, relocation
 from ..checkpoint_format.file_logs import LoggedFile
-from ..checkpoint_format.sink_log import SINK_LOG, files_until
+from ..checkpoint_format.sink_log import SINK_LOG, files_until, sink_logs
 from ..files import batch_folders, epoch_folders
 from ..files.job_folders import JobStorage
+from ..files.looking import names_in
 
 
 @attrs.frozen
@@ -202,7 +203,7 @@ def _streams(epoch: Path | None) -> dict[str, Path]:
         folder = epoch / "streams" / name / "ck"
         if folder.is_dir():
             found[name] = folder
-        elif any(folder.parent.glob("ck.*")):
+        elif any(name.startswith("ck.") for name in names_in(folder.parent)):
             # It is being rescaled: another checkpoint is about to take its place.
             raise FileNotFoundError(2, "is missing", str(folder))
     return found
@@ -291,7 +292,7 @@ def _logged(folder: Path, path: str, batch: int) -> Iterator[Item]:
 def _has_output(folder: Path) -> bool:
     """Return whether a streaming sink, of jrs or of files, has published anything."""
     published = next(batch_folders.published(folder), None)
-    return published is not None or any(folder.glob(f"**/{SINK_LOG}/*"))
+    return published is not None or any(map(names_in, sink_logs(folder)))
 
 
 def _named_in(folder: Path, path: str, log: Path, files: Iterable[LoggedFile]) -> Iterator[Item]:

@@ -29,6 +29,7 @@ from jrs.contract.fork import forget_in_children
 from jrs.records.snapshots import SnapshotRecord
 
 from ..files.job_folders import JobStorage
+from ..files.looking import names_in
 
 MANIFEST = "manifest.json"
 FILES = "files"
@@ -61,10 +62,10 @@ def listed(storage: JobStorage, record: SnapshotRecord) -> Path:
 def of_number(storage: JobStorage, job_id: str, number: int) -> list[Path]:
     """Return the folders of a snapshot, as it was taken and converted."""
     folder = snapshots(storage, job_id)
-    found = sorted(folder.glob(f"{number}-*")) if folder.is_dir() else []
+    own = (name for name in names_in(folder) if name.startswith(f"{number}-"))
     return [
         snapshot(storage, job_id, number),
-        *(path for path in found if _NUMBER.fullmatch(path.name)),
+        *(folder / name for name in own if _NUMBER.fullmatch(name)),
     ]
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from jrs.records.snapshots import SnapshotFile
 
 from ..files import permissions, transfer
+from ..files.looking import walk
 from . import folders
 from .contents import Contents
 
@@ -39,9 +39,9 @@ def export_stages(
     finally:
         transfer.remove(pinned)
     files = []
-    for where, _, names in os.walk(files_at):
-        for name in sorted(names):
-            path = Path(where, name)
+    for where, _, names in walk(files_at):
+        for name in names:
+            path = where / name
             transfer.sync(path)
             status = path.stat()
             relative = path.relative_to(files_at).as_posix()

@@ -20,6 +20,7 @@ from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat, Snapsh
 
 from ..files import transfer
 from ..files.disk_errors import is_lost
+from ..files.looking import walk
 from .folders import FILES, MANIFEST
 
 Locate = Callable[[SnapshotFile], Path]
@@ -153,8 +154,10 @@ def _too_many(folder: Path, listed: set[str]) -> Iterator[str]:
     if (folder / FILES).is_symlink():
         yield f"{folder / FILES} is a link"
         return
-    for where, inner, files in os.walk(folder / FILES):
-        for name in sorted([*files, *(one for one in inner if Path(where, one).is_symlink())]):
-            path = Path(where, name)
-            if path.relative_to(folder / FILES).as_posix() not in listed:
-                yield f"{path} is not in the manifest"
+    try:
+        for where, _, others in walk(folder / FILES, missing_ok=True):
+            for name in others:
+                if (where / name).relative_to(folder / FILES).as_posix() not in listed:
+                    yield f"{where / name} is not in the manifest"
+    except OSError as error:
+        yield _lost(folder / FILES, error)

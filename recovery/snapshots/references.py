@@ -14,8 +14,9 @@ from jrs.records.snapshots import SnapshotRecord
 
 from ..checkpoint_format import relocation
 from ..files import epoch_folders
-from ..files.disk_errors import is_lost
+from ..files.disk_errors import is_lost, reading
 from ..files.job_folders import JobStorage
+from ..files.looking import names_in, walk
 from .index import SnapshotIndex
 from .open import OpenSnapshot, opened
 
@@ -29,7 +30,8 @@ def jobs_in_use(catalog: SnapshotIndex, live: Iterable[str]) -> set[str]:
 
     Raises:
         CorruptRecord: a snapshot cannot be read, so it may refer to any job.
-        Unavailable: the storage of a snapshot is not mounted.
+        Unavailable: the storage of a snapshot is not mounted, or what a job reads cannot be listed
+            now.
     """
     storage, found = catalog.storage, set()
     seen: set[str] = set()
@@ -52,18 +54,32 @@ def jobs_in_use(catalog: SnapshotIndex, live: Iterable[str]) -> set[str]:
 
 def _read_by_jobs(storage: JobStorage, live: Iterable[str]) -> Iterator[str]:
     """Yield what jobs read: the targets of their closed inputs, and the folders that the logs of
-    their file sources name."""
+    their file sources name. Raises `Unavailable` as `jobs_in_use`."""
     for job_id in live:
-        for where, inner, names in os.walk(storage.folder(job_id) / "in"):
-            links = [Path(where, name) for name in (*inner, *names)]
-            yield from (os.readlink(link) for link in links if link.is_symlink())
-        for epoch in epoch_folders.of_job(storage.folder(job_id)).values():
-            for log in epoch.glob("streams/*/ck/sources/*/*"):
-                if relocation.has_paths(log.relative_to(epoch).as_posix()):
-                    try:
-                        yield from map(str, relocation.folders_in(log))
-                    except FileNotFoundError:
-                        continue  # Spark has just compacted it.
+        folder = storage.folder(job_id)
+        with reading(f"listing what job {job_id!r} reads"):
+            epochs = epoch_folders.left(folder)
+            for where, _, others in walk(folder / "in", missing_ok=True):
+                links = (where / name for name in others)
+                yield from (os.readlink(link) for link in links if link.is_symlink())
+            for log in (log for epoch in epochs for log in _source_logs(epoch)):
+                try:
+                    yield from map(str, relocation.folders_in(log))
+                except FileNotFoundError:
+                    continue  # Spark has just compacted it.
+            if epoch_folders.left(folder) != epochs:
+                raise Unavailable(f"job {job_id!r} is being taken over: what it reads is not known")
+
+
+def _source_logs(epoch: Path) -> Iterator[Path]:
+    """Yield the logs of file sources in the checkpoints of an epoch's folder."""
+    for stage in names_in(epoch / "streams"):
+        sources = epoch / "streams" / stage / "ck" / "sources"
+        for source in names_in(sources):
+            logs = (sources / source / name for name in names_in(sources / source))
+            yield from (
+                log for log in logs if relocation.has_paths(log.relative_to(epoch).as_posix())
+            )
 
 
 def _read_by_restored(

@@ -6,6 +6,7 @@ From the reservation to the commit a `RestoreRecord` is stored; see `jrs.store.r
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ from jrs.store.history_texts import restore_begun, restored_from
 from jrs.store.result_store import JobResultStore
 
 from ..files import epoch_folders, transfer
+from ..files.looking import names_in
 from . import delete, doomed, restored_records
 from .index import SnapshotIndex
 from .restored_records import SPEC
@@ -58,6 +60,7 @@ _DESCENDANTS_FORMAT = 5
 """The first cluster format that records which jobs were made from a job."""
 
 _TOPS = ("epoch", "out", "tmp", "in")
+_EPOCH = re.compile(r"e[0-9]+")
 
 
 @attrs.frozen
@@ -223,7 +226,7 @@ def swap(
     newest = _newest_epoch(catalog.backend)
     target = epoch
     if target is None or _number(target) > newest:
-        known = [_number(path) for path in folder.glob("e*") if path.name[1:].isdigit()]
+        known = [int(name[1:]) for name in names_in(folder) if _EPOCH.fullmatch(name)]
         known += storage.epochs(job_id)
         target = folder / epoch_folders.name_of(min(max(known, default=-1) + 1, newest))
     # Folders of future epochs are of an earlier life: no leader could take them over.

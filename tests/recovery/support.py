@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import threading
@@ -14,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import attrs
+import pytest
 
 from jrs.backends.file.backend import FileBackend
 from jrs.backends.memory import MemoryBackend
@@ -431,6 +433,23 @@ def many_descriptors() -> Iterator[None]:
             stack.callback(os.close, descriptor)
         os.close(descriptor)
         yield
+
+
+def fail_to_list(patch: pytest.MonkeyPatch, path: Path, number: int = errno.EMFILE) -> None:
+    """Have every look at a path fail: listing it, and asking what it is."""
+
+    def failing(name: str) -> Callable[..., Any]:
+        real = getattr(os, name)
+
+        def call(asked: Any = ".", *arguments: Any, **options: Any) -> Any:
+            if not isinstance(asked, int) and Path(asked) == path:
+                raise OSError(number, os.strerror(number), str(path))
+            return real(asked, *arguments, **options)
+
+        return call
+
+    for name in ("scandir", "listdir", "stat"):
+        patch.setattr(os, name, failing(name))
 
 
 def gone(pids: list[int]) -> bool:

@@ -25,7 +25,7 @@ from jrs.recovery.storage.copies import sha256_of
 from jrs.store.opening import open_backend
 from tests.recovery.snapshots.fabricate import FakeJob, file_sink, put, tree
 from tests.recovery.snapshots.test_crashes import DEAD, Begin, in_a_child
-from tests.recovery.support import CLUSTER, FaultyMemory, result, spec, spoil
+from tests.recovery.support import CLUSTER, FaultyMemory, fail_to_list, result, spec, spoil
 from tests.recovery.support import put as put_record
 
 
@@ -72,7 +72,7 @@ def test_outputs_of_expired_jobs(client: Client, storage: JobStorage) -> None:
     assert client.gc(older_than=0).removed == ()
 
 
-@pytest.mark.parametrize("how", ["closing", "log", "snapshot", "closed", *FORMATS])
+@pytest.mark.parametrize("how", ["closing", "log", "take-over", "snapshot", "closed", *FORMATS])
 def test_an_output_that_is_needed(
     client: Client, storage: JobStorage, memory: FaultyMemory, how: str, tmp_path: Path
 ) -> None:
@@ -81,9 +81,12 @@ def test_an_output_that_is_needed(
     reader = FakeJob(memory, storage, "reader")
     if how == "closing":
         closed_inputs.close(storage, "reader", "hourly", output.parent)
-    elif how == "log":
+    elif how in ("log", "take-over"):
         reader.query.source = output.parent.as_uri()
         reader.run(1)
+        if how == "take-over":  # A death has left both of its folders.
+            reader.epoch.rename(reader.epoch.with_name(".e3.kept"))
+            reader.epoch.with_name(".e3.withdrawn").mkdir()
     elif how in FORMATS:
         reader.query.source = output.parent.as_uri()
         reader.run(2)
@@ -113,6 +116,30 @@ def test_an_output_that_is_needed(
     assert [line for line in report.left if "still needs it" in line] == [
         f"{storage.folder('old')}/out: a job or a snapshot still needs it"
     ]
+
+
+@pytest.mark.parametrize("where", ["in", "e3/streams/hourly/ck/sources"])
+def test_an_input_that_cannot_be_listed(
+    client: Client,
+    storage: JobStorage,
+    memory: FaultyMemory,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+) -> None:
+    """What a job reads is not known then, so that nothing is removed."""
+    output = expired(client, "old", storage)
+    reader = FakeJob(memory, storage, "reader")
+    if where == "in":
+        closed_inputs.close(storage, "reader", "hourly", output.parent)
+    else:
+        reader.query.source = output.parent.as_uri()
+        reader.run(1)
+    with monkeypatch.context() as patch:
+        fail_to_list(patch, storage.folder("reader") / where)
+        report = client.gc(older_than=0)
+
+    assert output.exists()
+    assert [line for line in report.left if "Too many open files" in line]
 
 
 def test_unreadable_snapshots(
