@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from jrs.contract.errors import InvalidInput, JobHeld, OutcomeUnknown
-from jrs.contract.operations import Check, Create, Op
+from jrs.contract.errors import InvalidInput, JobHeld
+from jrs.contract.operations import Check, Create
 from jrs.contract.read_back import commit_again
 from jrs.records import keys
 from jrs.records.checks import check_json, check_stage_name
@@ -191,7 +191,7 @@ class AttemptRun:
     def commit_stages(
         self, records: Sequence[StageRecord], ends: Mapping[str, Check] | None = None
     ) -> None:
-        """Commit the marks of finished stages under the fence; an unknown outcome is read back.
+        """Commit the marks of finished stages under the fence; the call may be repeated.
 
         More than `_MARKS` take several commits, and the first one decides: once one stream of a
         drain is marked, the next attempt can only drain the others.
@@ -209,7 +209,9 @@ class AttemptRun:
             with self.context.historian.recorded(
                 self.context.job_id, HistoryKind.STAGE, said, repeatable=True
             ) as event:
-                self._commit_marks(creates, (*conditions, *event))
+                commit_again(
+                    self.context.backend, *creates, *conditions, *event, fence=self.context.fence
+                )
 
     def add_finished(self, records: Sequence[StageRecord]) -> None:
         """Add stages to those that this attempt has completed."""
@@ -274,7 +276,8 @@ class AttemptRun:
             reporter.begun(name)
             limited = self._limited(name, timeout)
             record = self._finish(name, function, before, publication, limited, temporary=temporary)
-            self.commit_stages([record])
+            # Its function may have run for hours: it does not run again for a moment's outage.
+            self.context.until_stored(partial(self.commit_stages, [record]))
             reporter.finished(name, record.seconds)
         else:
             reporter.skipped(name, record.attempt)
@@ -388,13 +391,3 @@ class AttemptRun:
                 self._serials[()] = max(known, default=0)
             names = tuple(one.name for one in records)
             return self._serials.setdefault(names, max(self._serials.values()) + 1)
-
-    def _commit_marks(self, ops: Sequence[Create], others: Sequence[Op]) -> None:
-        context = self.context
-        for last in (False, True):
-            try:
-                commit_again(context.backend, *ops, *others, fence=context.fence)
-                return
-            except OutcomeUnknown:
-                if last:
-                    raise

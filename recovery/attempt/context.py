@@ -14,7 +14,12 @@ import attrs
 import tenacity
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Conflict, Fenced, Unavailable
+from jrs.contract.errors import (
+    Conflict,
+    Fenced,
+    OutcomeUnknown,
+    Unavailable,
+)
 from jrs.contract.leadership import Lifeline
 from jrs.contract.operations import Create, Fence, Op, Update
 from jrs.contract.read_back import commit_again
@@ -100,7 +105,10 @@ class AttemptContext:
         return Reporter(self.on_report, now=self.runtime.now)
 
     def until_stored(self, call: Callable[[], T]) -> T:
-        """Make a call to the storage until it answers; say that it waits.
+        """Make a call to the storage, or a commit, until it is answered; say that it waits.
+
+        Args:
+            call: may be repeated, also if its outcome is unknown.
 
         Raises:
             Fenced: this attempt's leader was replaced meanwhile.
@@ -116,7 +124,7 @@ class AttemptContext:
                 self.reporter.waiting(str(state.outcome.exception()))
 
         return tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(Unavailable),
+            retry=tenacity.retry_if_exception_type((Unavailable, OutcomeUnknown)),
             wait=tenacity.wait_exponential(multiplier=0.5, max=15.0),
             stop=tenacity.stop_when_event_set(self.lost),
             sleep=tenacity.sleep_using_event(self.lost),

@@ -64,14 +64,31 @@ def run(memory: FaultyMemory, root: Path, function: Callable[[Job], Any]) -> Job
 
 
 @pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown])
-def test_the_mark_of_a_stage(memory: FaultyMemory, root: Path, error: type[Exception]) -> None:
-    memory.fault(keys.stage("job", "s"), error, times=2)
+@pytest.mark.parametrize("after", [False, True])
+def test_the_mark_of_a_stage(
+    memory: FaultyMemory, root: Path, error: type[Exception], after: bool
+) -> None:
+    """It is committed once the backend is back, and the stage does not run again for it."""
+    fault = memory.fault(
+        keys.stage("job", "s"), error, times=3, after=after and error is OutcomeUnknown
+    )
 
     result = run(memory, root, one_stage)
 
-    assert result.status is JobStatus.FINISHED, result.failure
-    assert result.payload > 1
-    assert result.attempts[0].ended == "injected, before the commit"
+    assert (result.status, result.payload) == (JobStatus.FINISHED, 1), result.failure
+    assert fault.happened
+
+
+def test_the_mark_of_a_stage_whose_leader_is_replaced(memory: FaultyMemory, root: Path) -> None:
+    """The wait ends with the leadership."""
+    fault = memory.fault(keys.stage("job", "s"), Unavailable)
+    JobCatalog(memory).submit(spec("job", "driver:job", **DRIVEN))
+    with Leader(memory, root, runner=ThreadRunner()) as leader:
+        leader.dispatcher.provide("job", one_stage)
+        until(lambda: fault.happened, "its mark was refused")
+    memory.faults.clear()
+
+    assert memory.get(keys.stage("job", "s")) is None
 
 
 def test_a_disk_that_is_full_while_a_stage_is_published(
@@ -250,6 +267,7 @@ def test_which_calls_are_of_jrs(memory: FaultyMemory, tmp_path: Path) -> None:
     """The innermost of the user's functions counts: what it has called of the attempt, or not."""
     job = Lead(memory, tmp_path).job()
     memory.fault(keys.stage("job", "s"), Unavailable)
+    memory.before_commit(keys.STAGES, job._run.context.lost.set)  # It would wait for the backend.
 
     def raised(function: Callable[[Job], Any]) -> bool:
         with pytest.raises(Unavailable) as raised:
@@ -260,8 +278,8 @@ def test_which_calls_are_of_jrs(memory: FaultyMemory, tmp_path: Path) -> None:
         job.check()
         raise Unavailable("another")
 
-    assert raised(one_stage)
     assert not raised(asks_jrs_then_another)
+    assert raised(one_stage)
 
 
 # -- trying again -------------------------------------------------------------------------------
