@@ -56,6 +56,7 @@ class JobResultStore:
 
         Raises:
             ResultExists: another result of the job is durable, or was expired.
+            Conflict: the condition of one of `also` did not hold; nothing was changed.
             Fenced: a newer epoch exists.
             InvalidInput: `result` is not a `JobResult`, or a FAILED one without a failure.
             TooLarge: the payload is over `MAX_PAYLOAD`. Other large parts are left out of the
@@ -66,8 +67,8 @@ class JobResultStore:
         """
         try:
             self._commit_dirty(result, fence, also)
-        except Conflict:
-            self._explain_existing(result)
+        except Conflict as conflict:
+            self._explain_existing(result, conflict)
         except Fenced:
             # An earlier try may have stored the result and closed the attempt's fence with it.
             if not also or not self._stored(result):
@@ -79,8 +80,8 @@ class JobResultStore:
                 # The Creates guard a second try, so the commit cannot be applied twice.
                 try:
                     self._commit_dirty(result, fence, also)
-                except Conflict:
-                    self._explain_existing(result)
+                except Conflict as conflict:
+                    self._explain_existing(result, conflict)
 
     def create_dirty_async(self, result: JobResult, fence: Fence | None) -> Future[None]:
         """Run `create_dirty` without waiting, but without its read-back.
@@ -376,12 +377,15 @@ class JobResultStore:
         told = history.removal(self._backend, job_id, under, fence)
         return expiry.burial(record, grave, (*index, *told))
 
-    def _explain_existing(self, result: JobResult) -> None:
-        """Return if the stored result is `result`; else raise `ResultExists`."""
+    def _explain_existing(self, result: JobResult, conflict: Conflict) -> None:
+        """Return if the stored result is `result`; else raise `ResultExists`, or the conflict if
+        the job has no result: its operation was another one of the commit."""
         if self._stored(result):
             return
         state = self._state(result.job_id)
-        raise ResultExists(result.job_id, state.value if state else "dirty") from None
+        if state is None:
+            raise conflict
+        raise ResultExists(result.job_id, state.value) from None
 
     def _stored(self, result: JobResult) -> bool:
         record = self._backend.get(keys.RESULTS + result.job_id)

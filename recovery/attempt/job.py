@@ -187,9 +187,9 @@ class Job:
 
         Records have the attributes ``job_id``, ``attempt`` and ``epoch``. In a process that has
         configured no logging they are printed to stderr, from INFO up. The stderr of an attempt in
-        a process of its own is kept until the job is cleaned up, in ``logs/attempt-<n>.err`` of its
-        folder. Where ``logging.basicConfig()`` or the like was called, the records go there alone.
-        Set another level with ``logging.getLogger("jrs.job").setLevel(…)``.
+        a process of its own is in ``logs/attempt-<n>.err`` of the job's folder, until the retention
+        of the cluster removes it. Where ``logging.basicConfig()`` or the like was called, the
+        records go there alone. Set another level with ``logging.getLogger("jrs.job").setLevel(…)``.
 
         Example::
 

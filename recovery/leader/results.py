@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from jrs.contract.errors import CorruptRecord, ResultExists
+from jrs.contract.errors import Conflict, CorruptRecord, ResultExists
 from jrs.records import keys
 from jrs.records.applications import LOST_MAIN, ApplicationRecord
 from jrs.records.codec import decode
@@ -84,8 +84,10 @@ class Results:
                 job_id, HistoryKind.ENDED, said, about=about, repeatable=True
             ) as event:
                 self._store.create_dirty(result, self._fence, also=(*also, *event))
-        except ResultExists:
-            pass  # The job has just ended by itself: the first durable result wins.
+        except (Conflict, ResultExists):
+            # The job has just ended by itself, and the first durable result wins; or its
+            # application has just changed, and the next look decides.
+            pass
 
     def _ended(
         self, status: JobStatus, stored: AttemptRecord | None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import groupby
 from typing import Any
 
 import attrs
@@ -27,6 +29,9 @@ from ..files import transfer
 from ..files.job_folders import JobStorage
 from . import in_objects
 from .open import check, opened
+
+_BEFORE_SLASH = re.compile(r"[-.]")
+"""The characters of a job's id that sort before a slash."""
 
 SnapshotRef = int | str
 """A snapshot's number, or its name."""
@@ -84,12 +89,13 @@ class SnapshotIndex:
         Args:
             after: only ids that come after this one.
         """
-        last = check_job_id(after) if after else None
-        behind = keys.snapshots(last) if last is not None else None
-        for record in self.backend.scan(keys.SNAPSHOTS, after=behind):
-            if keys.job_of(record.key) != last:
-                last = keys.job_of(record.key)
-                yield last
+        behind = keys.SNAPSHOTS + check_job_id(after) if after else None
+        found = (
+            keys.job_of(record.key) for record in self.backend.scan(keys.SNAPSHOTS, after=behind)
+        )
+        # The keys of "a-b" and "a.b" come before those of "a", whose id is followed by a slash.
+        for _, alike in groupby(found, key=lambda job_id: _BEFORE_SLASH.split(job_id, 1)[0]):
+            yield from sorted(job_id for job_id in set(alike) if job_id > after)
 
     def get(self, job_id: str, which: SnapshotRef) -> SnapshotRecord:
         """Return a snapshot by its number or its name.

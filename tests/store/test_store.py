@@ -104,6 +104,18 @@ class TestCreateDirty:
         assert (caught.value.job_id, caught.value.state) == ("job", state)
         assert before == contents(backend)
 
+    def test_an_operation_that_is_refused_with_it(
+        self, store: JobResultStore, backend: Backend
+    ) -> None:
+        """Its conflict names it: the job has no result."""
+        mine = Create("mine/x", b"2")
+        backend.commit(Create("mine/x", b"1"))
+        before = contents(backend)
+        with pytest.raises(Conflict) as caught:
+            store.create_dirty(result(), None, also=(mine,))
+        assert caught.value.op == mine
+        assert before == contents(backend)
+
     def test_the_same_after_expiry_is_refused(self, store: JobResultStore) -> None:
         """An expired result is not written again, not even the very same."""
         expired(store)

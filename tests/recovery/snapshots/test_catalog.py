@@ -914,3 +914,18 @@ def test_number_of_a_folder_is_not_used_again(catalog: SnapshotCatalog, job: Fak
 
     assert catalog.create("job").number == 2
     assert tree(files_of(catalog)) == before
+
+
+def test_the_order_of_the_jobs(memory: FaultyMemory, storage: JobStorage) -> None:
+    """It is that of their ids, also where it is not that of their keys."""
+    ids = ["a", "a-b", "a-b-c", "a.2", "a0", "a0-1", "b"]
+    for job_id in reversed(ids):
+        for number in (1, 2):
+            key = f"{keys.snapshots(job_id)}{number:010}"
+            memory.commit(Create(key, b"a record"))
+    catalog = SnapshotCatalog(memory, storage)
+
+    assert list(catalog.jobs()) == ids
+    for at, after in enumerate(ids):
+        assert list(catalog.jobs(after)) == ids[at + 1 :]
+    assert list(catalog.jobs("a-a")) == ids[1:]
