@@ -25,6 +25,9 @@ from jrs.contract.texts import counted, size_text
 @click.option("--dry-run", is_flag=True, help="Show what would be moved; change nothing.")
 @click.option("--abandon", is_flag=True,
               help="End a migration that is not complete: open the old backend again.")  # fmt: skip
+@click.option("--copy-lost", is_flag=True,
+              help="With --abandon: the new backend has lost the cluster for good, and with it "
+              "whatever the cluster did there.")  # fmt: skip
 @json_option
 @click.pass_context
 def migrate_command(
@@ -36,6 +39,7 @@ def migrate_command(
     accept_storage: bool,
     dry_run: bool,
     abandon: bool,
+    copy_lost: bool,
     as_json: bool,
 ) -> int:
     """Move a paused cluster to another backend, whose masters then continue its jobs.
@@ -56,8 +60,10 @@ def migrate_command(
     if abandon:
         if dry_run:
             raise InvalidInput("--abandon and --dry-run exclude each other")
-        _abandon(source, target, cluster, as_json=as_json)
+        _abandon(source, target, cluster, copy_lost=copy_lost, as_json=as_json)
         return 0
+    if copy_lost:
+        raise InvalidInput("--copy-lost needs --abandon")
     report = migrate(
         source, target, cluster=cluster, storage=storage,
         accept_storage=accept_storage, dry_run=dry_run,
@@ -78,8 +84,8 @@ def migrate_command(
     return 0
 
 
-def _abandon(source: str, target: str, cluster: str, *, as_json: bool) -> None:
-    was_closed = abandon_migration(source, target, cluster=cluster)
+def _abandon(source: str, target: str, cluster: str, *, copy_lost: bool, as_json: bool) -> None:
+    was_closed = abandon_migration(source, target, cluster=cluster, copy_lost=copy_lost)
     if as_json:
         echo_json({"cluster": cluster, "was_closed": was_closed})
         return

@@ -12,9 +12,10 @@ from jrs.contract.errors import InvalidInput, NoSuchCluster, WrongState
 from jrs.contract.mounts import reach_problem
 from jrs.contract.storage_place import place_of
 from jrs.contract.texts import redacted
+from jrs.records import keys
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.files.storage_identity import StorageIdentity, recorded_storage
-from jrs.store.before_migration import obstacles, refuse
+from jrs.store.before_migration import obstacles, refuse, refuse_to_lose
 from jrs.store.copying import Contents, survey
 from jrs.store.historian import submitter
 from jrs.store.masters import newest_epoch
@@ -118,20 +119,24 @@ def migrate(
         return _report(there, there.url, contents, moved=True, already=complete, source=here.url)
 
 
-def abandon_migration(source: str, target: str, *, cluster: str = "default") -> bool:
+def abandon_migration(
+    source: str, target: str, *, cluster: str = "default", copy_lost: bool = False
+) -> bool:
     """End a migration that was begun and is not complete; return whether the source was closed.
 
     The source is open again, and the copy stays closed: remove it. Durable, idempotent. Until the
     source is closed there is nothing to abandon.
 
     Args:
-        source, target, cluster: as given to `migrate`. The target must answer; it may have lost the
-            copy altogether.
+        source, target, cluster: as given to `migrate`. The target must answer.
+        copy_lost: the target has lost all that it held, for good. The source does not record
+            whether the move was completed: whatever the cluster did at the target is lost.
 
     Raises:
         InvalidInput: a URL or the cluster id cannot be used.
         NoSuchCluster: the source has no such cluster.
-        WrongState: the cluster is at the target already, or a master leads the source.
+        WrongState: the cluster is at the target already; it left for another backend; the target
+            holds nothing, without `copy_lost`; or a master leads the source.
         Unavailable, OutcomeUnknown: a backend does not answer; repeat the call.
 
     Example::
@@ -140,11 +145,19 @@ def abandon_migration(source: str, target: str, *, cluster: str = "default") -> 
     """
     for url in (source, target):
         opener_of(url)
-    with (
-        _lasting(open_closed(source, cluster=cluster, create=False)) as here,
-        _lasting(open_closed(target, cluster=cluster, create=True)) as there,
-    ):
-        return Migration(here, there, by=submitter()).abandon()
+    with ExitStack() as opened:
+        here = opened.enter_context(_lasting(open_closed(source, cluster=cluster, create=False)))
+        try:
+            there = _lasting(open_closed(target, cluster=cluster, create=False))
+        except NoSuchCluster:
+            closed = here.get(keys.CLOSED)
+            if closed is None:
+                return False
+            if not copy_lost:  # Nothing is created where a typo may have led.
+                refuse_to_lose(here, closed, redacted(target), copy_lost=False)
+            there = _lasting(open_closed(target, cluster=cluster, create=True))
+        opened.enter_context(there)
+        return Migration(here, there, by=submitter()).abandon(copy_lost=copy_lost)
 
 
 def _lasting(backend: Backend) -> Backend:

@@ -8,7 +8,11 @@ from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import WrongState
 from jrs.contract.formats import NEWEST_FORMAT
+from jrs.contract.operations import Record
 from jrs.records import keys
+from jrs.records.checks import bounded_text
+from jrs.records.cluster import ClosedRecord
+from jrs.records.codec import decode
 from jrs.store.cluster_format import format_of
 from jrs.store.masters import GONE_AFTER, Registry
 from jrs.store.opening import closing_of
@@ -41,6 +45,28 @@ def refuse(obstacles: list[str]) -> None:
     """Raise `WrongState` if anything has to be done first."""
     for obstacle in obstacles:
         raise WrongState(obstacle)
+
+
+def refuse_to_lose(source: Backend, closed: Record, target: str, *, copy_lost: bool) -> None:
+    """Refuse to open a source again whose target holds nothing, unless that is known to be a loss.
+
+    Args:
+        closed: the record that closes the source.
+        target: the URL of the target, without secrets.
+        copy_lost: whether a person has said that the target has lost the cluster.
+
+    Raises:
+        WrongState: the cluster left for another backend; or nobody has said it.
+    """
+    left = decode(ClosedRecord, closed.value, closed.key)
+    if left.arriving:
+        raise closing_of(source).error(closed.value)
+    if not copy_lost or left.url != bounded_text(target):
+        raise WrongState(
+            f"{named(source)} left for {left.url}, may be used there, and {target} holds nothing: "
+            f"name {left.url} as the target, and only if that has lost the cluster for good, add "
+            "--copy-lost"
+        )
 
 
 def other_format(backend: Backend, version: int) -> str:

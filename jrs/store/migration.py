@@ -51,7 +51,7 @@ from jrs.records import keys
 from jrs.records.cluster import ClosedRecord, MigrationRecord
 from jrs.records.codec import decode, encode
 from jrs.store import history, result_index
-from jrs.store.before_migration import named, obstacles, refuse
+from jrs.store.before_migration import named, obstacles, refuse, refuse_to_lose
 from jrs.store.cluster_format import arrival_ops, ensure_supported, format_of
 from jrs.store.copying import Contents, survey, sync
 from jrs.store.opening import closing_of
@@ -150,13 +150,18 @@ class Migration:
                     f"another process leads {named(self._source)} now: stop it, and repeat"
                 ) from None
 
-    def abandon(self) -> bool:
+    def abandon(self, *, copy_lost: bool = False) -> bool:
         """Open the source again, and leave its copy closed for good; return whether it was closed.
 
         Durable, idempotent.
 
+        Args:
+            copy_lost: the target has lost all that it held. The source does not record whether the
+                move was completed, so a person has to say it.
+
         Raises:
-            WrongState: the cluster is at the target, or was moved elsewhere; or a master leads.
+            WrongState: the cluster is at the target, or was moved elsewhere; the target holds
+                nothing, without `copy_lost`; or a master leads.
             Unavailable, OutcomeUnknown: of either backend; repeat the call.
         """
         if self._source.get(keys.CLOSED) is None:
@@ -170,7 +175,9 @@ class Migration:
             there = None if copy is None else decode(ClosedRecord, copy.value, copy.key)
             abandoned = _ABANDONED + left.migration
             if there is None:
-                ours = _first(self._target) is None  # It was lost altogether.
+                ours = _first(self._target) is None
+                if ours:
+                    refuse_to_lose(self._source, stored, self._target.url, copy_lost=copy_lost)
             else:
                 ours = there.arriving and there.migration in (left.migration, abandoned)
             if left.arriving or not ours:

@@ -139,6 +139,7 @@ COMMANDS: list[list[str]] = [
     ["migrate", "--from", TOLD, "--to", TOLD],
     ["migrate", "--from", f"file:///nowhere/{TOLD}", "--to", "file:///nowhere/else"],
     ["migrate", "--from", "memory://x", "--to", f"etcd://{TOLD}", "--abandon"],
+    ["migrate", "--from", TOLD, "--to", TOLD, "--abandon", "--copy-lost"],
     ["top", "--once"],
     ["top", "--json"],
     ["top", TOLD],

@@ -211,15 +211,20 @@ def test_a_dry_run_changes_nothing(jrs: Jrs, paused: str, target: str, tmp_path:
     assert "not paused" in first.stderr
 
 
-def test_abandoning(jrs: Jrs, paused: str, target: str) -> None:
+def test_abandoning(jrs: Jrs, tmp_path: Path, paused: str, target: str) -> None:
     """Of a migration that has not closed the source there is nothing to abandon, and one that is
     complete cannot be."""
     nothing = jrs("migrate", "--from", paused, "--to", target, "--abandon")
     assert nothing.returncode == 0
     assert "nothing to abandon" in nothing.stderr
     refused(jrs("migrate", "--from", paused, "--to", target, "--abandon", "--dry-run"), "exclude")
+    refused(jrs("migrate", "--from", paused, "--to", target, "--copy-lost"), "needs --abandon")
     assert jrs("migrate", "--from", paused, "--to", target).returncode == 0
     refused(jrs("migrate", "--from", paused, "--to", target, "--abandon"), "exchange")
+    wrong = tmp_path / "wrong"
+    typo = jrs("migrate", "--from", paused, "--to", wrong.as_uri(), "--abandon")
+    refused(typo, f"left for {target}", "--copy-lost")
+    assert not wrong.exists()
 
 
 def test_it_says_that_it_was_moved_already(jrs: Jrs, paused: str, target: str) -> None:

@@ -439,10 +439,25 @@ def test_what_is_complete_is_not_abandoned(places: Places) -> None:
     places.migration("file", "other").carry_out()
     with pytest.raises(WrongState, match="exchange --from and --to"):
         places.migration("file", "other").abandon()
-    # But where a server lost the copy altogether, nobody can be there.
-    close_only(places, "other", "third")
-    assert places.migration("other", "fourth").abandon()
-    places.open("other")
+
+
+def test_a_lost_copy_is_named_and_said_to_be_lost(places: Places) -> None:
+    """Nobody can be at a server that has lost the copy altogether. But of a wrong target, too, jrs
+    only sees that it holds nothing; and the cluster may live where it was moved to."""
+    fill(places.open("file"))
+    places.migration("file", "other").carry_out()
+    for lost in (False, True):
+        with pytest.raises(WrongState, match=f"left for {places.url('other')}"):
+            places.migration("file", "third").abandon(copy_lost=lost)
+    copy = places.raw("other")
+    for record in copy.scan(""):
+        copy.commit(Delete(record.key))
+    with pytest.raises(WrongState, match="--copy-lost"):
+        places.migration("file", "other").abandon()
+    with pytest.raises(ClusterMoved):
+        places.open("file")
+    assert places.migration("file", "other").abandon(copy_lost=True)
+    places.open("file")
 
 
 # -- what is refused ---------------------------------------------------------------------------
