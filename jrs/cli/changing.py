@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import click
 
 from jrs.cli.common import (
+    EXIT_DIFFERS,
     ClusterRef,
     because_option,
     echo,
@@ -20,9 +20,12 @@ from jrs.cli.common import (
 from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.snapshots import echo_restored, progress_of
+from jrs.cli.stopping import echo_held, wait_stopped
+from jrs.client.client import Client
 from jrs.client.job import JobHandle
 from jrs.contract.errors import NotFound
 from jrs.records.checks import check_job_id
+from jrs.records.model import StopMode
 from jrs.records.policies import MOST_PARTITIONS, check_count
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt.entry_point import check_entry
@@ -60,7 +63,7 @@ def rescale_command(
     with connect(ref, storage=storage, spec_key=spec_key) as client:
         job = client.job(job_id)
         job.rescale(partitions)
-        return _restarted(job, f"has {partitions} partitions", no_wait=no_wait)
+        return _restarted(client, job, f"has {partitions} partitions", no_wait=no_wait)
 
 
 @click.command("upgrade")
@@ -97,7 +100,7 @@ def upgrade_command(
             spec = job.view().spec
             check_entry(entry_point, spec.arguments if spec else {})
         job.upgrade(entry_point)
-        return _restarted(job, f"runs {entry_point}", no_wait=no_wait)
+        return _restarted(client, job, f"runs {entry_point}", no_wait=no_wait)
 
 
 @click.command("fork")
@@ -134,14 +137,27 @@ def fork_command(
     return 0
 
 
-def _restarted(job: JobHandle, what: str, *, no_wait: bool) -> int:
+def _restarted(client: Client, job: JobHandle, what: str, *, no_wait: bool) -> int:
     stop = job.view().stop
     if stop is not None and not stop.again:
         echo(f"{job.id} {what} when it is resumed", err=True)
         return 0
     echo(f"requested a restart of {job.id} with the change", err=True)
-    if not no_wait:
-        with contextlib.suppress(NotFound):  # The leader removes the stop when it restarts the job.
-            job.wait_suspended()
+    if no_wait:
+        return 0
+    try:
+        stop = wait_stopped(client, job)
+    except NotFound:  # The leader removes the stop when it restarts the job.
         echo(f"{job.id} {what} from now on", err=True)
-    return 0
+        return 0
+    if stop is None:
+        ended = job.result(timeout=0).status.name
+        echo(
+            f"{job.id} ended {ended}; 'jrs history {job.id}' says whether it was restarted before",
+            err=True,
+        )
+    elif stop.mode is StopMode.HOLD:
+        echo_held(stop)
+    else:
+        echo(f"another request has suspended {job.id}: it {what} when it is resumed", err=True)
+    return EXIT_DIFFERS

@@ -209,7 +209,12 @@ def cancel_command(ref: ClusterRef, job_id: str, reason: str, waits: bool) -> in
         said = f"requested to cancel {job_id}" if requested else f"{job_id} is CANCELED already"
         echo(said, err=True)
         if waits:
-            result = job.result()
+
+            def tell(explained: Explanation) -> None:
+                if explained.nobody_leads:
+                    echo(f"jrs: {explained.nobody_leads}", err=True)
+
+            result = job.result(notify=tell)
             echo(f"{job_id} ended {result.status.name}", err=True)
     return 0
 

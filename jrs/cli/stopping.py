@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -20,12 +21,17 @@ from jrs.cli.common import (
 from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import DURATION
+from jrs.client.client import Client
+from jrs.client.job import JobHandle
+from jrs.contract.clock import Deadline
 from jrs.records.model import JobStatus, StopMode, StopRecord
 
 _DURABLE = (
     "The request is durable at once, and a new leader continues it after a failover. 'jrs cancel' "
     "overrides it at any time."
 )
+_FIRST_LOOK, _LOOK = 1.0, 4.0
+"""Seconds after which it looks whether a master leads: the first time, and from then on."""
 _no_wait = click.option("--no-wait", is_flag=True, help="Store the request and return at once.")
 _timeout = click.option("--timeout", type=DURATION, metavar="DURATION",
                         help="Give up after this time and exit 3; the request stays.")  # fmt: skip
@@ -128,6 +134,36 @@ def resume_command(ref: ClusterRef, job_id: str) -> int:
     return 0
 
 
+def wait_stopped(
+    client: Client,
+    job: JobHandle,
+    timeout: float | None = None,
+    progress: Callable[[StopRecord], None] = lambda stop: None,
+) -> StopRecord | None:
+    """Wait as `JobHandle.wait_suspended` does, and say meanwhile when no master leads.
+
+    `progress` may be called with the same stop twice.
+    """
+    deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
+    pause, said = _FIRST_LOOK, ""
+    while True:
+        try:
+            return job.wait_suspended(min(pause, deadline.bounded()), progress)
+        except TimeoutError:
+            if deadline.expired:
+                raise
+        pause, led = _LOOK, client.leader()
+        if led.leader is None and str(led) != said:
+            said = str(led)
+            echo(f"jrs: {said}", err=True)
+
+
+def echo_held(stop: StopRecord) -> None:
+    """Say that a job is held, why, and what then."""
+    then = "continues the drain" if stop.drain else "tries again"
+    echo(f"{stop.job_id} is held: {stop.reason}; 'jrs resume {stop.job_id}' {then}", err=True)
+
+
 # -- inside --------------------------------------------------------------------------------
 
 
@@ -159,13 +195,12 @@ def _stop(
                     echo(f"  {name}: {step}", err=True)
 
         try:
-            stop = job.wait_suspended(timeout, tell)
+            stop = wait_stopped(client, job, timeout, tell)
         except TimeoutError as error:
             echo(f"jrs: {error}", err=True)
             return EXIT_TIMEOUT
         if stop is not None and stop.mode is StopMode.HOLD:
-            then = "continues the drain" if stop.drain else "tries again"
-            echo(f"{job_id} is held: {stop.reason}; 'jrs resume {job_id}' {then}", err=True)
+            echo_held(stop)
             return EXIT_DIFFERS
         if stop is not None:
             echo(f"{job_id} is suspended; resume it with 'jrs resume {job_id}'", err=True)

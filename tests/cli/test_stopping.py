@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from jrs.records.model import JobResult, JobStatus, StopMode
 from jrs.store.opening import open_backend
+from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
+from jrs.store.transitions import StopEvent
 from jrs.testing.contract import lead
 from tests.support import until
 
@@ -115,6 +119,72 @@ def test_a_job_that_is_held_is_not_drained(jrs: Jrs, url: str) -> None:
     assert "waiting is held: its plan has changed; 'jrs resume waiting'" in stopped.stderr
     assert "continues the drain" in stopped.stderr
     assert "suspended" not in stopped.stderr
+
+
+@pytest.mark.parametrize(
+    "change", [["upgrade", "waiting", "--entry", "jobs_here:boom"],
+               ["rescale", "waiting", "--partitions", "4"]], ids=lambda change: change[0]
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("event", "says"),
+    [
+        ("hold", "waiting is held: its state is lost; 'jrs resume waiting' tries again"),
+        ("end", "waiting ended FINISHED"),
+        ("suspend", "another request has suspended waiting"),
+    ],
+)
+def test_a_change_that_does_not_take_effect_is_no_success(
+    jrs: Jrs, url: str, change: list[str], event: str, says: str
+) -> None:
+    """The job is held, ends, or is suspended before it restarts: exit 1, and what happened."""
+    jrs("submit", "waiting", "jobs_here:add")
+    with open_backend(url, cluster="default") as backend, ThreadPoolExecutor() as pool:
+        changing = pool.submit(jrs, *change)
+        stops = JobStops(backend)
+        until(lambda: stops.get("waiting"), "the restart is asked for")
+        with lead(backend) as leads:
+            if event == "hold":
+                stops.hold("waiting", "its state is lost", leads.fence)
+            elif event == "end":
+                ended = JobResult("waiting", JobStatus.FINISHED)
+                JobResultStore(backend).create_dirty(ended, leads.fence)
+            else:
+                stop = stops.request("waiting", StopMode.SUSPEND)
+                stops.advance(stop, StopEvent.COMPLETE, leads.fence)
+        done = changing.result()
+
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert "from now on" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "ends"),
+    [
+        (["suspend", "waiting"], 1),
+        (["drain", "waiting"], 0),
+        (["cancel", "waiting", "--wait"], 0),
+        (["upgrade", "waiting", "--entry", "jobs_here:boom"], 1),
+        (["rescale", "waiting", "--partitions", "4"], 1),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_command_that_waits_says_that_no_master_leads(
+    jrs: Jrs, home: Path, url: str, tmp_path: Path, command: list[str], ends: int
+) -> None:
+    jrs("submit", "waiting", "jobs_here:add")
+    with (
+        (tmp_path / "stderr").open("wb") as stderr,
+        subprocess.Popen(
+            [sys.executable, "-m", "jrs", "--backend", url, *command], cwd=home, stderr=stderr
+        ) as waiting,
+    ):
+        says = (tmp_path / "stderr").read_text
+        until(lambda: "no master has ever led" in says(), "it says what it waits for")
+        with open_backend(url, cluster="default") as backend, lead(backend) as leads:
+            ended = JobResult("waiting", JobStatus.FINISHED)
+            JobResultStore(backend).create_dirty(ended, leads.fence)
+        assert waiting.wait(60) == ends
 
 
 def test_stop_still_works(jrs: Jrs) -> None:
