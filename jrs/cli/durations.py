@@ -26,7 +26,10 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
             return value  # A default.
         seconds = seconds_of(value)
         if seconds is None:
-            self.fail(f"not a duration: {value[:80]!r}; write 90s, 30m, 12h or 7d", param, ctx)
+            self.fail(
+                f"not a duration: {value[:80]!r}; write 90s, 30m, 12h or 7d, at most 292 years",
+                param, ctx,
+            )  # fmt: skip
         if self._above_zero and not seconds:
             self.fail(f"must be above 0, not {value!r}", param, ctx)
         return seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, time, timedelta
+from threading import TIMEOUT_MAX
 
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
@@ -13,9 +14,11 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds_of(text: str) -> float | None:
-    """Return the seconds of a duration such as ``90s`` or ``7d``; None if a text is none."""
+    """Return the seconds of a duration such as ``90s`` or ``7d``; None if a text is none, or if it
+    is longer than the longest wait of the operating system, 292 years."""
     match = _FORM.fullmatch(text.strip())
-    return None if match is None else float(match[1]) * _UNITS[match[2]]
+    seconds = float("inf") if match is None else float(match[1]) * _UNITS[match[2]]
+    return seconds if seconds <= TIMEOUT_MAX else None
 
 
 def moment(name: str, text: str, now: float) -> float:

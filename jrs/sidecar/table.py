@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -99,7 +98,7 @@ class Param:
 
     def _check_range(self, value: float) -> None:
         least, most = self._range
-        if not math.isfinite(value) or not least <= value <= most:
+        if not least <= value <= most:  # Nor is it nan, then.
             raise InvalidInput(
                 f"{self.name} must be from {least:g} to {most:g}, not {shown(value)}"
             )

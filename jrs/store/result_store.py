@@ -32,6 +32,7 @@ from jrs.records import keys
 from jrs.records.checks import check_job_id
 from jrs.records.codec import encode
 from jrs.records.model import JobResult, JobResultEntry, JobStatus, ResultState, Tombstone
+from jrs.records.policies import LONGEST
 from jrs.store import applications, cluster_format, expiry, history, result_index, result_order
 from jrs.store.cluster_history import recording_expired
 from jrs.store.historian import reason, submitter
@@ -192,8 +193,8 @@ class JobResultStore:
             InvalidInput: at once, for an age or a number that cannot be one.
             Unavailable: from the backend; what was yielded is gone.
         """
-        if type(older_than) not in (int, float) or not older_than >= 0:
-            raise InvalidInput(f"older_than must be a number of seconds, not {shown(older_than)}")
+        if type(older_than) not in (int, float) or not 0 <= older_than <= LONGEST:
+            raise InvalidInput(f"older_than must be from 0 to {LONGEST}, not {shown(older_than)}")
         if type(keep) is not int or keep < 0:
             raise InvalidInput(f"keep must be a whole number, not {shown(keep)}")
         gone = expiry.expire(self._backend, self._now, older_than, keep, self.delete)

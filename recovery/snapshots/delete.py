@@ -38,14 +38,12 @@ def delete(
     try:
         record = catalog.get(job_id, which)
     except NoSuchSnapshot:
-        number = int(which) if str(which).isdigit() else -1
-        elsewhere = [
-            one
-            for one in doomed.noted(catalog.storage)
-            if (one.job_id, one.number) == (job_id, number)
-        ]
-        if number not in folders.whole(catalog.storage, job_id) and not elsewhere:
+        noted = [one for one in doomed.noted(catalog.storage) if one.job_id == job_id]
+        known = folders.whole(catalog.storage, job_id) | {one.number for one in noted}
+        number = next((each for each in known if which in (each, str(each))), None)
+        if number is None:
             raise
+        elsewhere = [one for one in noted if one.number == number]
         with _alone(catalog.storage, job_id, number, _any) as found:
             for folder in found:
                 catalog.storage.discard(job_id, folder)

@@ -279,6 +279,7 @@ def test_the_cluster_is_steered(served: Served) -> None:
         ("/v1/jobs", b'{"id": 7, "entry": "m:f"}', 422, "must be a JSON string"),
         ("/v1/jobs", b'{"id": "a", "entry": "here.py:f"}', 422, "absolute path"),
         ("/v1/jobs", b'{"id": "a", "entry": "m:f", "slots": true}', 422, "integer"),
+        ("/v1/jobs", b'{"id": "a", "entry": "m:f", "slots": %s}' % (b"9" * 400), 422, "slots"),
         ("/v1/jobs", b'{"id": "a", "entry": "m:f", "restart": {"x": 1}}', 422, "no field 'x'"),
         ("/v1/jobs", b'{"id": "a", "entry": "m:f", "restart": {"attempts": 0}}', 422, "whole"),
         ("/v1/jobs", b'{"id": "a", "entry": "m:f", "timeout": {"job": NaN}}', 422, "number"),
@@ -297,7 +298,8 @@ def test_bad_bodies(served: Served, path: str, raw: bytes, status: int, says: st
 
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=x", "limit=2000", "status=NONE", "nope=1", "limit=1&limit=2",
-              "since=yesterday", "since=nan", "tag=", "after=a%20b"],
+              "since=yesterday", "since=nan", "tag=", "after=a%20b", "limit=" + "9" * 400],
+    ids=lambda query: query[:20],
 )  # fmt: skip
 def test_bad_queries(served: Served, query: str) -> None:
     answer = served.get(f"/v1/jobs?{query}")

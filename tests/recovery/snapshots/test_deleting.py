@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.contract.errors import Fenced, OutcomeUnknown, SnapshotInUse, Unavailable
+from jrs.contract.errors import Fenced, NoSuchSnapshot, OutcomeUnknown, SnapshotInUse, Unavailable
 from jrs.contract.operations import Delete
 from jrs.records import keys
 from jrs.recovery.cleanup.garbage import collect_garbage
@@ -117,3 +117,10 @@ def test_read_in_this_moment(catalog: SnapshotCatalog, job: FakeJob) -> None:
             catalog.delete("job", 1)
 
     assert catalog.verify("job", 1) == first
+
+
+@pytest.mark.parametrize("which", ["²", "9" * 5000, "01"], ids=lambda which: which[:2])
+def test_what_only_looks_like_a_number(catalog: SnapshotCatalog, job: FakeJob, which: str) -> None:
+    catalog.create("job")
+    with pytest.raises(NoSuchSnapshot):
+        catalog.delete("job", which)
