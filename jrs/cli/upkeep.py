@@ -85,17 +85,23 @@ def expire_command(
     """
     if bool(job_ids) is (age is not None):
         raise InvalidInput("name jobs, or give --older-than DURATION for all that are as old")
+    if job_ids and keep:
+        raise InvalidInput("--keep needs --older-than: jobs that are named are not kept")
+    stay = list[str]()
     with connect(ref) as client:
         if age is not None:
             gone = client.results.expiring(age, keep)
         else:
-            gone = iter(client.expire(*job_ids))
+            named = client.expire(*job_ids)
+            stay, gone = sorted({*job_ids}.difference(named)), iter(named)
         if as_json:
             echo_json(sorted(gone))
         else:
             count = sum(1 for _ in gone)
             echo(f"expired {counted(count, 'result', 'results')}")
-    return 0
+    for job_id in stay:
+        echo(f"the result of {job_id} has just changed, and stays: repeat it", err=True)
+    return EXIT_DIFFERS if stay else 0
 
 
 @click.command("gc")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jrs.client.connection import Connection
 from jrs.contract.backend import Backend
-from jrs.contract.errors import NoSuchResult, ResultIsDirty
+from jrs.contract.errors import NoSuchResult, Refused, ResultIsDirty
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.texts import counted
 from jrs.records import keys
@@ -13,7 +13,7 @@ from jrs.records.history import HistoryKind
 from jrs.recovery.cleanup.garbage import GarbageReport, collect_garbage
 from jrs.recovery.inspect.fsck import FsckReport, fsck
 from jrs.recovery.inspect.restore_epoch import restore_cluster_records, restore_epoch
-from jrs.store import cluster_history
+from jrs.store import applications, cluster_history
 from jrs.store.cluster_format import ClusterFormat, format_of, raise_format
 from jrs.store.result_store import JobResultStore
 
@@ -35,12 +35,14 @@ class ClusterUpkeep:
     def expire(self, *ids: str) -> list[str]:
         """Delete the clean results of jobs; return their ids, each once, in order.
 
-        The ids stay used forever: a tombstone is left. Durable, idempotent. To delete all old
+        The ids stay used forever: a tombstone is left. Durable, idempotent. A result that must not
+        be deleted any more when its turn comes stays, and its id is not returned. To delete all old
         results, use `results.expire`.
 
         Raises:
             NoSuchResult: one of the jobs has not ended. Nothing was changed.
             ResultIsDirty: the cleanup of one of the jobs has not ended. Nothing was changed.
+            WrongState: the application of one of the jobs has not ended. Nothing was changed.
             CorruptRecord: the disk has perhaps lost the result of one. Nothing was changed.
         """
         wanted = sorted({check_job_id(id) for id in ids})
@@ -49,11 +51,18 @@ class ClusterUpkeep:
                 raise NoSuchResult(f"job {id!r} has no result to delete")
             if self.results.has_dirty(id):
                 raise ResultIsDirty(f"the result of job {id!r} is dirty: its cleanup has not ended")
-        return list(cluster_history.recording_expired(self.backend, map(self._expired, wanted)))
+            entry = self.results.get(id)
+            if entry is not None and entry.result is not None:
+                applications.check_unneeded(self.backend, entry.result)
+        gone = filter(self._expired, wanted)
+        return list(cluster_history.recording_expired(self.backend, gone))
 
-    def _expired(self, id: str) -> str:
-        self.results.delete(id)
-        return id
+    def _expired(self, id: str) -> bool:
+        try:
+            self.results.delete(id)
+        except Refused:
+            return False  # It has changed since it was checked; others are gone already.
+        return True
 
     def gc(self, *, older_than: float = 86400.0, dry_run: bool = False) -> GarbageReport:
         """Remove the files that nothing needs any more; return what was removed.

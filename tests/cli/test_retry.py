@@ -164,6 +164,8 @@ def test_what_is_garbage(jrs: Jrs, home: Path, failed: str, tmp_path: Path) -> N
     assert (
         jrs("expire").returncode == jrs("expire", "nightly", "--older-than", "1d").returncode == 2
     )
+    kept = jrs("expire", "nightly", "--keep", "5")
+    assert (kept.returncode, "--keep needs --older-than" in kept.stderr) == (2, True)
     assert jrs("gc", "--older-than", "soon").returncode == 2
     nothing = jrs("gc", "--older-than", "0s")
     assert (nothing.returncode, nothing.stdout, nothing.stderr) == (0, "", "freed 0 bytes\n")
