@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .format import lines
 from .format.batches import Reader
-from .format.folder import sync_folder
+from .format.folder import give_to_owner, sync_folder
 
 
 def damaged_lines(log: Path) -> Iterator[int]:
@@ -65,6 +65,7 @@ def accept(log: Path, places: list[int]) -> list[str]:
     for at in places:
         if not marker(log, at).exists():
             marker(log, at).touch(mode=0o600)
+            give_to_owner(marker(log, at), log.parent)
             accepted.append(text_at(log, at))
     sync_folder(log.parent)
     return accepted

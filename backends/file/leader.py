@@ -28,6 +28,7 @@ from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
 
 from ..shared.lease import LeadershipLease
+from .format.folder import give_to_owner
 
 POLL = 0.01
 """Seconds between a candidate's checks of the lock: most of the failover time after a crash."""
@@ -168,6 +169,7 @@ def _take(
     path = folder / token
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
+        give_to_owner(lock, folder)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.pwrite(lock, _beat(0, ttl), 0)
         value = encode(EpochRecord(epoch, candidate, token))

@@ -10,7 +10,15 @@ from jrs.contract.formats import NEWEST_FORMAT
 
 from . import segments
 from .conversion import convert
-from .format.folder import MARKER, check_filesystem, format_of, marker, publish, sync_folder
+from .format.folder import (
+    MARKER,
+    check_filesystem,
+    format_of,
+    make_folder,
+    marker,
+    publish,
+    sync_folder,
+)
 
 
 def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
@@ -49,7 +57,7 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
             if not (root / MARKER).exists():
                 publish(root / MARKER, marker(NEWEST_FORMAT))
             for part in (root / "clusters", folder, folder / "leader"):
-                part.mkdir(mode=0o700, exist_ok=True)
+                make_folder(part)
                 sync_folder(part.parent)
             _make_log(folder / "log", format_of(root) or NEWEST_FORMAT)
         if os.statvfs(folder / "log").f_flag & os.ST_RDONLY:
@@ -103,7 +111,7 @@ def _make_log(log: Path, version: int) -> None:
     """Create the log's folder. In the new form it appears atomically with its first segment."""
     form = segments.form_in(version)
     if form == segments.OLD_FORM:
-        log.mkdir(mode=0o700, exist_ok=True)
+        make_folder(log)
         sync_folder(log.parent)
     elif not log.exists():
         segments.create(log, form)

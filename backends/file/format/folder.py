@@ -98,6 +98,7 @@ def published(path: Path, *, replace: bool = False) -> Iterator[int]:
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         try:
+            give_to_owner(fd, path.parent)
             yield fd
         finally:
             os.close(fd)
@@ -107,6 +108,29 @@ def published(path: Path, *, replace: bool = False) -> Iterator[int]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that belongs to the owner of the one around it. Idempotent."""
+    existed = path.is_dir()
+    path.mkdir(mode=0o700, exist_ok=True)
+    if not existed:
+        give_to_owner(path, path.parent)
+
+
+def give_to_owner(made: int | Path, folder: Path) -> None:
+    """Give what root has made in a folder, a descriptor or a path, to the owner of that folder.
+
+    The masters are processes of that owner: without it, one command of root's would take the
+    cluster away from them.
+    """
+    if os.geteuid() != 0:
+        return
+    owner = folder.stat()
+    if owner.st_uid != 0:
+        # A root without privileges, as in a container, or on a server that does not trust it.
+        with contextlib.suppress(OSError):
+            os.chown(made, owner.st_uid, owner.st_gid)
 
 
 def write_all(fd: int, data: bytes | bytearray) -> None:

@@ -13,7 +13,14 @@ from ..base import Levels, merge
 from ..base import filter as filters
 from ..base.entries import Change
 from ..base.index import digest_of
-from ..format.folder import publish, published, sync_folder, write_all
+from ..format.folder import (
+    give_to_owner,
+    make_folder,
+    publish,
+    published,
+    sync_folder,
+    write_all,
+)
 from .forms import LEVELLED_FORM, NEW_FORM, OLD_FORM
 from .header import Header
 from .names import (
@@ -36,7 +43,7 @@ def create(folder: Path, form: int = LEVELLED_FORM) -> None:
     A folder with files in it stays unchanged.
     """
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
-    temporary.mkdir(mode=0o700)
+    make_folder(temporary)
     try:
         _fence(temporary)
         begin_bare(temporary, Header(0, uuid.uuid4().hex.encode(), form))
@@ -140,9 +147,10 @@ def _begun(folder: Path, header: Header) -> Header:
 def _write_two_files(folder: Path, start: int, base: Levels, changes: Iterable[Change]) -> None:
     # The log first, so that a process that sees the base can open the log without creating it: a
     # process that slept through a whole segment must not create an old log again.
-    os.close(
-        os.open(log_path(folder, start), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    )
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    log = os.open(log_path(folder, start), flags, 0o600)
+    give_to_owner(log, folder)
+    os.close(log)
     sync_folder(folder)
     with published(base_path(folder, start)) as fd:
         index = merge.write_base(fd, base.runs, changes)

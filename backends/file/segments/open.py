@@ -13,7 +13,7 @@ from jrs.contract.errors import CorruptRecord, Unavailable
 from ..base import Levels
 from ..base.overlay import Layer
 from ..format.batches import head_at
-from ..format.folder import publish, sync_folder
+from ..format.folder import give_to_owner, publish, sync_folder
 from .begin import begin_bare
 from .forms import NEW_FORM, OLD_FORM
 from .header import Header
@@ -114,6 +114,7 @@ def _open_old(folder: Path, start: int) -> Segment:
         base.close()
         raise
     if fresh:
+        give_to_owner(fd, folder)
         sync_folder(folder)
     return Segment(start, OLD_FORM, fd, base, b"", [])
 

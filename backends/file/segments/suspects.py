@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from ..format.folder import give_to_owner
+
 
 class Suspects:
     """The segments of which a sync has failed, in this or in another process."""
@@ -21,6 +23,7 @@ class Suspects:
         self._own.add(start)
         with contextlib.suppress(OSError):
             self._mark(start).touch(mode=0o600)
+            give_to_owner(self._mark(start), self._folder)
 
     def __contains__(self, start: int) -> bool:
         return start in self._own or self._mark(start).exists()

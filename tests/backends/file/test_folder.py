@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from jrs.backends.file import opening
 from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.format.folder import check_filesystem
+from jrs.backends.file.segments.suspects import Suspects
 from jrs.contract.errors import InvalidInput
 from jrs.contract.operations import Create
 from jrs.store.opening import open_backend
-from jrs.testing.contract import contents
+from jrs.testing.contract import contents, lead
 
 
 def test_a_path_with_spaces(tmp_path: Path) -> None:
@@ -174,3 +176,29 @@ def test_every_new_name_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with FileBackend(tmp_path / "srv" / "jrs") as backend:
         log = backend.replica.folder
     assert {str(log), str(log.parent)} <= synced
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to give files away")
+@pytest.mark.parametrize("form", [2, None])
+def test_what_root_makes_is_the_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: int | None
+) -> None:
+    """A command of root's leaves nothing that the masters cannot open: no segment, no base, no
+    lock of a leader, no mark, no other cluster."""
+    if form is not None:
+        monkeypatch.setattr(opening, "NEWEST_FORMAT", form)
+    owner = (65534, 65533)
+    root = tmp_path / "made"
+    root.mkdir(mode=0o700)
+    os.chown(root, *owner)
+    with FileBackend(root) as backend, lead(backend):
+        for number in range(3):
+            backend.commit(Create(f"k{number}", b""))
+            backend.compact()
+        Suspects(root / "clusters" / "default" / "log").add(7)
+    with FileBackend(root, "another") as backend:
+        backend.commit(Create("k", b""))
+
+    made = [(path.stat().st_uid, path.stat().st_gid) for path in root.rglob("*")]
+    assert len(made) > 10
+    assert set(made) == {owner}
