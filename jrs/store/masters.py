@@ -64,7 +64,7 @@ class LeaderView:
     """Which master leads now, as far as the heartbeats tell."""
 
     epoch: int | None
-    """The newest epoch; None if no master has ever led."""
+    """The newest epoch; None if no master has ever led, or if there is a `problem`."""
     leader: MasterInfo | None
     """The master that leads; None if none does."""
     elected: str = ""
@@ -73,11 +73,15 @@ class LeaderView:
     """Since when no master leads, in seconds since 1970, by its last heartbeat; 0 if unknown."""
     standby: bool = False
     """Whether no master leads, and one that stands by will."""
+    problem: str = ""
+    """Why the record of the epoch cannot be read, so that nobody can tell who leads; else empty."""
 
     def __str__(self) -> str:
         """Return it for people, in one line."""
         if self.leader is not None:
             return f"{self.leader.name} on {self.leader.host} leads, epoch {self.epoch}"
+        if self.problem:
+            return f"which master leads cannot be told: {self.problem}; see 'jrs fsck --repair'"
         if self.epoch is None:
             return "no master has ever led this cluster: start one with 'jrs master'"
         since = f" since {when(self.since)}" if self.since else ""
@@ -91,10 +95,14 @@ class LeaderView:
 def newest_epoch(backend: Backend) -> EpochRecord | None:
     """Return the newest epoch; None if no master has ever led, or its record cannot be read."""
     try:
-        record = backend.get(keys.EPOCH)
-        return None if record is None else decode(EpochRecord, record.value, keys.EPOCH)
+        return _epoch(backend)
     except CorruptRecord:
         return None
+
+
+def _epoch(backend: Backend) -> EpochRecord | None:
+    record = backend.get(keys.EPOCH)
+    return None if record is None else decode(EpochRecord, record.value, keys.EPOCH)
 
 
 class Registry:
@@ -139,12 +147,20 @@ class Registry:
     def views(self) -> list[MasterView]:
         """Return the registered masters with their roles, in the order of their names."""
         masters = self.masters()
-        newest = newest_epoch(self._backend)
-        return [MasterView(info, self._role(info, newest)) for info in masters]
+        try:
+            newest = _epoch(self._backend)
+            epoch = None if newest is None else newest.epoch
+        except CorruptRecord:
+            # What the masters say of themselves is all that is known.
+            epoch = max((info.leading or 0 for info in masters), default=None)
+        return [MasterView(info, self._role(info, epoch)) for info in masters]
 
     def leading(self) -> LeaderView:
         """Return which master leads."""
-        newest = newest_epoch(self._backend)
+        try:
+            newest = _epoch(self._backend)
+        except CorruptRecord as error:
+            return LeaderView(None, None, problem=str(error))
         if newest is None:
             return LeaderView(None, None)
         masters = self.masters()
@@ -188,13 +204,13 @@ class Registry:
     def _has_beaten(self, info: MasterInfo, before: MasterInfo | None) -> bool:
         return self._is_running(info) or before is None or info.seen_at != before.seen_at
 
-    def _role(self, info: MasterInfo, newest: EpochRecord | None) -> MasterRole:
+    def _role(self, info: MasterInfo, epoch: int | None) -> MasterRole:
         if not self._is_running(info):
             return MasterRole.GONE
-        if newest is None or info.leading is None:
+        if epoch is None or info.leading is None:
             return MasterRole.STANDBY
         # A master that lives says at once that it lost its lead.
-        return MasterRole.LEADER if info.leading == newest.epoch else MasterRole.FORMER
+        return MasterRole.LEADER if info.leading == epoch else MasterRole.FORMER
 
 
 class Registration:

@@ -112,6 +112,8 @@ class Steering:
             return None
         epoch = newest_epoch(self.backend)
         leads = [view for view in views if view.role is MasterRole.LEADER]
+        if epoch is None and (known := Registry(self.backend, now=self.now).leading()).problem:
+            raise WrongState(str(known))
         if epoch is None or not leads:
             raise WrongState("no master leads now: a switchover needs a leader that resigns")
         if named is None:

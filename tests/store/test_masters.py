@@ -16,8 +16,9 @@ from jrs.store import cluster_format, masters
 from jrs.store.before_migration import obstacles
 from jrs.store.cluster_format import raise_format
 from jrs.store.masters import Registry
+from jrs.testing.contract import lead
 from tests.recovery.conftest import memory, root
-from tests.recovery.support import FaultyMemory
+from tests.recovery.support import FaultyMemory, spoil
 
 __all__ = ["memory", "root"]
 
@@ -42,6 +43,28 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waits: list[float] = []
     monkeypatch.setattr(masters, "_sleep", waits.append)
     return waits
+
+
+def test_an_epoch_that_cannot_be_read(memory: FaultyMemory) -> None:
+    """The master that leads is not said to stand by, nor the cluster to have had no master."""
+    client = Client(memory)
+    client.raise_cluster_format()
+    with lead(memory) as leadership:
+        for name, epoch in (("m1", leadership.epoch), ("m2", None)):
+            Registry(memory).put(MasterInfo(name, "h", 1, 1.0, 0.0, leading=epoch))
+        sound = memory.get(keys.EPOCH)
+        assert sound is not None
+        spoil(memory, keys.EPOCH)
+
+        assert [view.role.name for view in client.masters()] == ["LEADER", "STANDBY"]
+        found = client.leader()
+        assert (found.epoch, found.leader) == (None, None)
+        assert "fsck --repair" in str(found)
+        assert keys.EPOCH in found.problem
+        assert str(found) == client.fsck().nobody_leads
+        with pytest.raises(WrongState, match="fsck --repair"):
+            client.switchover()
+        spoil(memory, keys.EPOCH, sound.value)
 
 
 GUARDS: dict[str, Callable[[Client], object]] = {
