@@ -192,7 +192,8 @@ class JobResult(Stored):
     epoch: int = 0
     started_at: float = 0.0
     finished_at: float = 0.0
-    """Seconds since 1970, by the clock of the leader that wrote it."""
+    """Seconds since 1970, by the clock of the leader that wrote it; 0 if unknown. A result whose
+    end is unknown has no age, so that neither `JobResultStore.expire` nor retention removes it."""
     stages: tuple[StageSummary, ...] = ()
     """The newest `MAX_STAGES` of them."""
     stages_left_out: int = 0

@@ -77,7 +77,7 @@ def expire(
     delete: Callable[[str], None],
 ) -> Iterator[str]:
     """Expire old clean results page by page; yield each id once it is gone. A result with a record
-    that is held because of damage stays.
+    that is held because of damage stays, and so does one whose end is unknown.
 
     Args:
         delete: removes one result whatever happens to it at the same moment.
@@ -86,7 +86,7 @@ def expire(
     after = _last_kept(backend, keep) if keep else None
     if keep and after is None:
         return
-    old = result_order.places(backend, None, None, None, horizon, after)
+    old = result_order.places(backend, None, None, result_order.FIRST_END, horizon, after)
     runs = applications.running(backend)
     live = functools.cache(functools.partial(history.live_deletes, backend))
     commits = _Commits(backend, delete)
@@ -105,7 +105,7 @@ def expire(
 
 def _last_kept(backend: Backend, keep: int) -> Entry | None:
     """Return the place of the last of the `keep` newest clean results; None if there are fewer."""
-    places = result_order.places(backend, None, None, None, None, None)
+    places = result_order.places(backend, None, None, result_order.FIRST_END, None, None)
     while page := [entry.job_id for entry in islice(places, _PAGE)]:
         for entry in result_order.entries_of(backend, page):
             if entry.state is ResultState.CLEAN and entry.result is not None:

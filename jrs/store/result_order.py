@@ -16,6 +16,8 @@ from jrs.store.stored_result import entry_of, expired_entry_of, result_in
 
 _PAGE = 256
 """Results per read."""
+FIRST_END = 0.001
+"""The earliest end by which a result has an age: an end of 0 is unknown."""
 _LISTED = 1000
 """Results whose markers are read at once: the page size of a scan."""
 

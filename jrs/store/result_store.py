@@ -181,7 +181,8 @@ class JobResultStore:
         Returns the ids. The `keep` newest of all clean results stay whatever their age, and so do
         those of jobs whose application has not ended: its main may ask for them again. Dirty and
         unreadable entries are never touched, nor those with a record that is held because of
-        damage. An interrupted call is harmless: repeat it.
+        damage, nor those whose `finished_at` is 0: their age is unknown. An interrupted call is
+        harmless: repeat it.
         """
         return sorted(self.expiring(older_than, keep))
 

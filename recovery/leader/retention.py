@@ -237,8 +237,8 @@ class Retention(LeaderTask):
 
     def _expired(self, horizon: float) -> Iterator[str]:
         """Expire the results; yield each one's job once it is gone."""
-        runs = applications.running(self._backend)
-        for entry in result_order.by_end(self._backend, until=horizon):
+        runs, first = applications.running(self._backend), result_order.FIRST_END
+        for entry in result_order.by_end(self._backend, since=first, until=horizon):
             if self._is_over():
                 return
             result = entry.result if entry.state is ResultState.CLEAN else None

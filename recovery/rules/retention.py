@@ -43,7 +43,7 @@ class CleanJob:
     job_id: str
     status: JobStatus
     finished_at: float
-    """Seconds since 1970."""
+    """Seconds since 1970; 0 if unknown."""
 
 
 @attrs.frozen
@@ -119,9 +119,9 @@ def age_of(policy: RetentionPolicy, kind: Kind, status: JobStatus) -> float | No
 
 
 def is_due(policy: RetentionPolicy, kind: Kind, job: CleanJob, now: float) -> bool:
-    """Return whether a thing of an ended job may be removed."""
+    """Return whether a thing of an ended job may be removed for its age, if that is known."""
     age = age_of(policy, kind, job.status)
-    return age is not None and job.finished_at + age <= now
+    return age is not None and job.finished_at > 0.0 and job.finished_at + age <= now
 
 
 def shortest_age(policy: RetentionPolicy) -> float | None:

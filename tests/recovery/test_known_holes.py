@@ -437,7 +437,7 @@ def test_expiry_opens_no_window_for_a_second_run(faulty: Faulty, root: Path) -> 
     Taken out (no tombstone, or one that is not checked), the submission is accepted.
     """
     store = JobResultStore(faulty)
-    store.create_dirty(result("job"), None)
+    store.create_dirty(result("job", finished_at=1.0), None)
     store.mark_clean("job", None)
     store.expire(older_than=0)
 

@@ -110,6 +110,20 @@ def test_many_results_go_in_one_commit(
     assert not left_over(backend, IDS)
 
 
+@pytest.mark.parametrize("keep", [0, 1, 10])
+def test_a_result_whose_end_is_unknown(backend: Backend, store: JobResultStore, keep: int) -> None:
+    """It has no age: it stays whatever the age and the number, and takes no other one's place."""
+    bare = JobResult("bare", JobStatus.FINISHED, {"rows": 42})
+    store.create_dirty(bare, None)
+    store.mark_clean("bare", None)
+
+    assert store.expire(0.0, keep) == IDS[keep:]
+
+    entry = store.get("bare")
+    assert entry is not None
+    assert entry.result == bare
+
+
 def test_one_that_was_deleted_meanwhile(
     backend: Backend, other: Backend, store: JobResultStore, sent: Commits,
     monkeypatch: pytest.MonkeyPatch,
@@ -180,7 +194,7 @@ def test_what_is_left_of_each(backend: Backend) -> None:
         result("plain"),
         attrs.evolve(result("failed"), status=JobStatus.FAILED, failure=Failure("exit", "9")),
         attrs.evolve(result("spec"), spec=spec, payload={"rows": [1, 2]}),
-        JobResult("bare", JobStatus.CANCELED),
+        JobResult("bare", JobStatus.CANCELED, finished_at=1.0),
     ]
     for one in found:
         store.create_dirty(one, None)

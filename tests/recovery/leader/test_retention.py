@@ -100,6 +100,17 @@ def test_logs_go_by_age_and_status(world: World) -> None:
     assert world.retain(RetentionPolicy()) == {}
 
 
+def test_an_unknown_end_is_no_age(world: World) -> None:
+    """Nothing of a job is removed for its age if its result does not say when it ended."""
+    world.store.create_dirty(JobResult("bare", JobStatus.FINISHED), None)
+    world.store.mark_clean("bare", None)
+    world.files("bare", 0.0)
+
+    assert world.retain(RetentionPolicy(results=DAY, outputs=DAY, logs=DAY)) == {}
+    assert world.store.has_clean("bare")
+    assert world.left("out") == world.left("logs") == {"bare"}
+
+
 def test_the_oldest_logs_go_for_their_size(world: World) -> None:
     """U6: over the limit of the cluster, the logs of the jobs that ended first go."""
     for number in range(5):

@@ -52,7 +52,7 @@ def test_nothing_is_recorded_of_a_job_whose_result_was_expired(
     """Its history is gone, and nothing would remove what is recorded now."""
     catalog.create("job", format=SnapshotFormat.FULL)
     store = JobResultStore(memory)
-    store.create_dirty(JobResult("job", JobStatus.FINISHED), None)
+    store.create_dirty(JobResult("job", JobStatus.FINISHED, finished_at=1.0), None)
     store.mark_clean("job", None)
     for key in [record.key for record in memory.scan("jobs/")]:
         memory.commit(Delete(key))
