@@ -15,6 +15,7 @@ from jrs.contract.errors import (
     DuplicateJob,
     Fenced,
     InvalidInput,
+    OutcomeUnknown,
     Unavailable,
 )
 from jrs.contract.leadership import Leadership
@@ -29,10 +30,11 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 
+from .attempt.triage import call_users
 from .cleanup.policy import CleanupPolicy
 from .leader.dispatcher import Dispatcher
 from .master import Master
-from .replica import Replica, code_of, identity_of, log, readable
+from .replica import RaisedByMain, Replica, code_of, identity_of, log, readable
 from .rules.events import Report
 from .rules.resource import Resource
 
@@ -114,7 +116,8 @@ class Driver:
 
         `function` is called as ``function(job, **arguments)`` in a thread of this process, with its
         SparkSession. An entry point (``"module:function"``) runs in a process of its own instead.
-        The job id identifies the job across calls: keep it stable.
+        The job id identifies the job across calls: keep it stable. While the backend is away, `run`
+        waits for it, as long as this driver leads.
 
         Give the arguments by their names; one that is called ``restart`` or ``arguments`` goes into
         the mapping `arguments`.
@@ -136,10 +139,9 @@ class Driver:
             )
         policy = RestartPolicy() if restart is None else restart
         spec = self._spec(job_id, function, policy, merged(arguments, more))
-        entry = self._results.get(job_id)
+        entry = self._answered(lambda: self._results.get(job_id))
         if entry is None:
-            self.check()
-            self._submit(spec, function)
+            self._answered(lambda: self._submit(spec, function))
             stored = self._wait(job_id)
         else:
             stored = readable(entry)
@@ -152,7 +154,7 @@ class Driver:
                 )
         if stored.status is not JobStatus.FINISHED:
             if stored.failure is not None and stored.failure.kind == LOST_MAIN:
-                self.check()  # The application was canceled, and the job with it.
+                self._answered(self.check)  # The application was canceled, and the job with it.
             raise JobNotFinished(stored)
         return stored.payload
 
@@ -174,6 +176,7 @@ class Driver:
         )
 
     def _submit(self, spec: JobSpec, function: Callable[..., Json] | str) -> None:
+        self.check()
         job_id = spec.job_id
         catalog = JobCatalog(self._backend)
         try:
@@ -190,6 +193,20 @@ class Driver:
                 ) from None
         if not isinstance(function, str):
             self._dispatcher.provide(job_id, function)
+
+    def _answered(self, call: Callable[[], T]) -> T:
+        """Make a call of jrs's own, which is safe to repeat, until the backend answers.
+
+        Raises:
+            Fenced: this driver was replaced meanwhile.
+            Whatever else `call` raises.
+        """
+        while True:
+            try:
+                return call()
+            except (Unavailable, OutcomeUnknown):
+                if self._leadership.lost.wait(0.2):
+                    self.check()
 
     def _wait(self, job_id: str) -> JobResult:
         while True:
@@ -272,7 +289,6 @@ def run(
     check_job_id(name)
     given = {} if arguments is None else dict(arguments)
     identity = identity_of(main, name, given)
-    outcome: list[T] = []
     with open_backend(url, cluster=cluster) as opened:
         master = Master(
             opened,
@@ -286,15 +302,26 @@ def run(
         )
         replica = Replica(opened, identity, code_of(main), report)
         replica.check()
+        return _led(lambda driver: main(driver, **identity.arguments), name, master, replica)
 
-        def lead(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
-            def call() -> T:
-                return main(Driver(name, master, dispatcher, leadership), **identity.arguments)
 
+def _led(main: Callable[[Driver], T], name: str, master: Master, replica: Replica) -> T:
+    """Campaign, and return or raise what the application does once this replica leads."""
+    outcome, raised = list[T](), list[BaseException]()
+
+    def lead(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
+        def call() -> T:
+            return call_users(main, Driver(name, master, dispatcher, leadership))
+
+        try:
             outcome.append(replica.lead(call, master.name, leadership))
-            return True
+        except RaisedByMain as error:
+            raised.append(error.error)
+        return True
 
-        master.run(threading.Event(), lead)
+    master.run(threading.Event(), lead)
+    if raised:
+        raise raised[0]
     return outcome[0]
 
 

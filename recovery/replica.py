@@ -42,14 +42,30 @@ from jrs.store.result_store import JobResultStore
 
 from .attempt.code_version import code_version
 from .attempt.job_log import printed
-from .attempt.run import record_result
+from .attempt.run import record_result, until_answered
+from .attempt.triage import is_of_jrs
 from .rules.events import Event, EventKind, Report, notify
 
 _LAST_CLEANUP = 60.0
 """Seconds that the leader waits for its jobs' cleanup after its main has returned."""
 
+_OWN = ("jrs.recovery.application.Driver.",)
+"""What of jrs a main calls while it runs; see `is_of_jrs`."""
+
 log = printed("jrs.application", logging.Formatter("jrs: %(message)s"))
 """Says when a stored result is returned and nothing runs."""
+
+
+_LEADERSHIPS = (Fenced, Unavailable, OutcomeUnknown)
+"""The errors that end a leadership, after which the master campaigns again."""
+
+
+class RaisedByMain(Exception):
+    """Main has raised such an error of its own, as of another cluster: not for the master."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        super().__init__(str(error))
 
 
 def identity_of(
@@ -117,13 +133,14 @@ class Replica:
             JobNotFinished: the application was canceled, or a job of that name failed.
             ResultExpired: the application ended, and its result was expired.
             Fenced: this leader was replaced.
-            Whatever `main` raises; its record says so.
+            RaisedByMain: `main` raised `Fenced`, `Unavailable` or `OutcomeUnknown` of its own.
+            Whatever else `main` raises; its record says so.
         """
         self._wait_if_canceled(leadership)
         entry = self._results.get(self._name)
         if entry is None:
             self._run(main, master, leadership)
-            entry = self._results.get(self._name)
+            entry = until_answered(leadership.lost)(self._results.get, self._name)
             assert entry is not None, "it was just recorded"
         else:
             self._say_handed_back(entry)
@@ -146,30 +163,54 @@ class Replica:
         self._emit(EventKind.ATTEMPT, str(record), fence.epoch)
         try:
             payload = check_json(main(), "what main returned")
-            result = JobResult(
-                self._name,
-                JobStatus.FINISHED,
-                payload,
-                attempt=record.attempts,
-                epoch=fence.epoch,
-                started_at=record.started_at,
-                finished_at=time.time(),
-                call=record.call,
-                code=self._code,
-                main=self._newest(record),
-            )
-            with mains.finished(self._backend, record) as also:
-                record_result(self._backend, result, fence, leadership.lost, also=also)
-        except (Fenced, Unavailable, OutcomeUnknown):
-            raise  # Of this leadership, not of main.
+            self._record(payload, record, leadership)
         except (Exception, SystemExit) as error:
+            if self._is_of_leadership(error, leadership):
+                raise
             if self._has_result():
                 return  # It was canceled: what main raises now is a consequence.
             said = one_line(f"{type(error).__name__}: {error}")
             self._emit(EventKind.DIED, f"main raised {said}; another replica tries", fence.epoch)
             with suppress(JrsError):  # What main raised matters more.
                 mains.raised(self._backend, self._name, said, fence, at=time.time())
+            if isinstance(error, _LEADERSHIPS):
+                raise RaisedByMain(error) from error
             raise
+
+    def _record(self, payload: Json, record: ApplicationRecord, leadership: Leadership) -> None:
+        """Make the application's result durable, however long the backend is away, until the
+        leadership is lost: otherwise main would run once more from its beginning."""
+        finished_at, answered = time.time(), until_answered(leadership.lost)
+        result = JobResult(
+            self._name,
+            JobStatus.FINISHED,
+            payload,
+            attempt=record.attempts,
+            epoch=leadership.epoch,
+            started_at=record.started_at,
+            finished_at=finished_at,
+            call=record.call,
+            code=self._code,
+            main=answered(self._newest, record),
+        )
+
+        def commit() -> None:
+            with mains.finished(self._backend, record) as also:
+                record_result(self._backend, result, leadership.fence, leadership.lost, also=also)
+
+        answered(commit)
+
+    def _is_of_leadership(self, error: BaseException, leadership: Leadership) -> bool:
+        """Return whether main was ended by its leadership or by a call of jrs's own. What it raises
+        itself counts as its exception, also an error of another cluster."""
+        if not isinstance(error, _LEADERSHIPS):
+            return False
+        if leadership.lost.is_set() or is_of_jrs(error, _OWN):
+            return True
+        try:
+            return not self._backend.is_current(leadership.fence)
+        except JrsError:
+            return True  # No replica can record it now: main begins again after the outage.
 
     def _wait_if_canceled(self, leadership: Leadership) -> None:
         """Let this leader carry out a cancel that was requested before `main` begins."""

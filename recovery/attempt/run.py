@@ -181,13 +181,20 @@ def record_result(
     fences this one.
     """
     store = JobResultStore(backend)
-    tenacity.Retrying(
+    ops = (*attempt_fence.close_ops(fence), *also)
+    until_answered(stop)(store.create_dirty, result, fence, also=ops)
+
+
+def until_answered(stop: threading.Event) -> tenacity.Retrying:
+    """Return what repeats a call, which must be safe to repeat, until the backend answers or `stop`
+    is set."""
+    return tenacity.Retrying(
         retry=tenacity.retry_if_exception_type((Unavailable, OutcomeUnknown)),
         wait=tenacity.wait_exponential(multiplier=0.05, max=2.0),
         stop=tenacity.stop_when_event_set(stop),
         sleep=tenacity.sleep_using_event(stop),
         reraise=True,
-    )(store.create_dirty, result, fence, also=(*attempt_fence.close_ops(fence), *also))
+    )
 
 
 def _short(text: str) -> str:

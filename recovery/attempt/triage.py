@@ -86,17 +86,20 @@ def call_users(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -
     return function(*args, **kwargs)
 
 
-def is_of_jrs(error: BaseException) -> bool:
+def is_of_jrs(error: BaseException, own: tuple[str, ...] = _OWN) -> bool:
     """Return whether a call of jrs's own has raised the error: not the innermost of the user's
     functions that it passed through, but something of the attempt which that function called.
 
     A client of its own, of another cluster, may raise the same errors.
+
+    Args:
+        own: how the qualified names begin of what serves the user's function while it runs.
     """
     of_jrs = True
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code is call_users.__code__:
             of_jrs = False
-        elif str(frame.f_globals.get("__name__")).startswith(_OWN):
+        elif f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}".startswith(own):
             of_jrs = True
     return of_jrs
 

@@ -1,0 +1,145 @@
+"""What the leader makes of what `main` raises and returns, and of a backend that is away."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jrs
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.operations import Create, Record
+from jrs.records import keys
+from jrs.records.history import HistoryKind
+from jrs.recovery import application
+from jrs.store import applications, history
+from jrs.store.result_store import JobResultStore
+from tests.recovery.support import CLUSTER, Faulty
+
+NAME = "nightly"
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def opened(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> Faulty:
+    """The backend that `jrs.run` opens, with faults."""
+    monkeypatch.setattr(application, "open_backend", lambda url, cluster: faulty)
+    return faulty
+
+
+@pytest.fixture
+def run(opened: Faulty, root: Path) -> Run:
+    def run(main: Callable[..., Any], **options: Any) -> Any:
+        options.setdefault("name", NAME)
+        return jrs.run(main, opened.url, cluster=CLUSTER, storage=root, ttl=30.0, **options)
+
+    return run
+
+
+def fail_next_read(backend: Faulty, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the next read of a key fail that this thread makes; the leader's threads read it."""
+    original, here, left = backend._get, threading.get_ident(), [key]
+
+    def get(wanted: str, deadline: Deadline) -> Record | None:
+        if left == [wanted] and threading.get_ident() == here:
+            left.clear()
+            raise Unavailable("injected")
+        return original(wanted, deadline)
+
+    monkeypatch.setattr(backend, "_get", get)
+
+
+@pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown, Fenced])
+def test_an_error_of_another_cluster_is_of_main(
+    open_faulty: Callable[[], Faulty],
+    run: Run,
+    error: type[JrsError],
+) -> None:
+    """Main may have a client of its own, whose errors are those of jrs. Such an error is raised
+    here and recorded, as any exception of main; main does not begin again by itself."""
+    other, calls = open_faulty(), list[int]()
+
+    def main(driver: jrs.Driver) -> None:
+        calls.append(driver.epoch)
+        raise error("the other cluster does not answer")
+
+    with pytest.raises(error, match="the other cluster"):
+        run(main)
+
+    assert calls == [1]
+    record = applications.of_name(other, NAME)
+    assert record is not None
+    assert record.error == f"{error.__name__}: the other cluster does not answer"
+
+
+def test_an_error_of_the_drivers_own_calls_ends_the_leadership(
+    open_faulty: Callable[[], Faulty], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `driver.check` raises is none of main: main begins again once the backend answers."""
+    other, calls = open_faulty(), list[int]()
+
+    def no_answer(job_id: str) -> bool:
+        raise Unavailable("injected")
+
+    def main(driver: jrs.Driver) -> str:
+        calls.append(driver.epoch)
+        if len(calls) == 1:
+            monkeypatch.setattr(driver._results, "has_entry", no_answer)
+            driver.check()
+        return "done"
+
+    assert run(main) == "done"
+    assert calls == [1, 2]
+    assert HistoryKind.DIED.value not in {event.kind for event in history.read(other, NAME)}
+
+
+@pytest.mark.parametrize("read", [keys.APPLICATIONS + NAME, keys.RESULTS + NAME])
+def test_a_computed_result_is_kept_while_the_backend_is_away(
+    opened: Faulty, run: Run, read: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Main has returned: whatever read fails then is repeated, and main does not run again."""
+    calls: list[int] = []
+
+    def main(driver: jrs.Driver) -> int:
+        calls.append(driver.epoch)
+        fail_next_read(opened, read, monkeypatch)
+        return 42
+
+    assert run(main) == 42
+    assert calls == [1]
+
+
+@pytest.mark.parametrize(
+    ("error", "after"), [(Unavailable, False), (OutcomeUnknown, False), (OutcomeUnknown, True)]
+)
+def test_a_run_waits_for_the_backend(
+    opened: Faulty, run: Run, error: type[JrsError], after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a read nor the submission of `driver.run` ends main, and the job runs once."""
+    calls: list[str] = []
+
+    def main(driver: jrs.Driver) -> Any:
+        calls.append("main")
+        fail_next_read(opened, keys.RESULTS + "job", monkeypatch)
+        opened.fault(keys.JOBS + "job", error, kind=Create, times=1, after=after)
+        return driver.run("job", lambda job: calls.append("job"))
+
+    assert run(main) is None
+    assert calls == ["main", "job"]
+
+
+def test_a_result_is_stored_once_if_its_outcome_is_unknown(
+    open_faulty: Callable[[], Faulty], opened: Faulty, run: Run
+) -> None:
+    """The commit that was made although no answer came is recognized as this one."""
+    other = open_faulty()
+    opened.fault(keys.RESULTS + NAME, OutcomeUnknown, kind=Create, times=1, after=True)
+
+    assert run(lambda driver: 42) == 42
+    assert JobResultStore(other).wait(NAME).payload == 42
+    ended = [one for one in history.read(other, NAME) if one.kind == HistoryKind.ENDED.value]
+    assert len(ended) == 1
