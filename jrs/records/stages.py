@@ -96,8 +96,8 @@ class StreamRecord(Stored):
     name: str
     bounded: bool
     plan: str
-    """The hash of its plan; a checkpoint is useless to another plan. Empty if any next plan may
-    resume from the checkpoint."""
+    """The hash of its plan as Spark printed it; a checkpoint is useless to another plan. Empty if
+    any next plan may resume from the checkpoint. Counts where `query` is empty."""
     spark: str
     """The version of Spark; plans of different versions cannot be compared."""
     started_at: float = 0.0
@@ -105,7 +105,10 @@ class StreamRecord(Stored):
     """Its position among the stages of its attempt; 0 if not recorded."""
     after: tuple[str, ...] = ()
     """The stages that had to finish before it."""
+    query: str = ""
+    """The hash of the whole plan without what Spark draws at random for each start; empty if an
+    older version of jrs recorded the plan."""
 
     def of_any_plan(self) -> StreamRecord:
         """Return the record for changed code that resumes from the same checkpoint."""
-        return attrs.evolve(self, plan="")
+        return attrs.evolve(self, plan="", query="")

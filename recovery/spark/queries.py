@@ -7,7 +7,6 @@ is missing, Spark has changed, and the query is refused: to take it as not set w
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -29,12 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-_spreading = threading.Lock()
-_VOLATILE = re.compile(
-    r"#\d+L?"  # the ids of expressions
-    r"|@[0-9a-f]+"  # the addresses of objects
-    r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-)
+_changing = threading.Lock()
 _LOST_STATE = re.compile(
     r"\[(CANNOT_READ_STREAMING_STATE_FILE|CANNOT_LOAD_STATE_STORE"
     # These are not about stored state either: a lock, the host's memory, a place to write.
@@ -199,16 +193,6 @@ def is_table(writer: DataStreamWriter) -> bool:
     return bool(_peek(writer._jwrite, "source") == "memory")
 
 
-def plan_hash(writer: DataStreamWriter, folder: str) -> str:
-    """Return a hash of the query's plan, the same for the same code on the same input.
-
-    Args:
-        folder: the job's own, which does not count: a job may be restored elsewhere.
-    """
-    plan = _plan(writer).replace(folder, "")
-    return hashlib.sha256(_VOLATILE.sub("", plan).encode()).hexdigest()[:32]
-
-
 def make_active(writer: DataStreamWriter) -> None:
     """Make the writer's session the calling thread's: Spark looks up data sources there."""
     session = writer._spark
@@ -233,14 +217,26 @@ def spread(writer: DataStreamWriter, partitions: int | None) -> Iterator[None]:
     if partitions is None:
         yield
         return
-    conf, name = writer._spark.conf, "spark.sql.shuffle.partitions"
-    with _spreading:
-        before = str(conf.get(name))
-        conf.set(name, str(partitions))
+    with changed(writer, {"spark.sql.shuffle.partitions": str(partitions)}):
+        yield
+
+
+@contextlib.contextmanager
+def changed(writer: DataStreamWriter, settings: dict[str, str]) -> Iterator[None]:
+    """Change settings of the writer's session, then restore them."""
+    conf = writer._spark.conf
+    with _changing:
+        before = {name: conf.get(name, None) for name in settings}
         try:
+            for name, value in settings.items():
+                conf.set(name, value)
             yield
         finally:
-            conf.set(name, before)
+            for name, old in before.items():
+                if old is None:
+                    conf.unset(name)
+                else:
+                    conf.set(name, old)
 
 
 def is_over(query: StreamingQuery) -> bool:
@@ -328,10 +324,11 @@ def state_is_away(error: BaseException) -> bool:
 
 def _has_timers(writer: DataStreamWriter) -> bool:
     """Return whether the query has timers of processing time."""
-    return _TIMERS.search(_plan(writer)) is not None
+    return _TIMERS.search(printed(writer)) is not None
 
 
-def _plan(writer: DataStreamWriter) -> str:
+def printed(writer: DataStreamWriter) -> str:
+    """Return the query's plan as Spark prints it."""
     return str(_peek(writer._jwrite, "ds").queryExecution().analyzed().toString())
 
 

@@ -13,23 +13,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import attrs
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from jrs.contract.errors import (
-    Conflict,
     Fenced,
     InvalidInput,
-    JobHeld,
     JrsError,
     OutcomeUnknown,
     Unavailable,
 )
-from jrs.contract.operations import Create, Update
-from jrs.contract.read_back import commit_and_read_back
-from jrs.records import keys
-from jrs.records.codec import decode, encode
-from jrs.records.history import HistoryKind
 from jrs.records.model import Json, StageRecord, StopMode, StopState, StreamRecord
 from jrs.records.policies import RestartPolicy
 from jrs.store.stops import JobStops
@@ -48,6 +40,7 @@ from .progress import ProgressWatch
 from .session import cancel_work
 from .sink_server import SinkServer
 from .stage_query import DeclaredStream, StageQuery, Step
+from .stream_records import record_query
 from .waiting import Waiting
 
 _LOOK = 0.25
@@ -117,7 +110,7 @@ class Streams:
         place = StreamRecord(
             job.job_id, name, bounded, "", str(session.version), order=order, after=after
         )
-        self._check_plan(place, writer)
+        record_query(context, place, writer)
         committer, progress = None, ProgressWatch()
         if queries.uses_sink(writer):
             committer = self._committer(name, output, progress)
@@ -337,34 +330,6 @@ class Streams:
         if self._sinks is None:
             self._sinks = SinkServer(self._context.runtime, self._commits)
         return self._sinks
-
-    def _check_plan(self, record: StreamRecord, writer: DataStreamWriter) -> None:
-        """Record the query of the stage's checkpoint, or refuse a checkpoint of another query."""
-        context, job_id, name = self._context, self._context.job_id, record.name
-        plan = queries.plan_hash(writer, str(context.storage.folder(job_id)))
-        record = attrs.evolve(record, plan=plan, started_at=context.runtime.now())
-        key = keys.stream(job_id, name)
-        own, said = Create(key, encode(record)), f"stage {name} was started"
-        try:
-            with context.historian.recorded(job_id, HistoryKind.STREAM, said) as event:
-                commit_and_read_back(context.backend, own, *event, fence=context.fence)
-            return
-        except Conflict:
-            stored = context.backend.get(key)
-        if stored is None:
-            return  # It was just cleaned up: the leader that did so has fenced this attempt.
-        before = decode(StreamRecord, stored.value, key)
-        if not before.plan:
-            commit_and_read_back(
-                context.backend, Update(key, encode(record), stored.version), fence=context.fence
-            )
-        elif before.bounded != record.bounded or (
-            before.spark == record.spark and before.plan != plan
-        ):
-            raise JobHeld(
-                f"stage {name!r} of job {job_id!r} is not the query of its checkpoint: deploy the "
-                "code that wrote it, or cancel the job and submit it under another id"
-            )
 
     # -- inside -----------------------------------------------------------------------------
 

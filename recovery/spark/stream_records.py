@@ -1,0 +1,81 @@
+"""The record of a streaming stage: which query its checkpoint belongs to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from jrs.contract.errors import Conflict, JobHeld
+from jrs.contract.operations import Create, Update
+from jrs.contract.read_back import commit_and_read_back
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.history import HistoryKind
+from jrs.records.model import StreamRecord
+
+from ..attempt.context import AttemptContext
+from .plan_hashes import PlanHashes, plan_hashes
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+def record_query(context: AttemptContext, record: StreamRecord, writer: DataStreamWriter) -> None:
+    """Record the query of a stage's checkpoint, or refuse a checkpoint of another query. Durable.
+
+    Args:
+        record: without the query.
+
+    Raises:
+        JobHeld: the checkpoint is of another query.
+        Fenced: this attempt was shut out.
+        Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
+    """
+    job_id, name = record.job_id, record.name
+    plan = plan_hashes(writer, str(context.storage.folder(job_id)))
+    record = attrs.evolve(
+        record, plan=plan.printed, query=plan.query, started_at=context.runtime.now()
+    )
+    key = keys.stream(job_id, name)
+    own, said = Create(key, encode(record)), f"stage {name} was started"
+    try:
+        with context.historian.recorded(job_id, HistoryKind.STREAM, said) as event:
+            commit_and_read_back(context.backend, own, *event, fence=context.fence)
+        return
+    except Conflict:
+        stored = context.backend.get(key)
+    if stored is None:
+        return  # It was just cleaned up: the leader that did so has fenced this attempt.
+    before = decode(StreamRecord, stored.value, key)
+    if before.plan:
+        if not _is_same(before, record, plan):
+            raise JobHeld(
+                f"stage {name!r} of job {job_id!r} is not the query of its checkpoint: deploy the "
+                "code that wrote it, or cancel the job and submit it under another id"
+            )
+        record = _renewed(before, record)
+    if record != before:
+        commit_and_read_back(
+            context.backend, Update(key, encode(record), stored.version), fence=context.fence
+        )
+
+
+def _is_same(before: StreamRecord, record: StreamRecord, plan: PlanHashes) -> bool:
+    """Return whether a query may be the recorded one."""
+    if before.bounded != record.bounded:
+        return False
+    if before.spark != record.spark:
+        return True
+    if before.query:
+        return before.query == record.query
+    # An older version of jrs recorded it, with the seeds that were drawn then.
+    return plan.has_drawn or before.plan == record.plan
+
+
+def _renewed(before: StreamRecord, record: StreamRecord) -> StreamRecord:
+    """Return what is recorded of the same query from now on."""
+    if before.spark != record.spark:
+        return before
+    # Attempts of older versions compare the plan that is recorded.
+    return attrs.evolve(before, query=record.query)
