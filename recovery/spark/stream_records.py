@@ -75,7 +75,6 @@ def _is_same(before: StreamRecord, record: StreamRecord, plan: PlanHashes) -> bo
 
 def _renewed(before: StreamRecord, record: StreamRecord) -> StreamRecord:
     """Return what is recorded of the same query from now on."""
-    if before.spark != record.spark:
-        return before
-    # Attempts of older versions compare the plan that is recorded.
-    return attrs.evolve(before, query=record.query)
+    # Attempts of older versions of jrs compare `plan`, which may have seeds that were drawn.
+    plan = before.plan if before.spark == record.spark else record.plan
+    return attrs.evolve(before, plan=plan, query=record.query, spark=record.spark)

@@ -101,3 +101,16 @@ def test_a_stage_that_was_bounded(stage: Stage) -> None:
         stage.begin(bounded=True)
     with pytest.raises(JobHeld):
         stage.begin(bounded=True, spark="4.3")
+
+
+def test_another_spark_prints_other_plans(stage: Stage) -> None:
+    """The first attempt on it cannot compare them. It records the plan, for those that follow."""
+    stage.store(attrs.evolve(NEW, order=3))
+    upgraded = stage.begin("q4.3", "p4.3", spark="4.3")
+
+    assert upgraded == attrs.evolve(NEW, plan="p4.3", query="q4.3", spark="4.3", order=3)
+    assert stage.begin("q4.3", "p4.3", spark="4.3") == upgraded
+    with pytest.raises(JobHeld):
+        stage.begin("other", "p4.3", spark="4.3")
+
+    assert stage.begin(spark="4.1") == attrs.evolve(NEW, order=3)  # A host that has it yet.
