@@ -11,7 +11,7 @@ from jrs.contract.errors import Unavailable
 
 from ..attempt.held import held_by
 from ..checkpoint_format import checkpoint as checkpoints
-from ..checkpoint_format import final_batch
+from ..checkpoint_format import final_batch, sink_log
 from ..checkpoint_format import position as positions
 from ..checkpoint_format.position import Position
 from ..checkpoint_format.unreadable import UnreadableCheckpoint
@@ -52,6 +52,17 @@ def is_computed(checkpoint: Path, batch: int) -> bool:
     """
     with or_held():
         return checkpoints.is_computed(checkpoint, batch)
+
+
+def newest_in_table(table: Path) -> int:
+    """Return the newest batch that Spark's file sink has written to a table; -1 if it has none.
+
+    Raises:
+        JobHeld: the log of the sink is lost.
+        Unavailable: it cannot be read now.
+    """
+    with or_held():
+        return max(sink_log.batches(table / sink_log.SINK_LOG), default=-1)
 
 
 def plan_flush(checkpoint: Path) -> None:

@@ -188,6 +188,14 @@ def remote_files(writer: DataStreamWriter) -> str | None:
     return str(path) if _SCHEME.match(_LOCAL.sub("", str(path))) else None
 
 
+def local_files(writer: DataStreamWriter) -> Path | None:
+    """Return the folder of this host to which the query writes with Spark's file sink; None if it
+    has another sink, or no path, or another place."""
+    if _peek(writer._jwrite, "source") not in _FILES or remote_files(writer) is not None:
+        return None
+    return path_of(writer)
+
+
 def is_table(writer: DataStreamWriter) -> bool:
     """Return whether the query writes to a table in memory, which has the query's name."""
     return bool(_peek(writer._jwrite, "source") == "memory")

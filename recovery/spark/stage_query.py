@@ -31,10 +31,11 @@ from jrs.records.policies import RestartPolicy
 from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StateLost, StreamHost
 from ..attempt.stage_outputs import has_rows
+from ..checkpoint_format.sink_log import SINK_LOG
 from ..files.disk_errors import writing
 from . import boundary, cluster, queries, rescaling
 from .batch_watch import BatchWatch
-from .checkpoint_reads import is_computed, plan_flush, position
+from .checkpoint_reads import is_computed, newest_in_table, plan_flush, position
 from .progress import ProgressWatch, summary
 from .reasons import why
 from .stage_rescaling import StageRescaling
@@ -216,6 +217,7 @@ class StageQuery:
         if at.flushed:
             self.step = Step.DRAINED
             return
+        self._check_table(at.planned)
         queries.make_active(self.writer)
         cluster.require_shared(self.run.context)
         left = at.planned if at.planned > at.committed else None
@@ -241,6 +243,18 @@ class StageQuery:
         with queries.spread(writer, self.partitions):
             self._query, self._stopping = writer.start(), False
         self.step, self._committed = step, at.committed
+
+    def _check_table(self, planned: int) -> None:
+        """Raise `JobHeld` if the table of Spark's file sink has batches that the checkpoint has not
+        planned: the sink would leave out the new batches of these numbers, without an error."""
+        table = queries.local_files(self.writer)
+        newest = -1 if table is None else newest_in_table(table)
+        if newest > planned:
+            raise JobHeld(
+                f"stage {self.name!r}: {table} has batches up to {newest}, and the checkpoint up "
+                f"to {planned}: Spark's file sink would leave out those in between. Remove them "
+                f"from {table}, with their entries in {SINK_LOG}, or move the table away"
+            )
 
     def _relaunch(self, draining: bool) -> None:
         """Start it once more; a failure to start counts as a death."""

@@ -139,6 +139,7 @@ def scene(
         "make_active": lambda writer: None,
         "is_over": lambda query: True,
         "remote_files": lambda writer: None,
+        "local_files": lambda writer: None,
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(queries, name, fake)
@@ -585,6 +586,29 @@ def test_a_rescale_of_what_writes_to_another_filesystem(
         stage_of(scene.run, "one", Writer(), checkpoint, partitions=4).start(draining=False)
 
 
+@pytest.mark.parametrize("entry", ["3", "3.compact"])
+def test_a_table_that_is_ahead_of_the_checkpoint(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    """The job went back to a snapshot, and its table elsewhere did not: Spark's file sink would
+    leave out the batches that it knows by number, whatever is in them."""
+    table = tmp_path / "warehouse" / "orders"
+    monkeypatch.setattr(queries, "local_files", lambda writer: table)
+    checkpoint = planned(scene, 2)
+    plan(scene, 2)
+    for batch in range(3):
+        fabricate.put(table / f"_spark_metadata/{batch}", "v1")
+    stage_of(scene.run, "one", writer := Writer(), checkpoint).start(draining=False)
+
+    assert writer.starts == 1  # The sink has the planned batch, and no later one.
+
+    fabricate.put(table / "_spark_metadata" / entry, "v1")
+    stage = stage_of(scene.run, "one", writer, checkpoint)
+    with pytest.raises(JobHeld, match=f"'one': {table} has batches up to 3, and the checkpoint up"):
+        stage.start(draining=False)
+    assert writer.starts == 1
+
+
 @pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.QUIESCED])
 def test_nothing_begins_while_the_job_is_to_stand(
     scene: Scene, memory: FaultyMemory, state: StopState
@@ -666,3 +690,5 @@ def test_a_file_sink_on_another_filesystem(
     writer: Any = SimpleNamespace(_jwrite=None)
 
     assert queries.remote_files(writer) == (path if is_remote else None)
+    is_local = path is not None and not is_remote and sink != "delta"
+    assert queries.local_files(writer) == (queries.path_of(writer) if is_local else None)
