@@ -16,6 +16,7 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, SnapshotInUse, Unavailable
 from jrs.contract.texts import shown
+from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, JobResult, Tombstone
@@ -167,8 +168,13 @@ class GarbageCollector:
         outputs = {job_id: path for job_id, path in outputs.items() if path.is_dir()}
         if not outputs:
             return
-        live = [job_id for job_id, job in known.items() if job.exists and not job.has_ended]
         try:
+            # Read now: a job may have begun to read an output since the collection began.
+            live = {
+                keys.job_of(record.key)
+                for prefix in (keys.JOBS, keys.DIRTY)
+                for record in scan_whole(self._backend, prefix)
+            }
             used = jobs_in_use(self._catalog, live)
         except (CorruptRecord, Unavailable) as error:
             self._left.append(f"the outputs of {len(outputs)} expired jobs: {error}")

@@ -6,6 +6,7 @@ import shutil
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from jrs.contract.operations import Create, Delete
 from jrs.records import keys
 from jrs.records.model import AttemptRecord, JobStatus, Tombstone
 from jrs.records.snapshots import SnapshotFormat, TakenBy
+from jrs.recovery.cleanup.garbage import GarbageCollector
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files import closed_inputs
@@ -140,6 +142,23 @@ def test_an_input_that_cannot_be_listed(
 
     assert output.exists()
     assert [line for line in report.left if "Too many open files" in line]
+
+
+def test_an_output_that_a_job_begins_to_read_meanwhile(
+    client: Client, storage: JobStorage, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection may take long: what is read counts when the outputs are removed."""
+    output = expired(client, "old", storage)
+    remove = GarbageCollector._outputs
+
+    def begins(self: GarbageCollector, known: Any) -> None:
+        FakeJob(memory, storage, "late")
+        closed_inputs.close(storage, "late", "hourly", output.parent)
+        remove(self, known)
+
+    monkeypatch.setattr(GarbageCollector, "_outputs", begins)
+    client.gc(older_than=0)
+    assert output.exists()
 
 
 def test_unreadable_snapshots(
