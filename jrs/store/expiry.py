@@ -20,6 +20,7 @@ from jrs.contract.clock import Clock
 from jrs.contract.errors import (
     Conflict,
     CorruptRecord,
+    InvalidInput,
     NoSuchResult,
     OutcomeUnknown,
     ResultIsDirty,
@@ -27,9 +28,11 @@ from jrs.contract.errors import (
     WrongState,
 )
 from jrs.contract.operations import Absent, Create, Delete, Op, Record
+from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.codec import encode, encode_plain, plain_of
 from jrs.records.model import JobResult, JobStatus, ResultState, Tombstone
+from jrs.records.policies import LONGEST
 from jrs.store import applications, history, result_index, result_order
 from jrs.store.historian import reason, submitter
 from jrs.store.result_index import Entry
@@ -40,6 +43,14 @@ _PAGE = 256
 """Results that are read at once."""
 _AHEAD = 1
 """Pages whose commits may be under way while the next one is read."""
+
+
+def check(older_than: float, keep: int) -> None:
+    """Raise `InvalidInput` for an age or a number of results that cannot be one."""
+    if type(older_than) not in (int, float) or not 0 <= older_than <= LONGEST:
+        raise InvalidInput(f"older_than must be from 0 to {LONGEST}, not {shown(older_than)}")
+    if type(keep) is not int or keep < 0:
+        raise InvalidInput(f"keep must be a whole number, not {shown(keep)}")
 
 
 def burial(record: Record, grave: bytes, also: tuple[Op, ...]) -> tuple[Op, ...]:

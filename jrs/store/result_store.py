@@ -24,6 +24,7 @@ from jrs.contract.errors import (
     OutcomeUnknown,
     ResultExists,
     ResultIsDirty,
+    Unavailable,
 )
 from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record
 from jrs.contract.read_back import still_unknown
@@ -32,7 +33,6 @@ from jrs.records import keys
 from jrs.records.checks import check_job_id
 from jrs.records.codec import encode
 from jrs.records.model import JobResult, JobResultEntry, JobStatus, ResultState, Tombstone
-from jrs.records.policies import LONGEST
 from jrs.store import applications, cluster_format, expiry, history, result_index, result_order
 from jrs.store.cluster_history import recording_expired
 from jrs.store.historian import reason, submitter
@@ -68,21 +68,19 @@ class JobResultStore:
         """
         try:
             self._commit_dirty(result, fence, also)
-        except Conflict as conflict:
-            self._explain_existing(result, conflict)
         except Fenced:
             # An earlier try may have stored the result and closed the attempt's fence with it.
             if not also or not self._stored(result):
                 raise
         except OutcomeUnknown as unknown:
             with still_unknown(unknown):
-                if self._stored(result):
-                    return
+                stored = self._stored(result)
+            if not stored:
                 # The Creates guard a second try, so the commit cannot be applied twice.
                 try:
                     self._commit_dirty(result, fence, also)
-                except Conflict as conflict:
-                    self._explain_existing(result, conflict)
+                except (CorruptRecord, Unavailable) as error:
+                    raise unknown from error
 
     def create_dirty_async(self, result: JobResult, fence: Fence | None) -> Future[None]:
         """Run `create_dirty` without waiting, but without its read-back.
@@ -181,8 +179,7 @@ class JobResultStore:
         Returns the ids. The `keep` newest of all clean results stay whatever their age, and so do
         those of jobs whose application has not ended: its main may ask for them again. Dirty and
         unreadable entries are never touched, nor those with a record that is held because of
-        damage, nor those whose `finished_at` is 0: their age is unknown. An interrupted call is
-        harmless: repeat it.
+        damage, nor those without a `finished_at`. An interrupted call is harmless: repeat it.
         """
         return sorted(self.expiring(older_than, keep))
 
@@ -194,10 +191,7 @@ class JobResultStore:
             InvalidInput: at once, for an age or a number that cannot be one.
             Unavailable: from the backend; what was yielded is gone.
         """
-        if type(older_than) not in (int, float) or not 0 <= older_than <= LONGEST:
-            raise InvalidInput(f"older_than must be from 0 to {LONGEST}, not {shown(older_than)}")
-        if type(keep) is not int or keep < 0:
-            raise InvalidInput(f"keep must be a whole number, not {shown(keep)}")
+        expiry.check(older_than, keep)
         gone = expiry.expire(self._backend, self._now, older_than, keep, self.delete)
         return recording_expired(self._backend, gone, self._now)
 
@@ -343,7 +337,8 @@ class JobResultStore:
                 return
             except Conflict as conflict:
                 if conflict.op.key != keys.FORMAT:
-                    raise
+                    self._explain_existing(result, conflict)
+                    return
                 # The format was raised at this moment: the result needs its index now.
 
     def _dirty_ops(self, result: JobResult) -> tuple[Op, ...]:

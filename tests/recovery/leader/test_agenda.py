@@ -353,7 +353,8 @@ def test_a_pause_leaves_time_for_what_is_reported(
     jobs = 4 * PAGE
     suspended(memory, jobs)
     leader = Leader(memory, root)
-    dispatcher, events = leader.dispatcher, []
+    events: list[object] = []
+    dispatcher = leader.dispatcher
     look, admit = Dispatcher._look, Dispatcher._admit
 
     def looked(dispatcher: Dispatcher, page: dict[str, Any]) -> None:
