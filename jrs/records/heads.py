@@ -103,6 +103,9 @@ class StreamPlan(Stored):
     earlier plans have named. All of them are synced; large ones are left out here."""
     manifest: StoredObject | None = None
     """The `BatchManifest` with the checkpoint, where the storage is of objects."""
+    is_unread: bool = False
+    """Whether its function did not read all of the batch, though no earlier attempt had called it
+    for that batch."""
     report: BatchReport | None = attrs.field(default=None, eq=False)
     """For people; None if none is known. Plans that differ in it alone are equal."""
 

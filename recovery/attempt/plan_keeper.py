@@ -15,7 +15,7 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.errors import JobHeld
-from jrs.contract.operations import Record, create_or_update
+from jrs.contract.operations import Record, Update, create_or_update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.heads import StreamPlan
@@ -53,6 +53,8 @@ class PlanKeeper:
         self._turn = threading.Lock()
         self._files = PlanFiles(checkpoint)
         self._upload: CheckpointUpload | None = None
+        self._called: int | None = None
+        """The batch for which an earlier attempt has called the function."""
         with held_if_unreadable():
             self._keeps = heads.are_kept(context.backend)
             # A restore, which begins another generation, shuts this attempt out first.
@@ -75,6 +77,8 @@ class PlanKeeper:
             plan, _ = self._stored()
             if plan is None:
                 return
+            if self._is_of_earlier(plan) and not plan.is_unread:
+                self._called = plan.batch
             if not plan_files.restore(self._checkpoint, plan.batch, plan.files):
                 raise self._behind(plan.batch)
 
@@ -101,13 +105,33 @@ class PlanKeeper:
                 return
             self._commit(batch, before, record)
 
+    def may_have(self, batch: int) -> bool:
+        """Return whether an earlier attempt called the function for a batch, so that its sink may
+        have it by right, whatever has become of the state that the attempt computed."""
+        return batch == self._called
+
+    def note_unread(self, batch: int) -> None:
+        """Record that the function did not read all of a batch that it was called for first by
+        this attempt: no later attempt may take the batch for one that its sink has. Durable.
+
+        Raises: as `keep`.
+        """
+        if not self._keeps:
+            return
+        with self._turn, held_or_away(f"noting batch {batch} of stage {self._stage!r}"):
+            before, record = self._stored()
+            if before is not None and record is not None and before.batch == batch:
+                plan = attrs.evolve(before, is_unread=True)
+                self._context.commit(Update(record.key, encode(plan), record.version))
+
     # -- inside ----------------------------------------------------------------------------
 
     def _commit(self, batch: int, before: StreamPlan | None, record: Record | None) -> None:
         context = self._context
         plan = StreamPlan(
-            context.job_id, self._stage, self._generation, batch, context.epoch, context.attempt
-        )
+            context.job_id, self._stage, self._generation, batch, context.epoch, context.attempt,
+            is_unread=before is not None and before.batch == batch and before.is_unread,
+        )  # fmt: skip
         with context.fenced_if_gone():
             if context.storage.objects is not None:
                 plan = self._uploaded(plan, before)
@@ -147,6 +171,11 @@ class PlanKeeper:
         context = self._context
         ours = (batch, context.epoch, context.attempt)
         return (plan.batch, plan.epoch, plan.attempt) == ours
+
+    def _is_of_earlier(self, plan: StreamPlan) -> bool:
+        """Return whether an attempt before this one has recorded a plan, and no restore has."""
+        context = self._context
+        return (plan.epoch, plan.attempt) not in ((0, 0), (context.epoch, context.attempt))
 
     def _behind(self, batch: int) -> JobHeld:
         return JobHeld(

@@ -30,6 +30,7 @@ from jrs.records.policies import RestartPolicy
 
 from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StateLost, StreamHost
+from ..attempt.plan_keeper import PlanKeeper
 from ..attempt.stage_outputs import has_rows
 from ..checkpoint_format.sink_log import SINK_LOG
 from ..files.disk_errors import writing
@@ -96,6 +97,8 @@ class StageQuery:
     committer: BatchCommitter | None = None
     """What commits its batches; None if they go to another sink than that of jrs."""
     progress: ProgressWatch = attrs.field(factory=ProgressWatch)
+    keeper: PlanKeeper | None = None
+    """What keeps the plans of its batches; None if it calls no function."""
     step: Step = attrs.field(default=Step.WAITING, init=False)
     holds_back: str | None = attrs.field(init=False)
     """Why it holds back rows that no watermark flushes; None if it does not."""
@@ -338,13 +341,18 @@ class StageQuery:
 
     def _check_computed(self, batch: int) -> int:
         """Return a batch that its sink took without having it computed, if an earlier run computed
-        it. Otherwise no sink can have it, and repeating it for the state alone would lose it.
+        it, or an earlier attempt called the stage's function for it: its state may be lost with its
+        host. Otherwise no sink can have it, and repeating it for the state alone would lose it.
 
         Raises:
             JobHeld: it was not computed. The next start hands it to the sink again.
         """
         if is_computed(self.checkpoint, batch):
             return batch
+        if self.keeper is not None:
+            if self.keeper.may_have(batch):
+                return batch
+            self.keeper.note_unread(batch)
         raise JobHeld(
             f"stage {self.name!r}: its sink took batch {batch}, which is new, without reading all "
             "of it: the sink has batches of another history, ignores an error, or leaves rows "

@@ -123,12 +123,14 @@ class Streams:
             register_format(session)
             writer = writer.option("staging", str(folder / "staging"))
             writer = writer.option("stage", name).option("address", self._sink_server().address)
+        keeper = None
         if queries.calls_function(writer):
-            self._keep_plans(name, writer, checkpoint, progress)
+            keeper = self._keep_plans(name, writer, checkpoint, progress)
         declared = DeclaredStream(name, bounded, restart or RestartPolicy(attempts=1), order, after)
         stage = StageQuery(
-            self._run, declared, writer, checkpoint, context.spec.partitions, committer, progress
-        )
+            self._run, declared, writer, checkpoint, context.spec.partitions, committer, progress,
+            keeper,
+        )  # fmt: skip
         stage.start(draining=self._draining)
         with self._lock:
             self._stages[name] = stage
@@ -318,13 +320,15 @@ class Streams:
 
     def _keep_plans(
         self, stage: str, writer: DataStreamWriter, checkpoint: Path, progress: ProgressWatch
-    ) -> None:
-        """Record the plan of each batch before the stage's function is called for it."""
+    ) -> PlanKeeper:
+        """Have the plan of each batch recorded before the stage's function is called for it;
+        return what does so."""
         keeper = PlanKeeper(self._context, stage, checkpoint, progress.newest)
         keeper.begin()
         queries.guard_function(
             writer, lambda batch: self._commits.carry_out(lambda: keeper.keep(batch))
         )
+        return keeper
 
     def _sink_server(self) -> SinkServer:
         if self._sinks is None:

@@ -7,12 +7,13 @@ import os
 import shutil
 from pathlib import Path
 
+import attrs
 import pytest
 
 from jrs.contract.errors import Fenced, InvalidInput, JobHeld, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Update
 from jrs.records import keys
-from jrs.records.codec import decode
+from jrs.records.codec import decode, encode
 from jrs.records.heads import StreamPlan
 from jrs.recovery.attempt.plan_keeper import PlanKeeper
 from jrs.recovery.checkpoint_format import plan_files
@@ -298,3 +299,52 @@ def test_a6_before_format_6(lead: Lead, memory: FaultyMemory) -> None:
 def test_a6_a_path_that_leads_elsewhere(path: str) -> None:
     with pytest.raises(InvalidInput, match=r"is absolute|leads out of the checkpoint"):
         StreamPlan("job", "sums", 1, 0, 1, 1, {path: "text"})
+
+
+def test_a_batch_that_an_earlier_attempt_was_called_for(lead: Lead) -> None:
+    """Its sink may have it, whatever became of its state; no other batch, and none of this one."""
+    first = Stage(lead)
+    first.run(2)
+    first.call()
+    assert [first.keeper.may_have(batch) for batch in (1, 2, 3)] == [False] * 3
+
+    second = Stage(lead, attempt=2, query=first.query)
+    assert [second.keeper.may_have(batch) for batch in (1, 2, 3)] == [False, True, False]
+
+
+def test_a_batch_that_a_restore_has_planned(lead: Lead) -> None:
+    """The function was not called for it in this generation."""
+    first = Stage(lead)
+    first.run(2)
+    first.call()
+    record = lead.backend.get(keys.plan("job", "sums"))
+    assert record is not None
+    restored = attrs.evolve(kept(lead), epoch=0, attempt=0)
+    lead.backend.commit(Update(record.key, encode(restored), record.version))
+
+    assert not Stage(lead, attempt=2, query=first.query).keeper.may_have(2)
+
+
+def test_a_batch_that_its_function_did_not_read(lead: Lead) -> None:
+    """It ignored an error: no later attempt takes the batch for one that its sink has."""
+    stage = Stage(lead)
+    stage.run(2)
+    batch = stage.call()
+    stage.keeper.note_unread(batch)
+    assert kept(lead).is_unread
+    for attempt in (2, 3):
+        again = Stage(lead, attempt, stage.query)
+        assert not again.keeper.may_have(batch)
+        again.keeper.keep(batch)
+    stage.query.commit()
+    again.call()
+    assert not kept(lead).is_unread
+
+
+def test_a_batch_is_noted_by_no_attempt_that_was_shut_out(lead: Lead) -> None:
+    stage = Stage(lead)
+    batch = stage.call()
+    attempt_fence.shut_out(lead.backend, "job", lead.leadership.fence)
+    with pytest.raises(Fenced):
+        stage.keeper.note_unread(batch)
+    assert not kept(lead).is_unread

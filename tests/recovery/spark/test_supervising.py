@@ -27,6 +27,7 @@ from jrs.recovery.attempt.batch_committer import BatchCommitter
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.engine import StateLost
 from jrs.recovery.attempt.job import Job
+from jrs.recovery.attempt.plan_keeper import PlanKeeper
 from jrs.recovery.attempt.run import AttemptDied, run_attempt
 from jrs.recovery.attempt.triage import Verdict, triage
 from jrs.recovery.checkpoint_format import position as positions
@@ -397,6 +398,43 @@ def test_a_new_batch_is_never_repeated(
     with pytest.raises(JobHeld, match="which is new"):
         stage.look(draining=False)
     assert repeated.starts == 0
+
+
+@attrs.define
+class Keeper:
+    """What an attempt knows of the calls of a stage's function."""
+
+    called: int
+    """The batch that an earlier attempt called it for."""
+    unread: list[int] = attrs.field(factory=list)
+
+    def may_have(self, batch: int) -> bool:
+        return batch == self.called
+
+    def note_unread(self, batch: int) -> None:
+        self.unread.append(batch)
+
+
+def test_a_batch_whose_state_was_lost_with_its_host(scene: Scene, repeated: Writer) -> None:
+    """An earlier attempt called the function for it, which has it now: it is computed again, for
+    its state alone. Any other batch without state is held, and that is noted."""
+    keeper = Keeper(0)
+    writer = scene.add("one")
+    scene.streams._stages["one"].keeper = cast("PlanKeeper", keeper)
+    plan(scene, 0)
+    writer.query.die(NOT_COMPUTED)
+    until(lambda: repeated.starts, "it is repeated")
+    assert scene.streams.failure is None
+
+    keeper.called = -1
+    again = Writer()
+    stage = stage_of(scene.run, "one", again, scene.streams._stages["one"].checkpoint)
+    stage.keeper = cast("PlanKeeper", keeper)
+    stage.start(draining=False)
+    again.query.die(NOT_COMPUTED)
+    with pytest.raises(JobHeld, match="which is new"):
+        stage.look(draining=False)
+    assert (keeper.unread, repeated.starts) == ([0], 1)
 
 
 def test_state_is_lost_if_it_cannot_be_loaded_twice(scene: Scene) -> None:
