@@ -11,6 +11,7 @@ A running query adds files, and its maintenance removes old ones. A missing file
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from .state_files import SHARED, StateFile, parse_name
 from .unreadable import UnreadableCheckpoint
 
 _LOGS = ("offsets", "commits", "sources", "state")
+_OF_SOURCES = re.compile(r"sources/[^/]+/[0-9]+(\.compact)?(\.crc)?")
 
 
 @attrs.frozen
@@ -47,6 +49,12 @@ class Checkpoint:
 def batches(checkpoint: Path) -> list[int]:
     """Return the batches whose commit is retained, oldest first; none if the log is missing."""
     return sorted(numbers(checkpoint / "commits"))
+
+
+def is_sparks(path: str) -> bool:
+    """Return whether a file of a checkpoint is named as Spark names its own, which never change.
+    Sources of others keep files of their own below ``sources/<i>/``, and may change them."""
+    return not path.startswith("sources/") or _OF_SOURCES.fullmatch(path) is not None
 
 
 def commit_of(batch: int) -> str:
@@ -117,8 +125,9 @@ def _check_there(checkpoint: Path, name: str) -> None:
     if not path.is_file():
         raise FileNotFoundError(2, "is missing", str(path))
     # Spark does not sync them: after a power cut one may exist, and be empty. The log files of
-    # RocksDB itself may be empty at any time.
-    may_be_empty = not name.startswith(("state/", "sources/")) or path.parent.name == "logs"
+    # RocksDB itself, and what a source of others keeps, may be empty at any time.
+    has_content = name.startswith("state/") or _OF_SOURCES.fullmatch(name) is not None
+    may_be_empty = not has_content or path.parent.name == "logs"
     if not may_be_empty and path.stat().st_size == 0:
         raise UnreadableCheckpoint(f"{path} is empty: what Spark had written was lost")
 
@@ -137,10 +146,18 @@ def _sources(checkpoint: Path, batch: int, plan: OffsetLog) -> Iterator[str]:
         end = ends.get(entry.name)
         # A file source counts the entries of its own log. An entry for a later batch is not part
         # of this one, and the source finds its files again.
-        folder = checkpoint / "sources" / entry.name
-        last = batch if end is None else end
-        for name in log_until(folder, last, whole=end is not None):
-            yield f"sources/{entry.name}/{name}"
+        where = f"sources/{entry.name}"
+        if end is not None:
+            for name in log_until(checkpoint / where, end, whole=True):
+                yield f"{where}/{name}"
+            continue
+        until = log_until(checkpoint / where, batch, whole=False)
+        for found in entries(checkpoint / where):
+            path = f"{where}/{found.name}"
+            if found.is_dir() or not is_sparks(path):
+                yield from _everything(checkpoint, path)
+            elif found.name in until:
+                yield path
 
 
 def _partitions(plan: OffsetLog) -> float:

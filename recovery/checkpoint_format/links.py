@@ -30,7 +30,7 @@ def link_checkpoint(source: Path, target: Path) -> None:
     names = [path.name for path in sorted(source.iterdir())]
     for name in (*(log for log in _FIRST if log in names), *names):
         if name not in _FIRST or not (target / name).exists():
-            _link(source / name, target / name)
+            _link(source / name, target / name, of_sources=name == "sources")
     planned = newest(target / "offsets")
     if (target / "commits").is_dir():
         for path in sorted((target / "commits").iterdir()):
@@ -39,14 +39,16 @@ def link_checkpoint(source: Path, target: Path) -> None:
                 path.unlink()  # Planned and committed since its plans were linked.
 
 
-def _link(source: Path, target: Path) -> None:
+def _link(source: Path, target: Path, *, of_sources: bool) -> None:
     if source.is_dir() and not source.is_symlink():
         permissions.make(target)
         for path in sorted(source.iterdir()):
-            _link(path, target / path.name)
+            _link(path, target / path.name, of_sources=of_sources)
     elif source.name.startswith(".") and source.name.endswith(".tmp"):
         pass
-    elif source.parent.parent.name == "sources" and not _FINAL.fullmatch(source.name):
+    elif of_sources and not (
+        source.parent.parent.name == "sources" and _FINAL.fullmatch(source.name)
+    ):
         transfer.copy(source, target)
     else:
         transfer.link_tree(source, target)

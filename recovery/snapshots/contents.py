@@ -143,7 +143,10 @@ def gather(
             else checkpoint.select(folder, pinned[name])
         )
         stages.append(SnapshotStage(name, found.batch, found.query))
-        items += [Item(folder / path, f"streams/{name}/ck/{path}") for path in found.files]
+        items += [
+            Item(folder / path, f"streams/{name}/ck/{path}", final=checkpoint.is_sparks(path))
+            for path in found.files
+        ]
     published = _published(storage, job_id, epoch, records, pinned)
     if output:
         items += published

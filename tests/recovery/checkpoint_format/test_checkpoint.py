@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jrs.contract.errors import CorruptRecord, InvalidInput
-from jrs.recovery.checkpoint_format.checkpoint import select
+from jrs.recovery.checkpoint_format.checkpoint import is_sparks, select
 from tests.recovery.snapshots.fabricate import JOIN, PROVIDERS, FakeQuery, put
 
 
@@ -192,6 +192,21 @@ def test_other_sources_log(tmp_path: Path) -> None:
     put(query.ck / "sources/0/0", "v1\n1234")
 
     assert "sources/0/0" in select(query.ck).files
+
+
+def test_what_a_source_of_others_keeps(tmp_path: Path) -> None:
+    """Kinesis has a folder of records by batch and shard, Iceberg a file of its first offset: they
+    raise without it."""
+    query = FakeQuery(tmp_path / "ck").start().run(2)
+    kept = ["sources/0/shard-commit/0/s1", "sources/0/offset.json", "sources/0/7/s1"]
+    for name in kept:
+        put(query.ck / name, "")
+    put(query.ck / "sources/0/0", "v1\n1234")
+    put(query.ck / "sources/0/3", "v1\n5678")  # Of a batch to come.
+    found = [name for name in select(query.ck).files if name.startswith("sources")]
+
+    assert found == sorted([*kept, "sources/0/0"])
+    assert [name for name in found if is_sparks(name)] == ["sources/0/0"]
 
 
 @pytest.mark.parametrize("lost", ["5", "4", "3"])

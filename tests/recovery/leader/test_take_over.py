@@ -209,14 +209,15 @@ def test_what_a_successor_finds(storage: JobStorage) -> None:
 def test_what_may_change_is_copied(storage: JobStorage) -> None:
     """What a source of the user's own keeps is copied; half-written files are left out."""
     query = make(storage)
-    for name in ("sources/0/cursor", "commits/.4.tmp", "offsets/.4.crc"):
+    for name in ("sources/0/cursor", "sources/0/7/shard", "commits/.4.tmp", "offsets/.4.crc"):
         (query.ck / name).parent.mkdir(parents=True, exist_ok=True)
         (query.ck / name).write_text(name)
-    inode = (query.ck / "sources/0/cursor").stat().st_ino
+    own = ("sources/0/cursor", "sources/0/7/shard")
+    inodes = [(query.ck / name).stat().st_ino for name in own]
     new = take_over(storage, 6) / CK
 
     assert (new / "sources/0/cursor").read_text() == "sources/0/cursor"
-    assert (new / "sources/0/cursor").stat().st_ino != inode
+    assert set(inodes).isdisjoint((new / name).stat().st_ino for name in own)
     assert (new / "offsets/.4.crc").exists()
     assert not (new / "commits/.4.tmp").exists()
 

@@ -227,6 +227,7 @@ def test_what_user_code_writes_is_not_linked(
 ) -> None:
     """What may be appended to in place is copied, once for as long as it stays as it is; what Spark
     has written is linked, as a sink's files are, and those of a stage that has finished."""
+    cursor = put(job.query.ck / "sources/1/cursor", "of a source of others")
     for _ in range(2):
         catalog.create("job")
     with audit.open("a") as file:
@@ -242,6 +243,9 @@ def test_what_user_code_writes_is_not_linked(
     (rows,) = (third / "hourly/batch=4").iterdir()
     assert rows.samefile(job.out("hourly") / "batch=4" / rows.name)
     assert (third / "typed/table.parquet").samefile(job.out("typed") / "table.parquet")
+    copied = third.with_name("streams") / "hourly/ck/sources/1/cursor"
+    assert copied.read_text() == cursor.read_text()
+    assert not copied.samefile(cursor)
     assert record.new_bytes == audit.stat().st_size
 
 
