@@ -162,23 +162,25 @@ def test_a_restore_leaves_what_was_finished_then(lead: Lead, catalog: SnapshotCa
     assert (done.output / "a").read_text() == "early"
 
 
+@pytest.mark.parametrize(("called", "said"), [(4, "batches 1 to 3"), (2, "batch 1")])
 def test_a6_a_restore_of_what_a_function_was_called_for(
-    lead: Lead, catalog: SnapshotCatalog
+    lead: Lead, catalog: SnapshotCatalog, called: int, said: str
 ) -> None:
-    """A6, A4: the next call is for the batch of the snapshot, in a new generation."""
+    """A6, A4: the next call is for the batch of the snapshot, in a new generation. So the restore
+    asks, also if nothing was done since."""
     begin(lead)
     lead.backend.commit(Delete(keys.head("job", "sums")))
     stream = Stream(lead, uses_sink=False)
     keeper = PlanKeeper(stream.context, "sums", stream.query.ck)
     stream.query.start()
-    for batch in range(4):
+    for batch in range(called):
         stream.query.plan()
         keeper.keep(batch)
         stream.query.commit()
         if batch == 1:
             record = catalog.create("job")
     suspend(lead)
-    with pytest.raises(WrongState, match="called its function for batches 2 to 3"):
+    with pytest.raises(WrongState, match=f"called its function for {said}. Restore it"):
         catalog.restore(record)
     catalog.restore(record, accept_published=True)
     stored = lead.backend.get(keys.plan("job", "sums"))
