@@ -50,7 +50,11 @@ def cleanup_command(
     with connect(ref, storage=storage) as client:
         job = client.job(job_id)
         if action == "retry":
-            says = "is retried at once" if job.retry_cleanup() else "has nothing left to do"
+            says = "has nothing left to do"
+            if job.retry_cleanup():
+                says = "is retried at once"
+            elif client.results.has_dirty(job_id):
+                says = f"has not ended its first try, which needs no retry; {client.leader()}"
             echo(f"the cleanup of {job_id} {says}", err=True)
             return 0
         left = job.force_cleanup() if action == "force" else job.left()

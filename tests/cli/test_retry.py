@@ -11,7 +11,10 @@ import pytest
 import jrs
 from jrs.contract.errors import WrongState
 from jrs.records import keys
-from jrs.records.model import FormatRecord
+from jrs.records.model import FormatRecord, JobResult, JobStatus
+from jrs.store.opening import open_backend
+from jrs.store.result_store import JobResultStore
+from jrs.testing.contract import lead
 from tests.cli.conftest import Jrs
 from tests.recovery.support import put
 from tests.support import until
@@ -154,6 +157,22 @@ def test_snapshots_are_the_users(jrs: Jrs, home: Path, failed: str) -> None:
     jrs("snapshot", "create", "runs", "--name", "mine")
     (mine,) = json.loads(jrs("snapshot", "list", "runs", "--json").stdout)
     assert (mine["format"], mine["taken_by"]) == ("full", "user")
+
+
+def test_a_cleanup_that_was_not_tried_yet(jrs: Jrs, url: str) -> None:
+    """It has something left to do, and who does it is said; a clean result has nothing left."""
+    jrs("submit", "ended", "jobs_here:add", "--no-check")
+    with open_backend(url) as backend, lead(backend) as leadership:
+        results = JobResultStore(backend)
+        results.create_dirty(JobResult("ended", JobStatus.FINISHED), leadership.fence)
+        waits = jrs("cleanup", "retry", "ended")
+        results.mark_clean("ended", leadership.fence)
+        done = jrs("cleanup", "retry", "ended")
+
+    assert (waits.returncode, done.returncode) == (0, 0)
+    assert "has not ended its first try" in waits.stderr
+    assert "no master leads" in waits.stderr
+    assert "has nothing left to do" in done.stderr
 
 
 def test_what_is_garbage(jrs: Jrs, home: Path, failed: str, tmp_path: Path) -> None:
