@@ -62,6 +62,17 @@ def test_from_creation_to_deletion(run: Run, tmp_path: Path) -> None:
     assert run("fsck").returncode == 0
 
 
+@pytest.mark.parametrize(
+    "more",
+    [["job"], ["job", 1], ["--from", "."], ["--as", "new"], ["--claim"], ["--accept-published"]],
+    ids=lambda more: str(more[-1]),
+)
+def test_a_restore_is_finished_as_it_was_begun(run: Run, more: list[object]) -> None:
+    """What is given next to --finish would have no effect."""
+    refused = run("snapshot", "restore", *more, "--finish", "job", code=2)
+    assert "give nothing next to it" in refused.stderr
+
+
 def test_a_fork_of_what_is_there_now(run: Run) -> None:
     """S6, N6: `jrs fork` makes a job of another's present state, and keeps no snapshot of it."""
     before = json.loads(run("show", "job", "--json").stdout)
