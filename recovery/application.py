@@ -244,9 +244,11 @@ def run(
     each ``driver.run`` of a job that has ended returns its stored result.
 
     The return value of `main` is stored as the result of the application `name`. Another call with
-    that name returns it and does not run `main`; stderr, or the logger ``jrs.application``, says so
-    with the result's age. So a name stands for one run: put into it what distinguishes the run,
-    such as the date. The same name for another `main`, or with other arguments, is refused.
+    that name returns it and does not run `main`, also while another application or master leads the
+    cluster; stderr, or the logger ``jrs.application``, says so with the result's age. A `main` that
+    has to wait for its turn says there once who leads. So a name stands for one run: put into it
+    what distinguishes the run, such as the date. The same name for another `main`, or with other
+    arguments, is refused.
 
     An exception of `main` is raised here and recorded, but is no result: another replica then
     tries. ``jrs cancel NAME`` ends the application: its jobs are ended, and the next call of
@@ -306,8 +308,10 @@ def run(
 
 
 def _led(main: Callable[[Driver], T], name: str, master: Master, replica: Replica) -> T:
-    """Campaign, and return or raise what the application does once this replica leads."""
-    outcome, raised = list[T](), list[BaseException]()
+    """Campaign, and return or raise how the application ends: once this replica leads, or once a
+    result exists while another master leads."""
+    outcome, raised = list[Any](), list[BaseException]()
+    stop, over = threading.Event(), threading.Event()
 
     def lead(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
         def call() -> T:
@@ -319,10 +323,21 @@ def _led(main: Callable[[Driver], T], name: str, master: Master, replica: Replic
             raised.append(error.error)
         return True
 
-    master.run(threading.Event(), lead)
+    waits = threading.Thread(
+        target=replica.stand_by, args=(master.name, stop, over), name="jrs-standby", daemon=True
+    )
+    waits.start()
+    try:
+        master.run(stop, lead)
+    finally:
+        over.set()
+        waits.join()
     if raised:
         raise raised[0]
-    return outcome[0]
+    if not outcome:
+        outcome.append(replica.hand_back())
+    result: T = outcome[0]
+    return result
 
 
 def _warn_of_former_keywords() -> None:

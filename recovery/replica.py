@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -38,6 +39,7 @@ from jrs.records.model import JobResult, JobResultEntry, JobSpec, JobStatus, Jso
 from jrs.records.not_finished import JobNotFinished
 from jrs.store import applications, mains
 from jrs.store.jobs import JobCatalog
+from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 
 from .attempt.code_version import code_version
@@ -51,6 +53,9 @@ _LAST_CLEANUP = 60.0
 
 _OWN = ("jrs.recovery.application.Driver.",)
 """What of jrs a main calls while it runs; see `is_of_jrs`."""
+
+_ASK = 0.5
+"""Seconds between two questions of a replica that waits for its turn."""
 
 log = printed("jrs.application", logging.Formatter("jrs: %(message)s"))
 """Says when a stored result is returned and nothing runs."""
@@ -145,10 +150,35 @@ class Replica:
         else:
             self._say_handed_back(entry)
         _finish_cleanup(self._backend, self._name, self._results, leadership)
-        result = readable(entry)
-        if result.status is not JobStatus.FINISHED:
-            raise JobNotFinished(result)
-        return result.payload
+        return _payload(entry)
+
+    def stand_by(self, master: str, stop: threading.Event, over: threading.Event) -> None:
+        """Say once who leads while this replica campaigns, and end its campaign by `stop` once the
+        application has a result. It does so only while another master leads, which cleans up.
+
+        Args:
+            master: the name of this replica's own.
+            over: set once the campaign has ended.
+        """
+        registry, said = Registry(self._backend), False
+        while not over.wait(_ASK):
+            with suppress(JrsError):  # The master reports that the backend is away.
+                view = registry.leading()
+                if view.leader is None or view.leader.name == master:
+                    continue
+                if self._results.get(self._name) is not None:
+                    stop.set()
+                    return
+                if not said:
+                    log.warning("application %r waits for its turn: %s", self._name, view)
+                    said = True
+
+    def hand_back(self) -> Json:
+        """Return the stored result; raises as `lead`."""
+        entry = until_answered(threading.Event())(self._results.get, self._name)
+        assert entry is not None, "the campaign has ended because of it"
+        self._say_handed_back(entry)
+        return _payload(entry)
 
     def _run(self, main: Callable[[], Any], master: str, leadership: Leadership) -> None:
         """Run `main` and record its result; if the application was canceled, it has one."""
@@ -274,6 +304,13 @@ def readable(entry: JobResultEntry) -> JobResult:
     if entry.result is None:
         raise CorruptRecord(entry.problem or f"the result of {entry.job_id!r} cannot be read")
     return entry.result
+
+
+def _payload(entry: JobResultEntry) -> Json:
+    result = readable(entry)
+    if result.status is not JobStatus.FINISHED:
+        raise JobNotFinished(result)
+    return result.payload
 
 
 def _finish_cleanup(

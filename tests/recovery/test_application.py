@@ -278,6 +278,41 @@ def test_an_exception_of_main_is_raised_here_and_not_stored(url: str) -> None:
     assert calls == ["job", "main", "main"]
 
 
+def test_a_stored_result_does_not_wait_for_who_leads(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While another application leads the cluster, a result that exists is returned, or raised,
+    and a main that has to wait says for whom."""
+    leads, may_end = threading.Event(), threading.Event()
+
+    def other(driver: Driver) -> str:
+        leads.set()
+        while not may_end.wait(0.05):
+            driver.check()
+        return "other"
+
+    def waits() -> bool:
+        return any("'later' waits for its turn: " in one.getMessage() for one in caplog.records)
+
+    assert run(lambda driver: 42, url) == 42
+    with open_backend(url, cluster=CLUSTER) as backend:
+        failure = jrs.Failure("exception", "broken")
+        failed = jrs.JobResult("failed", JobStatus.FAILED, failure=failure)
+        JobResultStore(backend).create_dirty(failed, None)
+    with ThreadPoolExecutor(4) as pool:
+        busy = pool.submit(run, other, url, name="other")
+        try:
+            assert leads.wait(60)
+            assert pool.submit(run, lambda driver: 1, url).result(60) == 42
+            with pytest.raises(JobNotFinished, match="broken"):
+                pool.submit(run, lambda driver: 1, url, name="failed").result(60)
+            later = pool.submit(run, lambda driver: "later", url, name="later")
+            until(waits, "it says who leads")
+        finally:
+            may_end.set()
+        assert (busy.result(60), later.result(60)) == ("other", "later")
+
+
 def test_a_failed_job_can_be_caught_in_main(url: str) -> None:
     """JobNotFinished holds the result, so that main can decide what to do."""
 
