@@ -63,9 +63,9 @@ class StageReport:
                 float(found["at"]),
                 int(found["dropped"]),
             )
-        except (ValueError, TypeError, KeyError, RecursionError):
+            return report if report.kind in KINDS else None
+        except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
             return None
-        return report if report.kind in KINDS else None
 
 
 OnReport = Callable[[StageReport], None]

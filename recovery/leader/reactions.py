@@ -109,7 +109,10 @@ class Reactions:
         )
 
     def hold(self, job_id: str, job: JobMemory, why: str) -> None:
-        """Record in the history why an error keeps the leader from deciding about a job."""
+        """Record in the history why an error keeps the leader from deciding about a job, unless an
+        action about it is under way: the job is checked when that has returned."""
+        if job.busy:
+            return
         if why != job.held_for and self.tasks.may_try(job, Action.HOLD):
             self._decisions.forget(job_id)
             self.tasks.run(

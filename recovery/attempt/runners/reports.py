@@ -39,10 +39,14 @@ class ReportPipe:
                 *lines, rest = (self._rest + data).split(b"\n")
                 self._rest = rest[:_LONGEST]
                 for line in lines:
-                    report = StageReport.from_line(line)
-                    if report is not None:
-                        self._on_report(report)
+                    # An attempt may write anything; the thread reads those of all attempts.
+                    with suppress(Exception):
+                        self._pass_on(StageReport.from_line(line))
         return True
+
+    def _pass_on(self, report: StageReport | None) -> None:
+        if report is not None:
+            self._on_report(report)
 
 
 class Reports:

@@ -93,7 +93,9 @@ def test_a_master_that_does_not_read() -> None:
     "line",
     [b"", b"{}", b"[]", b"\xff", b"7",
      b'{"kind":"leading","stage":"","message":"","at":1,"dropped":0}',
-     b'{"kind":"published","stage":"","message":"","at":"x","dropped":0}', b"[" * 100_000],
+     b'{"kind":"published","stage":"","message":"","at":"x","dropped":0}', b"[" * 100_000,
+     b'{"kind":"published","stage":"","message":"","at":1,"dropped":Infinity}',
+     b'{"kind":[],"stage":"","message":"","at":1,"dropped":0}'],
 )  # fmt: skip
 def test_what_is_no_report(pipe: ReportPipe, got: list[StageReport], line: bytes) -> None:
     """What a job writes there is passed over: it cannot forge an event of its master."""
@@ -103,6 +105,25 @@ def test_what_is_no_report(pipe: ReportPipe, got: list[StageReport], line: bytes
     until(lambda: got, "the report arrives")
 
     assert [each.stage for each in got] == ["s"]
+
+
+def test_a_report_that_cannot_be_passed_on(got: list[StageReport]) -> None:
+    """It costs neither the reports after it, nor those of other attempts."""
+
+    def broken(report: StageReport) -> None:
+        got.append(report)
+        if report.stage == "bad":
+            raise RuntimeError("the screen is gone")
+
+    reports = Reports()
+    pipes = [reports.open(broken), reports.open(broken)]
+    for stage in ("bad", "good"):
+        for pipe in pipes:
+            Reporter(PipeReporter(pipe.writing)).begun(stage)
+    until(lambda: len(got) == 4, "all reports arrive")
+    for pipe in pipes:
+        os.close(pipe.writing)
+        reports.close(pipe)
 
 
 def stages(job: Job) -> int:

@@ -13,12 +13,14 @@ import pytest
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import CorruptRecord, Fenced, OutcomeUnknown, Unavailable
 from jrs.records import keys
-from jrs.records.model import Failure, JobResult, JobStatus, StopMode
+from jrs.records.model import Failure, JobResult, JobSpec, JobStatus, StopMode
 from jrs.records.policies import RestartPolicy, SnapshotPolicy
+from jrs.records.time_limits import OnTimeout, TimeLimits
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.job import Job
 from jrs.recovery.attempt.runners import AttemptExit, OnEnd
 from jrs.recovery.attempt.runners.thread import ThreadRunner
+from jrs.recovery.leader.actions import Actions
 from jrs.recovery.leader.attempt_records import AttemptRecords
 from jrs.recovery.leader.attempts import Attempts
 from jrs.recovery.leader.recovery_point import RecoveryPoints
@@ -39,7 +41,7 @@ from tests.recovery.support import (
     spec,
     spoil,
 )
-from tests.support import until
+from tests.support import BOUND, until
 
 
 def ended(leader: Leader, job_id: str) -> JobResult:
@@ -776,6 +778,50 @@ def test_after_a_while_without_the_backend_it_continues(memory: FaultyMemory, ro
         leader.until_clean("running")
 
         assert not leader.leadership.lost.is_set()
+
+
+def test_a_snapshot_that_is_damaged_while_the_attempt_is_ended(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is held for the one while the other is under way: the end was begun a second time,
+    and counted as two deaths."""
+    clock, entered, ending = FakeClock(), threading.Event(), threading.Event()
+    damaged, ends = threading.Event(), threading.Event()
+
+    def take_scheduled_snapshot(actions: Actions, of_job: JobSpec) -> None:
+        entered.set()
+        damaged.wait(BOUND)
+        raise CorruptRecord("the index of snapshots")
+
+    def before_end(attempt: DirectedAttempt) -> None:
+        ending.set()
+        ends.wait(BOUND)
+
+    monkeypatch.setattr(Actions, "take_scheduled_snapshot", take_scheduled_snapshot)
+    limits = TimeLimits(attempt=60.0, then=OnTimeout.RESTART)
+    with Leader(memory, root, clock=clock) as leader:
+        leader.runner.before_end = before_end
+        policy, restart = SnapshotPolicy(every=10.0), RestartPolicy(attempts=5, delay=0.0)
+        JobCatalog(memory).submit(spec("job", snapshots=policy, timeout=limits, restart=restart))
+        leader.runner.of("job")
+        memory_of = leader.dispatcher._jobs["job"]
+        until(lambda: memory_of.snapshot_at is not None, "the snapshot is planned")
+        clock.now += 10
+        assert entered.wait(BOUND)
+        clock.now += 60
+        assert ending.wait(BOUND)
+        damaged.set()
+        leader.until_said("decision", "job", "the index of snapshots")
+        JobCatalog(memory).submit(spec("other"))
+        leader.runner.of("other").finish()
+        leader.until_clean("other")
+
+        assert memory_of.busy
+
+        ends.set()
+        leader.runner.of("job", 2)
+
+        assert len(leader.said("died", "job")) == 1
 
 
 @pytest.mark.parametrize("starts", [False, True])
