@@ -30,21 +30,23 @@ def orders(job: jrs.Job, n: int = 100_000) -> dict[str, Any]:
         rows.write.parquet(str(stage.output / "orders"))
         return n
 
+    # A stage's folder is published in one rename once its function has returned; what it returned
+    # is stored. Temporary output is for the stages that follow, and goes when the job has ended.
+    generated = job.stage("generate", generate, temporary=True)
+
     def total(stage: jrs.Stage) -> int:
         rows = spark(job).read.parquet(str(generated.output / "orders"))
         totals = rows.groupBy("customer").sum("cents").withColumnRenamed("sum(cents)", "cents")
         totals.coalesce(1).write.csv(str(stage.output / "totals"), header=True)
         return totals.count()
 
+    totalled = job.stage("total", total)
+
     def rank(stage: jrs.Stage) -> list[dict[str, int]]:
         totals = spark(job).read.csv(str(totalled.output / "totals"), header=True, inferSchema=True)
         best = totals.orderBy(totals.cents.desc(), totals.customer).limit(3).collect()
         return [row.asDict() for row in best]
 
-    # A stage's folder is published in one rename once its function has returned; what it returned
-    # is stored. Temporary output is for the stages that follow, and goes when the job has ended.
-    generated = job.stage("generate", generate, temporary=True)
-    totalled = job.stage("total", total)
     ranked = job.stage("rank", rank)
     return {"orders": generated.result(), "customers": totalled.result(), "best": ranked.result()}
 
