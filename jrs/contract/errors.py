@@ -10,15 +10,17 @@
     │   ├── Fenced                a newer epoch exists: step down, write nothing more
     │   ├── TooLarge              over a declared limit; refused before it was sent
     │   ├── AccessDenied          a server rejects the credentials, or they do not permit the call
-    │   ├── NotFound              (also a LookupError)
+    │   ├── NotFound              what the call names does not exist (also a LookupError)
     │   │   ├── NoSuchResult
     │   │   ├── NoSuchJob
     │   │   └── NoSuchSnapshot
     │   ├── CorruptRecord         a stored record cannot be read; held, never guessed
     │   │   ├── UnsupportedVersion    written by a newer jrs
-    │   │   └── DamagedSnapshot       a snapshot has changed since it was taken
+    │   │   ├── DamagedSnapshot       a snapshot has changed since it was taken
+    │   │   └── UnreadableCheckpoint  a checkpoint of Spark cannot be read
     │   ├── SnapshotInUse         the snapshot is still needed; it was not touched
     │   ├── WrongState            the job or the cluster is in no state for it: check it again
+    │   ├── HistoryChanged        a cursor is of output that a restore took back: read it all again
     │   ├── ClusterMoved          the cluster is at another backend now; ``.url`` names it
     │   ├── JobIsRunning          the call would change the job under a running attempt
     │   ├── ResultExists          another result of this job is durable already

@@ -188,6 +188,31 @@ def test_every_error_is_public() -> None:
     assert {name for name in raised if not is_internal(name)} <= set(NAMES)
 
 
+def test_the_tree_of_errors_is_whole() -> None:
+    """`jrs.contract.errors` draws each public error below the one that it is a kind of."""
+    public = {name: getattr(jrs, name) for name in NAMES}
+    errors = {
+        name: one
+        for name, one in public.items()
+        if isinstance(one, type) and issubclass(one, jrs.JrsError)
+    }
+    assert drawn(inspect.getdoc(importlib.import_module("jrs.contract.errors")) or "") == {
+        name: next((base.__name__ for base in one.__mro__[1:] if base in errors.values()), None)
+        for name, one in errors.items()
+    }
+
+
+def drawn(tree: str) -> dict[str, str | None]:
+    """Return what a tree draws: each name, and the name above it."""
+    parents: dict[str, str | None] = {}
+    above: list[str] = []
+    for branch, name in re.findall(r"^    ([│├└─ ]*)(\w+)", tree, re.MULTILINE):
+        depth = len(branch) // 4
+        parents[name] = above[depth - 1] if depth else None
+        above[depth:] = [name]
+    return parents
+
+
 def is_internal(name: str) -> bool:
     """Return whether an error is caught before a user could see it."""
     return name in {"BadRequest", "NotBegun", "Replan"} or name.startswith("_")
