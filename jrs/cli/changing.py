@@ -13,6 +13,7 @@ from jrs.cli.common import (
     echo,
     import_from_here,
     json_option,
+    no_wait_option,
     spec_key_option,
     storage_option,
     with_cluster,
@@ -30,14 +31,12 @@ from jrs.records.policies import MOST_PARTITIONS, check_count
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt.entry_point import check_entry
 
-_no_wait = click.option("--no-wait", is_flag=True, help="Store the request and return at once.")
-
 
 @click.command("rescale")
 @job_argument
 @click.option("--partitions", type=int, required=True, metavar="N",
               help="The new number of partitions of its streams' state.")  # fmt: skip
-@_no_wait
+@no_wait_option
 @storage_option
 @spec_key_option
 @because_option
@@ -72,7 +71,7 @@ def rescale_command(
               help="The code that resumes from the job's state.")  # fmt: skip
 @click.option("--no-check", is_flag=True,
               help="Do not import the entry point on this host.")  # fmt: skip
-@_no_wait
+@no_wait_option
 @spec_key_option
 @because_option
 @with_cluster
@@ -105,7 +104,7 @@ def upgrade_command(
 
 @click.command("fork")
 @job_argument
-@click.option("--as", "as_job", required=True, metavar="NEW", help="The id of the new job.")
+@click.option("--as", "as_id", required=True, metavar="NEW", help="The id of the new job.")
 @storage_option
 @spec_key_option
 @json_option
@@ -114,7 +113,7 @@ def upgrade_command(
 def fork_command(
     ref: ClusterRef,
     job_id: str,
-    as_job: str,
+    as_id: str,
     storage: str | Path | None,
     spec_key: SpecKey | None,
     as_json: bool,
@@ -132,7 +131,7 @@ def fork_command(
         connect(ref, storage=storage, spec_key=spec_key) as client,
         progress_of("forking") as progress,
     ):
-        restored = client.job(job_id).fork(as_job, progress=progress)
+        restored = client.job(job_id).fork(as_id, progress=progress)
     echo_restored(restored, as_json)
     return 0
 

@@ -105,9 +105,17 @@ def because_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-reason_option = click.option("--reason", "--because", "reason", metavar="TEXT", default="",
-                             help="The reason, which the request stores and the history "
-                             "shows.")  # fmt: skip
+def reason_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Accept ``--because`` for what stores its reason, and ``--reason``, its former name."""
+
+    @click.option("--because", "reason", metavar="TEXT", default="",
+                  help="The reason, which the request stores and the history shows.")  # fmt: skip
+    @click.option("--reason", "former_reason", default="", hidden=True)
+    @functools.wraps(command)
+    def wrapper(*args: Any, reason: str, former_reason: str, **options: Any) -> Any:
+        return command(*args, reason=reason or former_reason, **options)
+
+    return wrapper
 
 
 def import_from_here() -> None:
@@ -163,6 +171,9 @@ storage_option = _storage_option(exists=True)
 storage_name_option = _storage_option(exists=False)
 """For commands that only name the storage."""
 
+no_wait_option = click.option(
+    "--no-wait", is_flag=True, help="Store the request and return at once."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 

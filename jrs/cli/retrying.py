@@ -18,6 +18,7 @@ from jrs.cli.common import (
     with_cluster,
 )
 from jrs.cli.connecting import connect
+from jrs.cli.durations import DURATION
 from jrs.cli.jobs import arguments_of, wait_for
 from jrs.cli.snapshots import progress_of
 from jrs.records.signing import SpecKey
@@ -26,7 +27,7 @@ from jrs.records.snapshots import SnapshotRecord
 
 @click.command("retry")
 @click.argument("job_id")
-@click.option("--as", "as_job", metavar="NEW",
+@click.option("--as", "as_id", metavar="NEW",
               help="The id of the new job; by default the next free of JOB_ID.2, ….")  # fmt: skip
 @click.option("--from-stage", default="", metavar="STAGE",
               help="Run this stage again, and all that come after it.")  # fmt: skip
@@ -37,8 +38,8 @@ from jrs.records.snapshots import SnapshotRecord
               help="Replace all arguments by a JSON object.")  # fmt: skip
 @click.option("--no-check", is_flag=True,
               help="Do not import the entry point on this host.")  # fmt: skip
-@click.option("--timeout", type=click.FloatRange(min=0), default=60.0, show_default=True,
-              metavar="SECONDS", help="Wait this long for the cleanup of the old job.")  # fmt: skip
+@click.option("--timeout", type=DURATION, default="60s", show_default=True, metavar="DURATION",
+              help="Wait this long for the cleanup of the old job.")  # fmt: skip
 @click.option("--wait", "waits", is_flag=True, help="Wait for the result and print it.")
 @storage_option
 @spec_key_option
@@ -48,7 +49,7 @@ from jrs.records.snapshots import SnapshotRecord
 def retry_command(
     ref: ClusterRef,
     job_id: str,
-    as_job: str | None,
+    as_id: str | None,
     from_stage: str,
     entry_point: str | None,
     pairs: tuple[str, ...],
@@ -79,7 +80,7 @@ def retry_command(
         progress_of("taking over") as progress,
     ):
         new = client.job(job_id).retry(
-            as_job,
+            as_id,
             from_stage=from_stage,
             entry=entry_point,
             arguments=everything,

@@ -43,17 +43,17 @@ def _is_for_retry_alone(record: SnapshotRecord) -> bool:
 def _print(records: list[SnapshotRecord]) -> None:
     table(
         [
-            "job",
-            "snapshot",
-            "name",
-            "taken",
-            "by",
-            "format",
-            "files",
-            "size",
-            "new",
-            "stages",
-            "where",
+            "JOB",
+            "SNAPSHOT",
+            "NAME",
+            "TAKEN",
+            "BY",
+            "FORMAT",
+            "FILES",
+            "SIZE",
+            "NEW",
+            "STAGES",
+            "WHERE",
         ],
         [_row(record) for record in records],
     )

@@ -249,7 +249,7 @@ def export_command(client: Client, job_id: str, snapshot: str, folder: Path) -> 
 @click.argument("snapshot", required=False, shell_complete=complete_snapshot)
 @click.option("--from", "folder", type=click.Path(path_type=Path, file_okay=False, exists=True),
               help="The folder of an exported snapshot, from any cluster.")  # fmt: skip
-@click.option("--as", "as_job", metavar="NEW", help="Restore it as a new job.")
+@click.option("--as", "as_id", metavar="NEW", help="Restore it as a new job.")
 @click.option("--claim", is_flag=True, help="Use the snapshot up; by default it stays.")
 @click.option("--accept-published", is_flag=True,
               help="Restore although the job has since called foreachBatch functions or "
@@ -259,7 +259,7 @@ def export_command(client: Client, job_id: str, snapshot: str, folder: Path) -> 
 @json_option
 def restore_command(
     client: Client, job_id: str | None, snapshot: str | None, folder: Path | None,
-    as_job: str | None, claim: bool, accept_published: bool, finish: str | None, as_json: bool,
+    as_id: str | None, claim: bool, accept_published: bool, finish: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Restore a suspended job from a snapshot: by default, from its newest intact one.
 
@@ -282,13 +282,13 @@ def restore_command(
             if job_id is not None:
                 raise InvalidInput("give either JOB_ID [SNAPSHOT] or --from FOLDER, not both")
             restored = client.restore(
-                folder, as_id=as_job, claim=claim, accept_published=accept_published,
+                folder, as_id=as_id, claim=claim, accept_published=accept_published,
                 progress=progress,
             )  # fmt: skip
         elif job_id is not None:
             job = client.job(job_id)
             restored = job.snapshots.restore(
-                snapshot or _newest(job).number, as_id=as_job, claim=claim,
+                snapshot or _newest(job).number, as_id=as_id, claim=claim,
                 accept_published=accept_published, progress=progress,
             )  # fmt: skip
         else:
@@ -301,11 +301,11 @@ def restore_command(
 @_command("fork", changes=True)
 @job_argument
 @click.argument("snapshot", required=False, shell_complete=complete_snapshot)
-@click.option("--as", "as_job", required=True, metavar="NEW", help="The id of the new job.")
+@click.option("--as", "as_id", required=True, metavar="NEW", help="The id of the new job.")
 @spec_key_option
 @json_option
 def fork_command(
-    client: Client, job_id: str, snapshot: str | None, as_job: str, as_json: bool
+    client: Client, job_id: str, snapshot: str | None, as_id: str, as_json: bool
 ) -> None:
     """Start a new job from a snapshot of another job; its queries get new ids.
 
@@ -315,7 +315,7 @@ def fork_command(
     with progress_of("restoring") as progress:
         job = client.job(job_id)
         which = snapshot or _newest(job).number
-        restored = job.snapshots.fork(which, as_job, progress=progress)
+        restored = job.snapshots.fork(which, as_id, progress=progress)
     echo_restored(restored, as_json)
 
 

@@ -15,6 +15,7 @@ from jrs.cli.common import (
 )
 from jrs.cli.completing import complete_master
 from jrs.cli.connecting import connect
+from jrs.cli.durations import DURATION
 
 
 @click.command("pause")
@@ -58,8 +59,8 @@ def unpause_command(ref: ClusterRef) -> int:
               help="The master that leads next.  [default: the one that has waited "
               "longest]")  # fmt: skip
 @reason_option
-@click.option("--timeout", type=click.FloatRange(0, 1e9), default=60.0, show_default=True,
-              metavar="SECONDS", help="Wait this long for the next leader, then exit 3; the "
+@click.option("--timeout", type=DURATION, default="60s", show_default=True,
+              metavar="DURATION", help="Wait this long for the next leader, then exit 3; the "
               "request stays.")  # fmt: skip
 @with_cluster
 def switchover_command(ref: ClusterRef, to: str | None, reason: str, timeout: float) -> int:
@@ -70,7 +71,7 @@ def switchover_command(ref: ClusterRef, to: str | None, reason: str, timeout: fl
     named master for 10 seconds.
 
     \b
-    Example:  jrs switchover --to m2 --reason 'host 1 is rebooted'
+    Example:  jrs switchover --to m2 --because 'host 1 is rebooted'
     """
     with connect(ref) as client:
         request = client.switchover(to, reason=reason)

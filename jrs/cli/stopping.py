@@ -15,6 +15,7 @@ from jrs.cli.common import (
     ClusterRef,
     because_option,
     echo,
+    no_wait_option,
     reason_option,
     with_cluster,
 )
@@ -32,7 +33,6 @@ _DURABLE = (
 )
 _FIRST_LOOK, _LOOK = 1.0, 4.0
 """Seconds after which it looks whether a master leads: the first time, and from then on."""
-_no_wait = click.option("--no-wait", is_flag=True, help="Store the request and return at once.")
 _timeout = click.option("--timeout", type=DURATION, metavar="DURATION",
                         help="Give up after this time and exit 3; the request stays.")  # fmt: skip
 
@@ -55,7 +55,7 @@ def _grace(command: Callable[..., Any]) -> Callable[..., Any]:
 @job_argument
 @reason_option
 @_grace
-@_no_wait
+@no_wait_option
 @_timeout
 @with_cluster
 def suspend_command(
@@ -77,7 +77,7 @@ def suspend_command(
 @click.command("drain", epilog=_DURABLE)
 @job_argument
 @reason_option
-@_no_wait
+@no_wait_option
 @_timeout
 @with_cluster
 def drain_command(
@@ -98,7 +98,7 @@ def drain_command(
 @click.option("--drain", "mode", flag_value=StopMode.DRAIN.value, help="As 'jrs drain'.")
 @reason_option
 @_grace
-@_no_wait
+@no_wait_option
 @_timeout
 @with_cluster
 def stop_command(

@@ -50,7 +50,7 @@ _AGAIN = 1.0
 @click.option("--json", "as_json", is_flag=True, help="Print it once, as JSON, for programs.")
 @with_cluster
 def top_command(
-    place: ClusterRef, job_id: str | None, every: float, once: bool, as_json: bool
+    ref: ClusterRef, job_id: str | None, every: float, once: bool, as_json: bool
 ) -> int:
     """Show who leads, and which jobs are held, failed, running or waiting, and why. Live; end it
     with Ctrl-C. While the backend does not answer, or cannot be read, the last picture stays, with
@@ -65,7 +65,7 @@ def top_command(
       jrs top --json
       jrs top nightly-2026-11-20
     """
-    with connect(place) as client:
+    with connect(ref) as client:
 
         def draw(most: int) -> Any:
             if job_id is None:

@@ -43,7 +43,7 @@ COMMANDS = {
         ("switchover", "--timeout", "5"),
         *(("switchover", "--to", name, "--timeout", "5") for name in MASTERS),
     ),
-    "pause": (("pause", "--reason", "chaos"), ("unpause",)),
+    "pause": (("pause", "--because", "chaos"), ("unpause",)),
     "expire": (("expire", "--older-than", "0s"),),
 }
 

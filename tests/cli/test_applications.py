@@ -81,7 +81,7 @@ def test_u18_a_failed_main_is_listed_shown_and_canceled(nightly: Nightly, jrs: J
     assert "an application: the replica that leads runs its main" in explained
     assert jrs("fsck").returncode == 0
 
-    assert jrs("cancel", "nightly-bad", "--reason", "not needed").returncode == 0
+    assert jrs("cancel", "nightly-bad", "--because", "not needed").returncode == 0
     ended = nightly("bad", "nightly-bad")
     result = json.loads(jrs("wait", "nightly-bad", "--json").stdout)
 

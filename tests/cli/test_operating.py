@@ -205,8 +205,8 @@ def test_a_pause(jrs: Jrs, masters: Masters, home: Path) -> None:
     jrs("submit", "running", "operated:waits", "--arg", f"path={go}")
     with face.connect(masters.url) as client:
         until(lambda: client.job("running").status() is face.JobStatus.RUNNING, "it runs")
-    assert jrs("pause", "--reason", "the lake is down").returncode == 0
-    again = jrs("pause", "--reason", "another one")
+    assert jrs("pause", "--because", "the lake is down").returncode == 0
+    again = jrs("pause", "--because", "another one")
     assert (again.returncode, "was paused already" in again.stderr) == (0, True)
     jrs("submit", "new", "operated:prints")
     go.touch()
@@ -235,7 +235,7 @@ def test_a_switchover(jrs: Jrs, masters: Masters) -> None:
     unknown = jrs("switchover", "--to", "m22")
     assert (unknown.returncode, "did you mean 'm2'" in unknown.stderr) == (2, True)
     for name in ("m3", "m2"):
-        done = jrs("switchover", "--to", name, "--reason", "a reboot")
+        done = jrs("switchover", "--to", name, "--because", "a reboot")
         assert (done.returncode, f"{name} leads" in done.stderr) == (0, True), done.stderr
         assert f"{name} leads already" in jrs("switchover", "--to", name).stderr
     said = jrs("masters")

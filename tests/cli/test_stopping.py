@@ -24,7 +24,7 @@ from .conftest import Jrs
 def test_suspend_and_resume(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
     """S1, S4: stopping needs no options; the job is SUSPENDED without a result, and resumes."""
     jrs("submit", "long", "jobs_here:sleeps")
-    stopped = jrs("suspend", "long", "--reason", "deploy")
+    stopped = jrs("suspend", "long", "--because", "deploy")
 
     assert stopped.returncode == 0, stopped.stderr
     assert "jrs resume long" in stopped.stderr
