@@ -205,7 +205,7 @@ def cancel_command(ref: ClusterRef, job_id: str, reason: str, waits: bool) -> in
     """
     with connect(ref) as client:
         job = client.job(job_id)
-        requested = job.cancel(reason)
+        requested = job.cancel(reason=reason)
         said = f"requested to cancel {job_id}" if requested else f"{job_id} is CANCELED already"
         echo(said, err=True)
         if waits:

@@ -272,7 +272,7 @@ def restore_command(
       jrs snapshot restore orders 3 --as orders-2
       jrs snapshot restore --from /mnt/usb/orders-3
     """
-    given = job_id, snapshot, folder, as_job, claim or None, accept_published or None
+    given = job_id, snapshot, folder, as_id, claim or None, accept_published or None
     if finish is not None and any(one is not None for one in given):
         raise InvalidInput("--finish completes a restore as it was begun: give nothing next to it")
     with progress_of("restoring") as progress:

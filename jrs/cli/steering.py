@@ -33,7 +33,7 @@ def pause_command(ref: ClusterRef, reason: str) -> int:
     """
     with connect(ref) as client:
         before = client.paused()
-        pause = client.pause(reason)
+        pause = client.pause(reason=reason)
     said = "is paused" if before is None else f"was paused already, {when(pause.since)}"
     echo(f"cluster {ref.cluster} {said} by {pause.by}; end it with: jrs unpause", err=True)
     return 0

@@ -23,7 +23,7 @@ class JobChanges:
     _connection: Connection
     id: str
 
-    def cancel(self, reason: str = "") -> bool:
+    def cancel(self, *, reason: str = "") -> bool:
         """Request that the job be canceled; the leader does it. Durable, idempotent.
 
         Return False if it is CANCELED already.
@@ -37,7 +37,7 @@ class JobChanges:
     def suspend(self, *, reason: str = "", grace: float = 30.0) -> bool:
         """Request that the job be suspended at a batch boundary; resume it with `resume`.
 
-        Durable and idempotent; `wait_suspended` waits for it. Return False if it is suspended
+        Durable and idempotent; `wait_stopped` waits for it. Return False if it is suspended
         already.
 
         Args:
@@ -55,7 +55,7 @@ class JobChanges:
     def drain(self, *, reason: str = "", grace: float = 30.0) -> None:
         """Request that the job process what its streams have read, flush every window, and finish.
 
-        Durable and idempotent; `wait_suspended` or `result` waits for it.
+        Durable and idempotent; `wait_stopped` or `result` waits for it.
 
         Raises:
             NoSuchJob: it was not submitted.
@@ -63,12 +63,14 @@ class JobChanges:
         """
         self._connection.stops.request(self.id, StopMode.DRAIN, reason=reason, grace=grace)
 
-    def wait_suspended(
+    def wait_stopped(
         self,
         timeout: float | None = None,
         progress: Callable[[StopRecord], None] = lambda stop: None,
     ) -> StopRecord | None:
-        """Wait until the job is suspended; return its stop, or None if it has ended instead.
+        """Wait until the job is suspended or held; return its stop, or None if it has ended.
+
+        A job that is drained ends.
 
         Args:
             timeout: seconds; None waits forever.

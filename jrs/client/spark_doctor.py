@@ -158,7 +158,7 @@ def _until_ended(job: JobHandle, report: doctor.Report) -> Iterator[Diagnostic]:
         time.sleep(_POLL)
     if obstacle is not None:
         yield Diagnostic("start", obstacle, "install it, or correct the options")
-        job.cancel("it cannot start here")
+        job.cancel(reason="it cannot start here")
     elif result is not None and result.status is not JobStatus.FINISHED and _is_fit(told):
         yield _failed(result.failure)
 

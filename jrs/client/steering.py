@@ -120,7 +120,7 @@ class ClusterSteering:
         """
         return Steering(self.backend).paused()
 
-    def pause(self, reason: str = "") -> PauseRecord:
+    def pause(self, *, reason: str = "") -> PauseRecord:
         """Pause the cluster: no attempt begins from now on, and what runs continues.
 
         Cleanup, canceling and suspending work as always. An attempt that dies, or whose leader
@@ -132,7 +132,7 @@ class ClusterSteering:
 
         Example::
 
-            client.pause("maintenance of the data lake")
+            client.pause(reason="maintenance of the data lake")
         """
         return Steering(self.backend).pause(submitter(), reason)
 

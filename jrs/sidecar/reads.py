@@ -136,7 +136,7 @@ def _files(call: Call) -> Reply:
 def _stop(call: Call) -> Reply:
     job = call.client.job(call["id"])
     try:
-        stop = job.wait_suspended(0.0)
+        stop = job.wait_stopped(0.0)
     except TimeoutError:
         return Reply({"stop": to_plain(job.view().stop)}, 202, is_final=False)
     return Reply({"stop": None if stop is None else to_plain(stop)})
@@ -219,7 +219,7 @@ ROUTES = (
           (Param("since", "a cursor, of an answer: only files of later batches", default=""),),
           on_storage=True),
     Route("GET", "/v1/jobs/{id}/stop", "stop", _stop,
-          "The stop of a job, as soon as the job is suspended.", f"{_J}.wait_suspended(wait)",
+          "The stop of a job, as soon as the job is suspended.", f"{_J}.wait_stopped(wait)",
           (_waits("the stop"),), statuses={202: "the job has not stopped within `wait`"}),
     Route("GET", "/v1/jobs/{id}/result", "result", _result,
           "The result, as soon as it is durable.", f"{_J}.result(wait)", (_waits("the result"),),

@@ -122,7 +122,7 @@ def _is_same(submitted: JobSpec, spec: JobSpec) -> bool:
 
 
 def _cancel(call: Call) -> Reply:
-    return Reply({"requested": call.client.job(call["id"]).cancel(call["reason"])})
+    return Reply({"requested": call.client.job(call["id"]).cancel(reason=call["reason"])})
 
 
 def _suspend(call: Call) -> Reply:
@@ -226,7 +226,7 @@ def _expire(call: Call) -> Reply:
 
 
 def _pause(call: Call) -> Reply:
-    return Reply(to_plain(call.client.pause(call["reason"])))
+    return Reply(to_plain(call.client.pause(reason=call["reason"])))
 
 
 def _unpause(call: Call) -> Reply:
@@ -285,7 +285,7 @@ def verb(
 ROUTES = (
     verb("/v1/jobs", _submit, "Submit a job.", "client.submit_spec(…)", _SUBMITTED,
           {201: "submitted", 200: "the same job was submitted before"}),
-    verb(f"{_OF_JOB}/cancel", _cancel, "Cancel a job.", f"{_J}.cancel(reason)", (_REASON,)),
+    verb(f"{_OF_JOB}/cancel", _cancel, "Cancel a job.", f"{_J}.cancel(reason=…)", (_REASON,)),
     verb(f"{_OF_JOB}/suspend", _suspend, "Suspend a job at a batch boundary.",
           f"{_J}.suspend(…)", (_REASON, _GRACE)),
     verb(f"{_OF_JOB}/drain", _drain, "Have a job process its input, and finish.",
@@ -309,7 +309,7 @@ ROUTES = (
     ),
     verb(f"{_OF_JOB}/expire", _expire, "Delete the clean result of a job.", "client.expire(id)"),
     verb("/v1/cluster/pause", _pause, "Pause the cluster: no attempt begins.",
-          "client.pause(reason)", (_REASON,)),
+          "client.pause(reason=…)", (_REASON,)),
     verb("/v1/cluster/unpause", _unpause, "End the pause.", "client.unpause()"),
     verb("/v1/cluster/switchover", _switchover, "Have the leader hand over to another master.",
           "client.switchover(to, …)",

@@ -84,7 +84,7 @@ def paused(url: str) -> str:
     with face.connect(url) as client:
         client.submit("moving:quick", id="j1")
         client.submit("moving:quick", id="j2")
-        client.pause("it moves")
+        client.pause(reason="it moves")
     return url
 
 

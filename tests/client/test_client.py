@@ -161,13 +161,13 @@ def test_suspend_and_resume(client: Client, root: Path) -> None:
     with Leader(client.backend, root) as leader:
         until(lambda: job.status() is JobStatus.RUNNING, "it runs")
         job.suspend(reason="a release", grace=0.0)
-        stop = job.wait_suspended(timeout=60)
+        stop = job.wait_stopped(timeout=60)
         assert stop is not None
         assert (stop.mode, stop.reason) == (StopMode.SUSPEND, "a release")
         assert job.status() is JobStatus.SUSPENDED
         job.resume()
         until(lambda: job.status() is JobStatus.RUNNING, "it runs again")
-        job.cancel("enough")
+        job.cancel(reason="enough")
         result = job.result(timeout=60)
         assert leader.store.has_entry("job")
 
@@ -480,7 +480,7 @@ def test_the_history_of_a_cluster_that_is_moved(
     monkeypatch.setattr(feed, "LOOK", 0.01)
     here, there = ((tmp_path / name).as_uri() for name in ("here", "there"))
     with jrs.connect(here) as client, ThreadPoolExecutor(1) as pool:
-        client.pause("it moves")
+        client.pause(reason="it moves")
         following = client.follow_history(timeout=60.0)
         assert next(following).kind is HistoryKind.PAUSED
         later = pool.submit(next, following)

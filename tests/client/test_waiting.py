@@ -82,7 +82,7 @@ def test_a_queue_that_moves_is_read_once_and_reported_once(
         assert told == ["waiting: place 4 in the queue [wait]"]
         assert len(queues) == 1
 
-        client.pause("for a test")
+        client.pause(reason="for a test")
         until(lambda: len(told) == 2, "the pause is said")
         client.unpause()
         until(lambda: len(told) == 3, "the new place is said")

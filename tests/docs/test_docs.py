@@ -296,7 +296,7 @@ def test_each_command_has_its_call() -> None:
 
 
 def calls_in(code: str) -> Iterator[ast.Call]:
-    """Yield the calls of what a reader has, as `job.cancel(reason)`."""
+    """Yield the calls of what a reader has, as `job.cancel(reason=…)`."""
     if "(" in code:
         for node in ast.walk(ast.parse(code.replace("…", "..."))):
             if isinstance(node, ast.Call) and not any(

@@ -246,6 +246,18 @@ def test_commands_without_a_client_are_seen() -> None:
         test_commands_format_what_a_client_returns(ROOT / "jrs" / "cli" / "master.py")
 
 
+def test_a_reason_is_given_by_name() -> None:
+    """Each call of a client that takes a reason takes it in the same way."""
+    taken = {
+        f"{kind.__name__}.{name}": inspect.signature(call).parameters["reason"].kind
+        for kind in (jrs.Client, jrs.JobHandle)
+        for name, call in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_") and "reason" in inspect.signature(call).parameters
+    }
+    assert {"Client.pause", "JobHandle.cancel", "JobHandle.suspend"} <= taken.keys()
+    assert set(taken.values()) == {inspect.Parameter.KEYWORD_ONLY}
+
+
 OF_A_JOB = {"job_id", "attempt", "epoch", "spark", "check", "stage", "stream", "publish", "log"}
 
 

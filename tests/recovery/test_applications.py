@@ -269,7 +269,7 @@ def test_u18_an_application_can_be_canceled(url: str, client: jrs.Client) -> Non
     seen: list[type[BaseException]] = []
 
     def patient(job: jrs.Job) -> None:
-        client.job(NAME).cancel("not needed")
+        client.job(NAME).cancel(reason="not needed")
         while True:
             job.check()
 

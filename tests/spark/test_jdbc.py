@@ -123,7 +123,7 @@ def suspended(masters: Masters, database: Postgres, job: jrs.JobHandle, least: i
     """Suspend the job once the table has so many batches; return how many it has then."""
     masters.until(lambda: batches(database) >= least, "batches are there", BOUND)
     job.suspend()
-    job.wait_suspended(BOUND)
+    job.wait_stopped(BOUND)
     return batches(database)
 
 
