@@ -202,7 +202,7 @@ def _check_storage(source: Backend, named: str | Path | None, *, several: bool, 
     if problem is not None:
         raise InvalidInput(
             f"the hosts of the target do not share the storage {place}: {problem}. First move it "
-            "to a filesystem that all masters mount (docs/operating.md); or, if all masters stay "
+            "to a filesystem that all masters mount (docs/storage.md); or, if all masters stay "
             "on this host: --accept-storage"
         )
 
