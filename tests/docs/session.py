@@ -152,9 +152,23 @@ def _here(text: str, folder: Path) -> str:
 
 def _shown(output: str, folder: Path) -> str:
     """Return an output as the page shows it: with the reader's places and host."""
-    text = output.replace(str(folder / "new"), NEW).replace(str(folder / "work"), PLACE)
-    text = text.replace(socket.gethostname(), HOST)
+    places = {str(folder / "new"): NEW, str(folder / "work"): PLACE, socket.gethostname(): HOST}
+    text = renamed(output, places)
     return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+
+
+def renamed(text: str, names: dict[str, str]) -> str:
+    """Return a text with other names, whose tables keep their columns."""
+
+    def one(match: re.Match[str]) -> str:
+        word, gap = match.groups()
+        new = word
+        for name, instead in names.items():
+            new = new.replace(name, instead)
+        wide = len(gap) > 1  # The next column.
+        return new + (" " * max(2, len(gap) + len(word) - len(new)) if wide else gap)
+
+    return re.sub(r"(\S+)( *)", one, text)
 
 
 def comparable(output: str) -> list[str]:

@@ -25,3 +25,19 @@ def test_the_session(page: str, tmp_path: Path) -> None:
 
 def comparable(commands: list[session.Command]) -> list[tuple[str, list[str]]]:
     return [(one.text, session.comparable(one.output)) for one in commands]
+
+
+def test_a_renamed_place_leaves_the_columns() -> None:
+    """A page shows other names of places and hosts than the session had, in the same columns."""
+    table = (
+        "HOST     PLACE                    FROM\n"
+        "vm       file:///tmp/work/a       jrs.toml\n"
+        "laptop   -                        default\n"
+        "root@vm: /tmp/work/a is there\n"
+    )
+    assert session.renamed(table, {"/tmp/work": "/srv/etl", "vm": "etl1"}) == (
+        "HOST     PLACE                    FROM\n"
+        "etl1     file:///srv/etl/a        jrs.toml\n"
+        "laptop   -                        default\n"
+        "root@etl1: /srv/etl/a is there\n"
+    )
