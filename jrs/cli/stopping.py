@@ -140,7 +140,7 @@ def wait_stopped(
     timeout: float | None = None,
     progress: Callable[[StopRecord], None] = lambda stop: None,
 ) -> StopRecord | None:
-    """Wait as `JobHandle.wait_suspended` does, and say meanwhile when no master leads.
+    """Wait as `JobHandle.wait_stopped` does, and say meanwhile when no master leads.
 
     `progress` may be called with the same stop twice.
     """
@@ -148,7 +148,7 @@ def wait_stopped(
     pause, said = _FIRST_LOOK, ""
     while True:
         try:
-            return job.wait_suspended(min(pause, deadline.bounded()), progress)
+            return job.wait_stopped(min(pause, deadline.bounded()), progress)
         except TimeoutError:
             if deadline.expired:
                 raise
