@@ -15,7 +15,7 @@ from pathlib import Path
 from jrs.contract.errors import CorruptRecord
 
 from . import segments
-from .base import Levels
+from .base import Base
 from .base.overlay import Layer
 from .compaction import Compaction
 from .format import lines
@@ -29,7 +29,7 @@ class CurrentSegment:
     """The newest segment that this process knows of."""
 
     log: SegmentLog
-    base: Levels
+    base: Base
     """The newest base: of this segment, or while it is pending, of the sealed one."""
     pending: bool
     """Whether this segment continues another one, because its base is still being written."""
@@ -92,7 +92,7 @@ class CurrentSegment:
         self._keep(segment.base)
 
     def _keep(self, base: Layer) -> None:
-        if isinstance(base, Levels):  # Otherwise the base below the overlay stays.
+        if isinstance(base, Base):  # Otherwise the base below the overlay stays.
             self.base = base
 
     def _note_any_change(self) -> None:

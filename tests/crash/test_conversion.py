@@ -15,7 +15,7 @@ import pytest
 
 from jrs.backends.file import segments
 from jrs.backends.file.backend import FileBackend
-from jrs.backends.file.base import Levels
+from jrs.backends.file.base import Base
 from jrs.backends.file.replica import NEVER
 from jrs.backends.file.segments import forms
 from jrs.contract.errors import WrongState
@@ -188,7 +188,7 @@ def test_a_base_of_the_old_form_behind_the_raise(
         assert backend.replica.segment.log.form == segments.OLD_FORM
         backend.commit(Create("more", b"1"))
         start = segments.newest(log)
-        segments.write_base(log, start, Levels(), [], segments.NEW_FORM)
+        segments.write_base(log, start, Base(), [], segments.NEW_FORM)
         assert not segments.log_path(log, start, segments.NEW_FORM).exists()
         backend.compact()
         assert backend.replica.segment.log.form == segments.NEW_FORM

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.file.backend import FileBackend
-from jrs.backends.file.base import Base
+from jrs.backends.file.base import Run
 from jrs.backends.file.base.index import Trailer
 from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Update
@@ -219,7 +219,7 @@ def test_what_a_failed_sync_left_is_written_again_before_it_is_believed(
         with FileBackend(tmp_path) as backend:
             found = contents(backend)
             (path,) = log.glob(f"*.{base_of}")
-            written = Base(path, trailer=Trailer.at_the_end(path.read_bytes()))
+            written = Run(path, trailer=Trailer.at_the_end(path.read_bytes()))
             assert {r.key for r in written.after("", inclusive=True)} == found.keys()
             assert list(written.damage()) == []
             written.close()

@@ -1,4 +1,4 @@
-"""The blocks of a base: where each is in the file now, and whether it can be trusted.
+"""The blocks of a run: where each is in the file now, and whether it can be trusted.
 
 The index says where each block was and what it contained when it was written. Damage may have
 removed or doubled lines since, so that the blocks behind the damage have moved.
@@ -27,7 +27,7 @@ class State(Enum):
 
 
 class Block(NamedTuple):
-    """A part of a base: whole lines, from one first line of a block to the next."""
+    """A part of a run: whole lines, from one first line of a block to the next."""
 
     number: int
     first: bytes | None
@@ -42,7 +42,7 @@ class Block(NamedTuple):
 
 
 class Blocks(ABC):
-    """The blocks of one base. The two forms of a base differ in how they examine damage."""
+    """The blocks of one run. The two forms of a run differ in how they examine damage."""
 
     def __init__(self, file: LineFile) -> None:
         self.file = file

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jrs.contract.errors import Unavailable
 
-from .lines import key_in
+from .record_lines import key_in
 
 _CHUNK = 64 << 10
 _WINDOW = 4 << 10

@@ -18,8 +18,8 @@ from .blocks import Block
 from .entries import Change, Held, span, stacked
 from .filter import FilterWriter
 from .index import Names, Trailer, digest_of
-from .lines import DELETED, HELD, check_of, held_line, record_line
-from .reader import Base
+from .record_lines import DELETED, HELD, check_of, held_line, record_line
+from .run import Run
 
 _CHUNK = 1 << 20
 _SYNC = 8 << 20
@@ -28,7 +28,7 @@ _SYNC = 8 << 20
 _LINES = re.compile(rb"[^\n]+").findall
 
 
-def write_base(fd: int, runs: Sequence[Base], changes: Iterable[Change]) -> bytes:
+def write_base(fd: int, runs: Sequence[Run], changes: Iterable[Change]) -> bytes:
     """Write `runs` with `changes` (in key order) to `fd` in format 2, sync it, and return its
     index."""
     writer = _Writer(fd)
@@ -40,7 +40,7 @@ def write_base(fd: int, runs: Sequence[Base], changes: Iterable[Change]) -> byte
 
 def write_run(
     fd: int,
-    runs: Sequence[Base],
+    runs: Sequence[Run],
     changes: Iterable[Change],
     below: Names = (),
     *,
@@ -69,8 +69,8 @@ def write_run(
     return trailer, filtered
 
 
-def _write(writer: _Writer, runs: Sequence[Base], changes: Iterable[Change], lines: _Lines) -> None:
-    *newer, oldest = runs or [Base(None)]
+def _write(writer: _Writer, runs: Sequence[Run], changes: Iterable[Change], lines: _Lines) -> None:
+    *newer, oldest = runs or [Run(None)]
     found: Iterator[Change | Held] = iter(changes)
     for run in newer:
         found = stacked(found, _changes_of(run))
@@ -83,7 +83,7 @@ def _write(writer: _Writer, runs: Sequence[Base], changes: Iterable[Change], lin
                 writer.add_line(line, sound)
 
 
-def _changes_of(run: Base) -> Iterator[Change | Held]:
+def _changes_of(run: Run) -> Iterator[Change | Held]:
     """Yield what a run says, as changes of the runs below it."""
     for entry in run.entries("", inclusive=True):
         if isinstance(entry, Held):
@@ -135,13 +135,13 @@ class _Ahead:
             self._show(held._replace(low=following.decode()))
 
 
-def _merged(base: Base, block: Block, ahead: _Ahead, lines: _Lines) -> Iterator[tuple[bytes, bool]]:
+def _merged(run: Run, block: Block, ahead: _Ahead, lines: _Lines) -> Iterator[tuple[bytes, bool]]:
     """Yield the lines of a block with its changes, and whether each is sound.
 
     A damaged line is repeated next to every key that it may have contained, so that no such key
     becomes absent: it follows the same sound line as before, and every line inserted behind that.
     """
-    below = base.lines(block)
+    below = run.lines(block)
     gap: list[tuple[bytes, bool]] = []
 
     def following() -> tuple[bytes | None, bytes]:

@@ -15,7 +15,7 @@ from jrs.contract.operations import Record
 
 from ...shared.ordered_map import OrderedMap
 from ..format import lines
-from .lines import HELD
+from .record_lines import HELD
 
 Stored = tuple[bytes | None, int]
 """An escaped value and its version. The value None is a deletion or, at version `HELD`, a held

@@ -8,7 +8,7 @@ from jrs.contract.operations import Record
 
 from ..format.lines import checked
 from .entries import Held
-from .lines import check_of, held_line, record_in, salvaged
+from .record_lines import check_of, held_line, record_in, salvaged
 
 
 class Remains:
@@ -67,7 +67,7 @@ class Remains:
         yield from filter(None, (part for _, part in sorted(parts, key=lambda part: part[0])))
 
     def all(self) -> Iterator[tuple[bytes | None, bytes]]:
-        """Yield the lines like `Base.lines`."""
+        """Yield the lines like `Run.lines`."""
         parts: list[tuple[bytes, bytes | None, bytes]] = [
             (low, None, held_line(low)) for low, _ in self._held
         ]

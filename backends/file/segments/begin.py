@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..base import Levels, merge
+from ..base import Base, merge
 from ..base import filter as filters
 from ..base.entries import Change
 from ..base.index import digest_of
@@ -70,7 +70,7 @@ def begin_bare(folder: Path, header: Header) -> None:
 def write_base(
     folder: Path,
     start: int,
-    base: Levels,
+    base: Base,
     changes: Iterable[Change],
     form: int = OLD_FORM,
     identity: bytes = b"",
@@ -94,7 +94,7 @@ def write_base(
 def _write_run(
     folder: Path,
     start: int,
-    base: Levels,
+    base: Base,
     changes: Iterable[Change],
     header: Header,
     weight: int,
@@ -144,7 +144,7 @@ def _begun(folder: Path, header: Header) -> Header:
     return header if found is None else header._replace(form=found.form)
 
 
-def _write_two_files(folder: Path, start: int, base: Levels, changes: Iterable[Change]) -> None:
+def _write_two_files(folder: Path, start: int, base: Base, changes: Iterable[Change]) -> None:
     # The log first, so that a process that sees the base can open the log without creating it: a
     # process that slept through a whole segment must not create an old log again.
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC

@@ -10,7 +10,7 @@ from zlib import crc32
 
 from jrs.contract.errors import CorruptRecord, Unavailable
 
-from ..base import Levels
+from ..base import Base
 from ..base.overlay import Layer
 from ..format.batches import head_at
 from ..format.folder import give_to_owner, publish, sync_folder
@@ -105,9 +105,9 @@ def _open_old(folder: Path, start: int) -> Segment:
         )
     )
     flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if fresh else 0)
-    base = Levels()
+    base = Base()
     if start:
-        base = Levels.two_files(base_path(folder, start), index_path(folder, start))
+        base = Base.two_files(base_path(folder, start), index_path(folder, start))
     try:
         fd = os.open(log_path(folder, start), flags, 0o600)
     except OSError:
@@ -126,7 +126,7 @@ def _open_new(folder: Path, start: int) -> Segment:
             header = header.with_run(trailer)
         if start and not header.runs:
             raise _strange(folder, start)
-        base = Levels.open(header.runs, lambda run: run_path(folder, run))
+        base = Base.open(header.runs, lambda run: run_path(folder, run))
         return Segment(start, header.form, fd, base, header.bare().line(), flaws)
     except BaseException:
         os.close(fd)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file.base import UNREADABLE, Base
+from jrs.backends.file.base import UNREADABLE, Run
 from jrs.backends.file.base import index as index_module
 from jrs.backends.file.base.entries import Change
 from jrs.backends.file.base.index import Trailer
@@ -36,18 +36,18 @@ def changes(keys: list[str], salt: str) -> list[Change]:
     return [(key, (f"{salt}{key}".encode() * 2, n + 7)) for n, key in enumerate(sorted(keys))]
 
 
-def write_old(folder: Path, made: list[Change], base: Base | None = None) -> Path:
+def write_old(folder: Path, made: list[Change], run: Run | None = None) -> Path:
     path = folder / "old.base"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    (folder / "old.index").write_bytes(write_base(fd, [base] if base else [], made))
+    (folder / "old.index").write_bytes(write_base(fd, [run] if run else [], made))
     os.close(fd)
     return path
 
 
-def write_new(folder: Path, made: list[Change], base: Base | None = None) -> tuple[Path, Trailer]:
+def write_new(folder: Path, made: list[Change], run: Run | None = None) -> tuple[Path, Trailer]:
     path = folder / "new.run"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    write_run(fd, [base] if base else [], made)
+    write_run(fd, [run] if run else [], made)
     os.close(fd)
     trailer = Trailer.at_the_end(path.read_bytes()[-256:])
     assert trailer is not None
@@ -131,20 +131,20 @@ DAMAGES: list[Damage] = [
 ]  # fmt: skip
 
 
-def check_answers(base: Base, truth: dict[str, bytes]) -> int:
+def check_answers(run: Run, truth: dict[str, bytes]) -> int:
     """Check that every key is answered as before or held; return how many are held."""
     held = set()
     for key in [*KEYS, *OTHERS]:
         try:
-            record = base.get(key)
+            record = run.get(key)
         except CorruptRecord:
             held.add(key)
             continue
         assert (record.value if record else None) == truth.get(key), key
-    page = list(base.after("", inclusive=True))
+    page = list(run.after("", inclusive=True))
     assert [r.key for r in page] == sorted({r.key for r in page})
     # Named by what can be read of its line, which may be no key that was ever written.
-    assert all(is_held(base, r.key) for r in page if r.value == UNREADABLE)
+    assert all(is_held(run, r.key) for r in page if r.value == UNREADABLE)
     seen = [r for r in page if r.value != UNREADABLE and r.key not in held]
     assert all(truth.get(r.key) == r.value for r in seen)
     assert truth.keys() - held <= {r.key for r in seen}
@@ -176,23 +176,23 @@ def test_no_damage_is_a_wrong_answer(tmp_path: Path, form: str, damage: Damage) 
         data = bytearray(whole)
         damage(data, rng, foreign)
         path.write_bytes(data)
-        base = Base(path, tmp_path / "old.index" if form == "old" else None, trailer)
-        check_answers(base, truth)
-        assert bytes(data) == whole or list(base.damage()), f"{number}: not named"
+        run = Run(path, tmp_path / "old.index" if form == "old" else None, trailer)
+        check_answers(run, truth)
+        assert bytes(data) == whole or list(run.damage()), f"{number}: not named"
         if number % 6 == 0:
-            merged, end = write_new(tmp_path / "other", changes(["jobs/007"], "n"), base)
-            with_it = Base(merged, trailer=end)
+            merged, end = write_new(tmp_path / "other", changes(["jobs/007"], "n"), run)
+            with_it = Run(merged, trailer=end)
             check_answers(with_it, truth | {"jobs/007": b"njobs/007" * 2})
             for key in KEYS:
                 if key != "jobs/007":
-                    assert is_held(with_it, key) or not is_held(base, key), key
+                    assert is_held(with_it, key) or not is_held(run, key), key
             with_it.close()
-        base.close()
+        run.close()
 
 
-def is_held(base: Base, key: str) -> bool:
+def is_held(run: Run, key: str) -> bool:
     try:
-        base.get(key)
+        run.get(key)
     except CorruptRecord:
         return True
     return False
@@ -215,9 +215,9 @@ def test_damage_costs_its_block_and_no_more(tmp_path: Path, form: str) -> None:
         removed = whole[:begin] + whole[whole.index(b"\n", at) + 1 :]
         for data, most in ((flipped, 5), (removed, 30)):
             path.write_bytes(data)
-            base = Base(path, tmp_path / "old.index" if form == "old" else None, trailer)
-            assert 0 < check_answers(base, truth) <= most
-            base.close()
+            run = Run(path, tmp_path / "old.index" if form == "old" else None, trailer)
+            assert 0 < check_answers(run, truth) <= most
+            run.close()
 
 
 def test_an_index_of_another_base(tmp_path: Path) -> None:
@@ -227,10 +227,10 @@ def test_an_index_of_another_base(tmp_path: Path) -> None:
     write_old(tmp_path, changes(KEYS[::2], "w"))
     shutil.copy(tmp_path / "old.index", tmp_path / "foreign")
     path = write_old(tmp_path, made)
-    base = Base(path, tmp_path / "foreign")
-    assert check_answers(base, truth) == 0
-    assert any("another base" in line for line in base.damage())
-    base.close()
+    run = Run(path, tmp_path / "foreign")
+    assert check_answers(run, truth) == 0
+    assert any("another base" in line for line in run.damage())
+    run.close()
 
 
 @pytest.mark.parametrize("index", [b"", b"00000000\n", b"xx", None])
@@ -242,20 +242,20 @@ def test_a_damaged_index(tmp_path: Path, index: bytes | None) -> None:
         (tmp_path / "old.index").unlink()
     else:
         (tmp_path / "old.index").write_bytes(index)
-    base = Base(path, tmp_path / "old.index")
-    assert check_answers(base, {key: value or b"" for key, (value, _) in made}) == 0
-    assert list(base.damage())
-    base.close()
+    run = Run(path, tmp_path / "old.index")
+    assert check_answers(run, {key: value or b"" for key, (value, _) in made}) == 0
+    assert list(run.damage())
+    run.close()
 
 
 def test_another_run_in_its_place(tmp_path: Path) -> None:
     """D2: a whole run that is not the one that was written holds every key."""
     _, trailer = write_new(tmp_path, changes(KEYS, "v"))
     path, _ = write_new(tmp_path, changes(KEYS, "w"))
-    base = Base(path, trailer=trailer)
-    assert all(is_held(base, key) for key in [*KEYS, *OTHERS])
-    assert list(base.damage())
-    base.close()
+    run = Run(path, trailer=trailer)
+    assert all(is_held(run, key) for key in [*KEYS, *OTHERS])
+    assert list(run.damage())
+    run.close()
 
 
 CUT_OFF = """
@@ -293,7 +293,7 @@ def test_a_part_that_the_disk_does_not_return(
 ) -> None:
     """D2: what the disk does not return is no damage, and no answer either."""
     path, trailer = write_new(tmp_path, changes(KEYS, "a"))
-    base = Base(path, trailer=trailer)
+    run = Run(path, trailer=trailer)
     bad = os.path.getsize(path) // 2
 
     def pread(fd: int, size: int, at: int) -> bytes:
@@ -306,13 +306,13 @@ def test_a_part_that_the_disk_does_not_return(
     answers, refused = 0, set()
     for key in KEYS:
         try:
-            answers += base.get(key) is not None
+            answers += run.get(key) is not None
         except Unavailable as error:
             refused.add(str(error))
     assert len(KEYS) // 2 < answers < len(KEYS)
     assert refused == {f"{path}: Input/output error"}
     with pytest.raises(Unavailable, match="Input/output error"):
-        list(base.after("", inclusive=True))
+        list(run.after("", inclusive=True))
     monkeypatch.undo()
-    assert all(base.get(key) for key in KEYS)
-    base.close()
+    assert all(run.get(key) for key in KEYS)
+    run.close()

@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jrs.backends.file.backend import FileBackend
-from jrs.backends.file.base import UNREADABLE, Levels
+from jrs.backends.file.base import UNREADABLE, Base
 from jrs.backends.file.base import index as index_module
 from jrs.backends.file.base.entries import Change
 from jrs.backends.file.base.filter import path_of
 from jrs.backends.file.base.index import Names, Trailer
-from jrs.backends.file.base.lines import HELD
 from jrs.backends.file.base.merge import write_run
+from jrs.backends.file.base.record_lines import HELD
 from jrs.backends.file.compaction import Compaction
 from jrs.backends.file.format.folder import MARKER
 from jrs.backends.file.replica import NEVER
@@ -59,19 +59,19 @@ class Stack:
         for path in self.folder.glob("*.filter"):
             path.unlink()
 
-    def open(self) -> Levels:
-        return Levels.open(self.names, self.path)
+    def open(self) -> Base:
+        return Base.open(self.names, self.path)
 
     def add(self, changes: list[Change], merged: int) -> None:
         """Add a run of changes, merged with the newest `merged` runs."""
-        levels, number = self.open(), next(self._numbers)
+        base, number = self.open(), next(self._numbers)
         fd = os.open(self.path(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            below = levels.names[merged:]
-            trailer, filtered = write_run(fd, levels.runs[:merged], changes, below, levelled=True)
+            below = base.names[merged:]
+            trailer, filtered = write_run(fd, base.runs[:merged], changes, below, levelled=True)
         finally:
             os.close(fd)
-            levels.close()
+            base.close()
         assert Trailer.at_the_end(self.path(number).read_bytes()) == trailer
         if filtered.is_whole:
             with path_of(self.path(number)).open("wb") as file:
@@ -95,19 +95,19 @@ def apply(truth: Truth, values: Truth) -> Truth:
     return {key: value for key, value in {**truth, **values}.items() if value}
 
 
-def check(levels: Levels, truth: Truth) -> set[str]:
+def check(base: Base, truth: Truth) -> set[str]:
     """Check that each key is answered as the truth or held, in look-ups and in pages; return the
     held keys."""
     held = set()
     for key in [*KEYS, *OTHERS]:
         try:
-            record = levels.get(key)
+            record = base.get(key)
         except CorruptRecord:
             held.add(key)
         else:
             assert (record.value if record else None) == truth.get(key), key
     for start in ("", "jobs/15", "results/"):
-        page = list(levels.after(start, inclusive=True))
+        page = list(base.after(start, inclusive=True))
         assert [r.key for r in page] == sorted({r.key for r in page})
         seen = [r for r in page if r.value != UNREADABLE and r.key not in held]
         assert all(truth.get(r.key) == r.value for r in seen), start
@@ -129,11 +129,11 @@ def test_runs_agree_with_a_dict(tmp_path: Path, seed: int, merges: list[int]) ->
         made, values = generation(rng, number + 1, rng.choice((0.05, 0.3, 0.9)))
         stack.add(made, min(merged, len(stack.names)))
         truth = apply(truth, values)
-        levels = stack.open()
-        assert check(levels, truth) == set()
-        assert not list(levels.damage())
-        oldest = list(levels.runs[-1].entries("", inclusive=True))
-        levels.close()
+        base = stack.open()
+        assert check(base, truth) == set()
+        assert not list(base.damage())
+        oldest = list(base.runs[-1].entries("", inclusive=True))
+        base.close()
         assert all(not isinstance(entry, tuple) and entry.version >= 0 for entry in oldest)
 
 
@@ -157,36 +157,36 @@ def test_damage_in_any_run_is_no_wrong_answer(tmp_path: Path, damage: Damage) ->
         damage(data, rng, foreign)
         stack.path(hit).write_bytes(data)
 
-        levels = stack.open()
-        told = {key for key in (*KEYS, *OTHERS) if not is_held(levels, key)}
-        assert all(levels.get(key) == truth_of(levels, truth, key) for key in told)
-        assert bytes(data) == whole or list(levels.damage())
-        levels.close()
+        base = stack.open()
+        told = {key for key in (*KEYS, *OTHERS) if not is_held(base, key)}
+        assert all(base.get(key) == truth_of(base, truth, key) for key in told)
+        assert bytes(data) == whole or list(base.damage())
+        base.close()
         # Without their filters, the runs hold more keys, and pages hide exactly these.
         stack.remove_filters()
-        levels = stack.open()
-        held = check(levels, truth)
+        base = stack.open()
+        held = check(base, truth)
         assert held >= {*KEYS, *OTHERS} - told
-        levels.close()
+        base.close()
         made, values = generation(rng, 9, 0.1)
         truth = apply(truth, values)
         stack.add(made, case % 4)
-        levels = stack.open()
-        check(levels, truth)
-        still = {key for key in held - set(values) if is_held(levels, key)}
-        levels.close()
+        base = stack.open()
+        check(base, truth)
+        still = {key for key in held - set(values) if is_held(base, key)}
+        base.close()
         assert still == held - set(values)
 
 
-def truth_of(levels: Levels, truth: Truth, key: str) -> Record | None:
+def truth_of(base: Base, truth: Truth, key: str) -> Record | None:
     """Return the record that a key should have, with the version that it has."""
-    found = levels.get(key)
+    found = base.get(key)
     return Record(key, truth[key], found.version if found else 0) if key in truth else None
 
 
-def is_held(levels: Levels, key: str) -> bool:
+def is_held(base: Base, key: str) -> bool:
     try:
-        levels.get(key)
+        base.get(key)
     except CorruptRecord:
         return True
     return False
@@ -198,9 +198,9 @@ def test_a_held_key_holds_no_other(tmp_path: Path) -> None:
     stack.add([(key, (b"old", 1)) for key in KEYS], 0)
     stack.add([("jobs/07", (None, HELD)), ("results/03", (b"new", 2))], 0)
     for _ in range(3):
-        levels = stack.open()
-        held = check(levels, dict.fromkeys(KEYS, b"old") | {"results/03": b"new"})
-        levels.close()
+        base = stack.open()
+        held = check(base, dict.fromkeys(KEYS, b"old") | {"results/03": b"new"})
+        base.close()
         assert held == {"jobs/07"}
         stack.add([], len(stack.names))
 

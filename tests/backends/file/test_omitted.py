@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.file.backend import FileBackend
-from jrs.backends.file.base.levels import Levels
+from jrs.backends.file.base import Base
 from jrs.backends.file.base.overlay import UNKNOWN, Overlay, Stored
 from jrs.backends.shared.ordered_map import OrderedMap
 from jrs.contract.backend import Backend
@@ -69,7 +69,7 @@ def test_a_commit_that_cannot_be_evaluated() -> None:
     changes = OrderedMap[Stored]()
     changes.set("stages/job/load", UNKNOWN)
     changes.set("stages/other/load", (b"x", 7))
-    overlay = Overlay(Levels(), changes, Path("7.tail"))
+    overlay = Overlay(Base(), changes, Path("7.tail"))
 
     assert overlay.damaged_between("stages/job/", "stages/job/~") == "7.tail"
     assert overlay.damaged_between("stages/other/", "stages/other/~") == ""

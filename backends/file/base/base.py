@@ -1,4 +1,4 @@
-"""The levels of a base: sorted runs, the newest first, read as one.
+"""A base: sorted runs, the newest first, read as one.
 
 Each run has the changes since the one below it; the oldest one has no deletions. Merging a segment
 into the whole base would write all of a large base again for each few megabytes of log. So the
@@ -18,8 +18,8 @@ from jrs.contract.operations import Record
 from .entries import visible
 from .filter import hashes_of
 from .index import Names
-from .lines import DELETED
-from .reader import Base
+from .record_lines import DELETED
+from .run import Run
 
 _RATIO = 3
 """A run is merged with newer ones that have a third of its bytes."""
@@ -27,7 +27,7 @@ _RATIO = 3
 _MOST_RUNS = 8
 
 
-class Levels:
+class Base:
     """The runs that a segment lies on; none for the first segment.
 
     Args:
@@ -35,7 +35,7 @@ class Levels:
         names: what the segment's header says of each; empty in format 2.
     """
 
-    def __init__(self, runs: Sequence[Base] = (), names: Names = ()) -> None:
+    def __init__(self, runs: Sequence[Run] = (), names: Names = ()) -> None:
         self.runs = runs
         self.names = names
         self.answers = any(run.answers for run in runs)
@@ -49,10 +49,10 @@ class Levels:
         Raises:
             OSError, Unavailable: a run cannot be opened; no other one stays open.
         """
-        runs = list[Base]()
+        runs = list[Run]()
         try:
             for start, trailer in names:
-                runs.append(Base(path(start), trailer=trailer))
+                runs.append(Run(path(start), trailer=trailer))
         except (OSError, Unavailable):
             for run in runs:
                 run.close()
@@ -62,7 +62,7 @@ class Levels:
     @classmethod
     def two_files(cls, path: Path, index: Path) -> Self:
         """Open a base of format 2."""
-        return cls([Base(path, index)])
+        return cls([Run(path, index)])
 
     def close(self) -> None:
         for run in self.runs:
@@ -87,7 +87,7 @@ class Levels:
         return None
 
     def after(self, start: str, *, inclusive: bool) -> Iterator[Record]:
-        """Yield the records from `start` in key order, as `Base.after`."""
+        """Yield the records from `start` in key order, as `Run.after`."""
         if not self.runs:
             return iter(())
         *newer, oldest = self.runs

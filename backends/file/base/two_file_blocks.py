@@ -12,10 +12,10 @@ from pathlib import Path
 from .blocks import Blocks, State
 from .index import Index, load
 from .line_file import LineFile
-from .lines import key_in
+from .record_lines import key_in
 
 
-class TwoFiles(Blocks):
+class TwoFileBlocks(Blocks):
     """The blocks of a base whose index is another file.
 
     Args:

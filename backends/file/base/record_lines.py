@@ -1,4 +1,4 @@
-"""The lines of a base, of which some may be damaged: no state and no I/O.
+"""The lines of a run, of which some may be damaged: no state and no I/O.
 
 ::
 

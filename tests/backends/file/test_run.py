@@ -1,4 +1,4 @@
-"""A base: searched where it lies, with an index, without one, and damaged."""
+"""A run: searched where it lies, with an index, without one, and damaged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jrs.backends.file.base import Base
+from jrs.backends.file.base import Run
 from jrs.backends.file.base import index as index_module
 from jrs.backends.file.base.entries import Change
 from jrs.backends.file.base.merge import write_base
@@ -20,21 +20,21 @@ KEYS = st.sets(st.from_regex(r"[a-c]{1,3}/[a-z0-9]{1,12}", fullmatch=True), max_
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a small base have an index of many entries."""
+    """Let a small run have an index of many entries."""
     monkeypatch.setattr(index_module, "BLOCK", 128)
 
 
 def write(folder: Path, keys: set[str]) -> tuple[Path, Path]:
     ordered = enumerate(sorted(keys))
     changes: list[Change] = [(key, (f"value of {key}".encode(), i)) for i, key in ordered]
-    return merge(folder, Base(None), changes)
+    return merge(folder, Run(None), changes)
 
 
-def merge(folder: Path, base: Base, changes: list[Change], name: str = "base") -> tuple[Path, Path]:
+def merge(folder: Path, run: Run, changes: list[Change], name: str = "base") -> tuple[Path, Path]:
     path, index = folder / name, folder / f"{name}.index"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        index.write_bytes(write_base(fd, [base], changes))
+        index.write_bytes(write_base(fd, [run], changes))
     finally:
         os.close(fd)
     return path, index
@@ -48,18 +48,18 @@ def test_finds_what_is_there(tmp_path: Path, kind: str, keys: set[str], others: 
     path, index = write(tmp_path, keys)
     if kind == "damaged index":
         index.write_bytes(index.read_bytes().replace(b"a", b"b") + b"7\tx\n")
-    base = Base(path, None if kind == "no index" else index)
+    run = Run(path, None if kind == "no index" else index)
 
     for key in keys | others:
-        record = base.get(key)
+        record = run.get(key)
         assert (record.value if record else None) == (
             f"value of {key}".encode() if key in keys else None
         )
     for start in ["", *others]:
-        assert [r.key for r in base.after(start, inclusive=True)] == sorted(
+        assert [r.key for r in run.after(start, inclusive=True)] == sorted(
             key for key in keys if key >= start
         )
-    base.close()
+    run.close()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
@@ -74,16 +74,16 @@ def test_damage_is_never_a_wrong_answer(
         at = data.draw(st.integers(0, len(content) - 1))
         content[at] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(bytes(content))
-    base = Base(path, index)
+    run = Run(path, index)
 
     for key in keys | others:
         expected = f"value of {key}".encode() if key in keys else None
         try:
-            record = base.get(key)
+            record = run.get(key)
         except CorruptRecord:
             continue
         assert (record.value if record else None) == expected
-    base.close()
+    run.close()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
@@ -100,10 +100,10 @@ def test_damage_is_never_a_wrong_answer(
 def test_generations_of_changes(
     tmp_path: Path, generations: list[dict[str, bool]], asked: set[str], indexed: list[bool]
 ) -> None:
-    """Merged again and again, over bases with and without an index, a base holds what a dict does;
+    """Merged again and again, over runs with and without an index, a run holds what a dict does;
     keys that it does not hold are asked for in order and out of it."""
     held: dict[str, bytes] = {}
-    base = Base(None)
+    run = Run(None)
     for number, changes in enumerate(generations):
         made: list[Change] = []
         for key, present in sorted(changes.items()):
@@ -112,12 +112,12 @@ def test_generations_of_changes(
             held.pop(key, None)
             if value is not None:
                 held[key] = value
-        path, index = merge(tmp_path, base, made, f"base-{number}")
-        base.close()
-        base = Base(path, index if indexed[number] else None)
+        path, index = merge(tmp_path, run, made, f"base-{number}")
+        run.close()
+        run = Run(path, index if indexed[number] else None)
         for key in [*sorted(asked), *asked, *held]:
-            record = base.get(key)
+            record = run.get(key)
             assert (record.value if record else None) == held.get(key)
-        assert {r.key: r.value for r in base.after("", inclusive=True)} == held
-        assert not list(base.damage())
-    base.close()
+        assert {r.key: r.value for r in run.after("", inclusive=True)} == held
+        assert not list(run.damage())
+    run.close()
