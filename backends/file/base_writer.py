@@ -17,7 +17,7 @@ from .replica import NEVER, Replica
 
 def write_next(folder: Path) -> None:
     """Write the next base of the log in `folder`, if its newest segment is sealed."""
-    replica = Replica(folder, seal_at=NEVER, compaction=Compaction(folder, here=True))
+    replica = Replica(folder, seal_at=NEVER, compaction=Compaction(folder, in_process=True))
     start = replica.start
     try:
         while replica.start == start and not replica.step():

@@ -41,15 +41,17 @@ TIMEOUT = 8.0
 _STALLED = 20.0
 """Seconds without progress after which another process writes the base as well."""
 
-_LOOK = 0.01
-_AGAIN = 10.0
+_POLL = 0.01
+"""Seconds between two looks for a base that a caller waits for."""
+
+_RETRY_AFTER = 10.0
 """Seconds after which a failed write of a base is tried again."""
 
-_POLITE = 5
+_NICENESS = 5
 """Niceness of a child that no caller waits for, so that it does not delay commits."""
 
 
-_left: list[subprocess.Popen[bytes]] = []
+_unreaped: list[subprocess.Popen[bytes]] = []
 """Children that no caller waits for any more; the next `close` reaps them."""
 
 _WRITER = "jrs.backends.file.base_writer"
@@ -60,18 +62,18 @@ class Compaction:
 
     Args:
         folder: the folder of the log.
-        here: write every base in this process, as the child does.
+        in_process: write every base in this process, as the child does.
     """
 
     small = SMALL
-    glance = 0.05
+    poll_interval = 0.05
     """Seconds between two checks for a base that no caller waits for."""
 
-    def __init__(self, folder: Path, *, here: bool = False) -> None:
+    def __init__(self, folder: Path, *, in_process: bool = False) -> None:
         self._folder = folder
         self.timeout = TIMEOUT
-        self.here = here
-        self._next_glance = self._next_try = 0.0
+        self.in_process = in_process
+        self._next_poll = self._next_try = 0.0
         self._child: subprocess.Popen[bytes] | None = None
         self._has_failed = False
         self._progress: tuple[float, object] = (0.0, None)
@@ -95,10 +97,10 @@ class Compaction:
         end = time.monotonic() + self.timeout
         killed = 0
         while segments.newest(self._folder) < start:
-            if self.here and write is not None:
+            if self.in_process and write is not None:
                 write()
             elif self._child is not None:
-                killed += self._hear_child(_LOOK)
+                killed += self._poll_child(_POLL)
                 if killed > 1:
                     raise Unavailable(
                         f"{self._folder}: the process that compacts a segment was killed {killed} "
@@ -112,26 +114,26 @@ class Compaction:
                 raise Unavailable(
                     f"{self._folder}: a large segment is being compacted; nothing was changed"
                 )
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
         self.close()
 
-    def attend(self, start: int) -> bool:
+    def advance(self, start: int) -> bool:
         """Advance the base of the segment at `start` without waiting; return whether it exists.
 
         Cheap: most calls only read the clock. If the base cannot be written, for example on a full
         disk, a later call tries again: nothing depends on it.
         """
         now = time.monotonic()
-        if now < self._next_glance:
+        if now < self._next_poll:
             return False
-        self._next_glance = now + self.glance
+        self._next_poll = now + self.poll_interval
         try:
             if segments.newest(self._folder) >= start:
                 self._has_failed = False
                 self.close()
                 return True
             if self._child is not None:
-                self._hear_child(0.0)
+                self._poll_child(0.0)
             elif now >= self._next_try:
                 return self.begin(start)
         except Exception as error:
@@ -139,12 +141,12 @@ class Compaction:
             if not self._has_failed:
                 _log.warning("%s grows, because it is not compacted: %r", self._folder, error)
             self._has_failed = True
-            self._next_try = now + _AGAIN
+            self._next_try = now + _RETRY_AFTER
         return False
 
-    def glances(self) -> bool:
-        """Return whether the next call of `attend` would check the files."""
-        return time.monotonic() >= self._next_glance
+    def poll_is_due(self) -> bool:
+        """Return whether the next call of `advance` would check the files."""
+        return time.monotonic() >= self._next_poll
 
     def begin(self, start: int, size: int = 0, write: Callable[[], None] | None = None) -> bool:
         """Write the next base, here or in a child, if it is our turn; return whether it exists."""
@@ -165,10 +167,10 @@ class Compaction:
         if child is not None:
             assert child.stderr is not None
             child.stderr.close()
-            _left.append(child)
-        _left[:] = [each for each in _left if each.poll() is None]
+            _unreaped.append(child)
+        _unreaped[:] = [each for each in _unreaped if each.poll() is None]
 
-    def _hear_child(self, timeout: float) -> bool:
+    def _poll_child(self, timeout: float) -> bool:
         """Return whether the child was killed: any process may go next, and this one not at once.
 
         Raises:
@@ -184,7 +186,7 @@ class Compaction:
             if status > 0:
                 raise Unavailable(why or f"{self._folder}: compacting it failed ({status})")
             if status < 0:
-                self._next_try = time.monotonic() + _AGAIN
+                self._next_try = time.monotonic() + _RETRY_AFTER
                 return True
         return False
 
@@ -221,7 +223,7 @@ class Compaction:
 
 
 def _started(folder: Path, turn: int, *, awaited: bool) -> subprocess.Popen[bytes]:
-    niceness = str(0 if awaited else _POLITE)
+    niceness = str(0 if awaited else _NICENESS)
     # The child inherits the lock and keeps it until it ends.
     return subprocess.Popen(
         helper_process.command(_WRITER, str(folder), niceness),

@@ -17,11 +17,11 @@ from jrs.contract.errors import CorruptRecord
 from . import segments
 from .base import Base
 from .base.overlay import Layer
+from .batch_log import BatchLog
 from .compaction import Compaction
 from .format import lines
 from .format.folder import sync_folder
-from .new_log import NewLog
-from .old_log import OldLog
+from .line_log import LineLog
 from .segment_log import SegmentLog, unavailable
 
 
@@ -82,7 +82,7 @@ class CurrentSegment:
 
     def _begin(self, segment: segments.Segment, *, pending: bool = False) -> None:
         """Begin to read an open segment."""
-        kind = OldLog if segment.form == segments.OLD_FORM else NewLog
+        kind = LineLog if segment.form == segments.Form.LINES else BatchLog
         self.log = kind(self.folder, segment, self._suspects, self._on_change)
         self.pending = pending
         self.flaws = segment.flaws
@@ -109,7 +109,7 @@ class CurrentSegment:
                 self.pass_to_following()
             else:
                 self._roll(sealed)
-        if self.pending and self._compaction.attend(self.log.start):
+        if self.pending and self._compaction.advance(self.log.start):
             self._change_base()
 
     def pass_to_following(self) -> None:
@@ -154,8 +154,8 @@ class CurrentSegment:
     def _may_begin_pending(self, sealed: int) -> bool:
         """Return whether the next segment may begin before its base is written."""
         return (
-            self.log.form != segments.OLD_FORM
-            and not self._compaction.here
+            self.log.form != segments.Form.LINES
+            and not self._compaction.in_process
             and self._weight(sealed) > self._compaction.small
             and not self.log.is_suspect
             and segments.newest(self.folder) < sealed
@@ -164,7 +164,7 @@ class CurrentSegment:
     def _weight(self, sealed: int) -> int:
         """Return the bytes that go into the next base."""
         tail = sealed - self.log.start
-        if self._next_form() == segments.LEVELLED_FORM:
+        if self._next_form() == segments.Form.LEVELS:
             return self.base.bytes_merged_with(tail)
         return self.base.size + tail
 
@@ -230,29 +230,29 @@ class CurrentSegment:
             weight=self.log.sealed - self.log.start,
         )  # fmt: skip
 
-    def _next_form(self) -> int:
+    def _next_form(self) -> segments.Form:
         """Return the form of the next segment, which is never older than the form of this one.
 
         It follows from the state at the seal, so that every process chooses the same form.
         """
-        if self.log.form == segments.LEVELLED_FORM:
-            return segments.LEVELLED_FORM
+        if self.log.form == segments.Form.LEVELS:
+            return segments.Form.LEVELS
         try:
             return max(self.log.form, self._form_at_the_seal())
         except CorruptRecord:
-            if self.log.form == segments.OLD_FORM:
+            if self.log.form == segments.Form.LINES:
                 raise
             return self.log.form
 
-    def _form_at_the_seal(self) -> int:
+    def _form_at_the_seal(self) -> segments.Form:
         overlay = self.log.state_machine.overlay
         stored = overlay.changes.get(segments.VERSION_KEY)
         if stored is not None:
             overlay.check_known(segments.VERSION_KEY, stored)
             return segments.form_at(None if stored[0] is None else lines.unescape(stored[0]))
-        # A process that knows only the old form may have written the base after the raise.
+        # A process that knows only logs of lines may have written the base after the raise.
         try:
             record = overlay.below.get(segments.VERSION_KEY)
         except CorruptRecord:
-            return segments.OLD_FORM
+            return segments.Form.LINES
         return segments.form_at(None if record is None else record.value)

@@ -108,9 +108,9 @@ def _make_durable(root: Path) -> None:
 
 
 def _make_log(log: Path, version: int) -> None:
-    """Create the log's folder. In the new form it appears atomically with its first segment."""
+    """Create the log's folder. Since format 3 it appears atomically with its first segment."""
     form = segments.form_in(version)
-    if form == segments.OLD_FORM:
+    if form == segments.Form.LINES:
         make_folder(log)
         sync_folder(log.parent)
     elif not log.exists():

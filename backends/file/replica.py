@@ -20,7 +20,7 @@ from pathlib import Path
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
 from jrs.contract.operations import Record
 
-from . import check, segments
+from . import damage, segments
 from .base import UNREADABLE
 from .base.entries import TOP
 from .compaction import TIMEOUT, Compaction
@@ -122,7 +122,7 @@ class Replica:
             and self._broken is None
             and not log.failed
             and log.sealed is None
-            and not (self.segment.pending and self._compaction.glances())
+            and not (self.segment.pending and self._compaction.poll_is_due())
             and log.end() <= log.applied
         )
 
@@ -212,7 +212,7 @@ class Replica:
         segment = self.segment
         if segment.log.tail < self._seal_at or segment.pending:
             return
-        if segment.log.form != segments.LEVELLED_FORM and segment.log.tail < min(
+        if segment.log.form != segments.Form.LEVELS and segment.log.tail < min(
             segment.base.size, MOST_TAIL
         ):
             return
@@ -273,7 +273,7 @@ class Replica:
             places = [*log.damaged_places(), *log.state_machine.undecided]
             if places:
                 refuse()
-            more = check.accept(log.path, places)
+            more = damage.accept(log.path, places)
             accepted += more
             self._check_usable()
             self.segment.open_newest()

@@ -1,7 +1,7 @@
 """The log of one segment: replays what all processes have written, and appends to it.
 
 The forms of a log differ in what they append at once and in how they tell damage from the remains
-of a crash: see `old_log` and `new_log`.
+of a crash: see `line_log` and `batch_log`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 
-from . import check, segments
+from . import damage, segments
 from .format import lines
 from .state_machine import StateMachine
 
@@ -130,7 +130,7 @@ class SegmentLog(ABC):
 
     def accepted(self, at: int) -> bool:
         """Return whether an operator has accepted the damage at byte `at`."""
-        return check.marker(self.path, at).exists()
+        return damage.acceptance_mark(self.path, at).exists()
 
     def created_keys(self, prefix: str, since: int) -> set[str]:
         """Return the keys under a prefix that commits from the offset `since` on were to create,

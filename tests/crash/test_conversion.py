@@ -48,6 +48,10 @@ def held(backend: FileBackend) -> dict[str, bytes]:
     return {r.key: r.value for r in backend.scan("") if r.key not in KEPT}
 
 
+def form_of(backend: FileBackend) -> segments.Form:
+    return backend.replica.segment.log.form
+
+
 KEPT = {"leader/epoch", segments.VERSION_KEY}
 
 
@@ -66,11 +70,17 @@ def test_it_is_converted_read_and_raised(old: Path) -> None:
         assert files(log) == before
         assert json.loads((old / "jrs.json").read_text())["version"] == 2
         backend.compact()
-        assert (held(backend), backend.replica.segment.log.form) == (expected(), segments.OLD_FORM)
+        assert (held(backend), form_of(backend)) == (
+            expected(),
+            segments.Form.LINES,
+        )
         versions = {r.key: r.version for r in backend.scan("")}
         backend.commit(Create(segments.VERSION_KEY, RAISED))
         backend.compact()
-        assert (held(backend), backend.replica.segment.log.form) == (expected(), segments.NEW_FORM)
+        assert (held(backend), form_of(backend)) == (
+            expected(),
+            segments.Form.BATCHES,
+        )
         assert versions == {r.key: r.version for r in backend.scan("") if r.key in versions}
         backend.commit(Create("more", b"1"))
     with FileBackend(old) as backend:
@@ -183,14 +193,14 @@ def test_a_base_of_the_old_form_behind_the_raise(
     with FileBackend(old, seal_at=NEVER) as backend:
         backend.commit(Create(segments.VERSION_KEY, RAISED))
         with monkeypatch.context() as context:
-            context.setattr(forms, "SINCE_FORMAT", 4)
+            context.setattr(forms, "BATCHES_SINCE", 4)
             backend.compact()
-        assert backend.replica.segment.log.form == segments.OLD_FORM
+        assert form_of(backend) == segments.Form.LINES
         backend.commit(Create("more", b"1"))
         start = segments.newest(log)
-        segments.write_base(log, start, Base(), [], segments.NEW_FORM)
-        assert not segments.log_path(log, start, segments.NEW_FORM).exists()
+        segments.write_base(log, start, Base(), [], segments.Form.BATCHES)
+        assert not segments.log_path(log, start, segments.Form.BATCHES).exists()
         backend.compact()
-        assert backend.replica.segment.log.form == segments.NEW_FORM
+        assert form_of(backend) == segments.Form.BATCHES
         assert held(backend) == expected() | {"more": b"1"}
         assert list(backend.check()) == []

@@ -21,7 +21,7 @@ of a segment above all others, which has no log. No other code reads the file.
 """
 
 from .begin import create, write_base
-from .forms import LEVELLED_FORM, NEW_FORM, OLD_FORM, VERSION_KEY, form_at, form_in
+from .forms import VERSION_KEY, Form, form_at, form_in
 from .header import Header
 from .names import FENCE, log_path, newest, sweep
 from .open import Segment, open_newest, open_next
@@ -29,10 +29,8 @@ from .suspects import Suspects
 
 __all__ = [
     "FENCE",
-    "LEVELLED_FORM",
-    "NEW_FORM",
-    "OLD_FORM",
     "VERSION_KEY",
+    "Form",
     "Header",
     "Segment",
     "Suspects",

@@ -21,7 +21,7 @@ from ..format.folder import (
     sync_folder,
     write_all,
 )
-from .forms import LEVELLED_FORM, NEW_FORM, OLD_FORM
+from .forms import Form
 from .header import Header
 from .names import (
     FENCE,
@@ -37,7 +37,7 @@ from .names import (
 _FENCE_TEXT = b"jrs: this folder was converted by a newer version of jrs: stop this process\n"
 
 
-def create(folder: Path, form: int = LEVELLED_FORM) -> None:
+def create(folder: Path, form: Form = Form.LEVELS) -> None:
     """Create the log's folder with its first segment, atomically. Idempotent.
 
     A folder with files in it stays unchanged.
@@ -72,7 +72,7 @@ def write_base(
     start: int,
     base: Base,
     changes: Iterable[Change],
-    form: int = OLD_FORM,
+    form: Form = Form.LINES,
     identity: bytes = b"",
     *,
     weight: int = 0,
@@ -85,7 +85,7 @@ def write_base(
     Args:
         weight: the bytes of the changes; they decide which runs are merged.
     """
-    if form == OLD_FORM:
+    if form == Form.LINES:
         _write_two_files(folder, start, base, changes)
     else:
         _write_run(folder, start, base, changes, Header(start, identity, form), weight)
@@ -102,30 +102,30 @@ def _write_run(
     if header.identity:
         # A process that knows no levels may have begun the segment: the tail tells its form.
         header = _begun(folder, header)
-    count = base.merged_with(weight) if header.form == LEVELLED_FORM else len(base.runs)
+    count = base.merged_with(weight) if header.form == Form.LEVELS else len(base.runs)
     with published(run_path(folder, start)) as fd:
         own, filtered = merge.write_run(
             fd, base.runs[:count], changes, base.names[count:],
-            levelled=header.form == LEVELLED_FORM,
+            levelled=header.form == Form.LEVELS,
         )  # fmt: skip
         if filtered.is_whole:
             with published(filters.path_of(run_path(folder, start))) as filter_fd:
                 filtered.write(filter_fd, own)
     # The run's name has to be durable before the header names it.
     sync_folder(folder)
-    # The fence must exist before the first segment of this form is visible.
+    # The fence must exist before the first log of batches is visible.
     _fence(folder)
     found = newest_with_form(folder)
-    if found > (start, NEW_FORM) or found == (start, OLD_FORM):
+    if found > (start, Form.BATCHES) or found == (start, Form.LINES):
         # Other processes are already in a later segment and have swept the new files; or a process
-        # that knows only the old form has begun the segment before it saw the fence.
+        # that knows only logs of lines has begun the segment before it saw the fence.
         return
     try:
         # Another process may have written another run, from other damage: the name is its own.
         trailer = trailer_of(folder, start) or own
     except FileNotFoundError:
         return  # Swept in this moment.
-    # A log that began in the old form gets the digest of its first run as its identity.
+    # A log that began in the form of lines gets the digest of its first run as its identity.
     if not header.identity:
         header = _begun(folder, header._replace(identity=digest_of(trailer.line())))
     publish(header_path(folder, start), header.with_run(trailer).line(), replace=True)
@@ -133,7 +133,7 @@ def _write_run(
 
 def _begun(folder: Path, header: Header) -> Header:
     """Return the header with the form of the segment's tail; begin the segment if necessary."""
-    path = log_path(folder, header.start, NEW_FORM)
+    path = log_path(folder, header.start, Form.BATCHES)
     if not path.exists():
         _begin_tail(folder, header)
     try:
@@ -163,7 +163,7 @@ def _write_two_files(folder: Path, start: int, base: Base, changes: Iterable[Cha
 
 def _begin_tail(folder: Path, header: Header) -> None:
     """Create the tail before its header: a header without a tail means that the tail was lost."""
-    path = log_path(folder, header.start, NEW_FORM)
+    path = log_path(folder, header.start, Form.BATCHES)
     if header_path(folder, header.start).exists() and not path.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     publish(path, header.bare().line())

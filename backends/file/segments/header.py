@@ -8,7 +8,7 @@ from jrs.contract.errors import UnsupportedVersion
 
 from ..base.index import Names, Trailer, name, named
 from ..format.lines import checked, sealed
-from .forms import LEVELLED_FORM, NEW_FORM
+from .forms import Form
 
 
 class Header(NamedTuple):
@@ -17,7 +17,7 @@ class Header(NamedTuple):
     start: int
     identity: bytes
     """The identity of the cluster's log, which no other log has."""
-    form: int = NEW_FORM
+    form: Form = Form.BATCHES
     runs: Names = ()
 
     def line(self) -> bytes:
@@ -47,6 +47,6 @@ class Header(NamedTuple):
         if len(fields) < 4 or fields[0] != b"L":
             return None
         form = int(fields[1])
-        if form not in (NEW_FORM, LEVELLED_FORM):
+        if form not in (Form.BATCHES, Form.LEVELS):
             raise UnsupportedVersion("a segment in the form of a newer jrs; upgrade this one")
-        return cls(int(fields[2]), fields[3], form, named(fields[4:]))
+        return cls(int(fields[2]), fields[3], Form(form), named(fields[4:]))

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from ..base import filter as filters
 from ..base.index import TRAILER_MOST, Trailer
-from .forms import NEW_FORM, OLD_FORM
+from .forms import Form
 from .header import Header
 
 FENCE = "99999999999999999999.base"
 """Stops processes that know only format 2."""
 
 
-def log_path(folder: Path, start: int, form: int = OLD_FORM) -> Path:
-    return folder / f"{start:020}.{'log' if form == OLD_FORM else 'tail'}"
+def log_path(folder: Path, start: int, form: Form = Form.LINES) -> Path:
+    return folder / f"{start:020}.{'log' if form == Form.LINES else 'tail'}"
 
 
 def base_path(folder: Path, start: int) -> Path:
@@ -41,23 +41,23 @@ def newest(folder: Path) -> int:
     return newest_with_form(folder)[0]
 
 
-def newest_with_form(folder: Path) -> tuple[int, int]:
+def newest_with_form(folder: Path) -> tuple[int, Form]:
     """Return the offset and the form of the newest segment that continues no other one."""
     while True:
-        found = {(0, OLD_FORM), *begun(folder)}
+        found = {(0, Form.LINES), *begun(folder)}
         newest = next(
             (start, form)
             for start, form in sorted(found, reverse=True)
-            if form == OLD_FORM or not _continues(folder, start)
+            if form == Form.LINES or not _continues(folder, start)
         )
         # A segment that was passed over may have been swept meanwhile, and not be pending.
-        if newest == max(found) or found == {(0, OLD_FORM), *begun(folder)}:
+        if newest == max(found) or found == {(0, Form.LINES), *begun(folder)}:
             return newest
 
 
-def begun(folder: Path) -> Iterator[tuple[int, int]]:
+def begun(folder: Path) -> Iterator[tuple[int, Form]]:
     """Yield the offset and the form of each segment, once for each file that shows it."""
-    forms = {"base": OLD_FORM, "tail": NEW_FORM, "segment": NEW_FORM}
+    forms = {"base": Form.LINES, "tail": Form.BATCHES, "segment": Form.BATCHES}
     for name in os.listdir(folder):
         start, _, suffix = name.partition(".")
         if len(start) == 20 and start.isdigit() and suffix in forms and name != FENCE:

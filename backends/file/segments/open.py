@@ -15,7 +15,7 @@ from ..base.overlay import Layer
 from ..format.batches import head_at
 from ..format.folder import give_to_owner, publish, sync_folder
 from .begin import begin_bare
-from .forms import NEW_FORM, OLD_FORM
+from .forms import Form
 from .header import Header
 from .names import (
     FENCE,
@@ -36,7 +36,7 @@ class Segment(NamedTuple):
     """An open segment."""
 
     start: int
-    form: int
+    form: Form
     fd: int
     base: Layer
     first: bytes
@@ -61,7 +61,8 @@ def open_newest(folder: Path) -> Segment:
         start, form = newest_with_form(folder)
         try:
             following = _following(folder, start)
-            segment = _open_old(folder, start) if form == OLD_FORM else _open_new(folder, start)
+            opener = _open_line_log if form == Form.LINES else _open_batch_log
+            segment = opener(folder, start)
         except FileNotFoundError as error:
             if newest_with_form(folder) == (start, form):
                 raise _missing(error) from None
@@ -81,7 +82,7 @@ def _following(folder: Path, start: int) -> int | None:
     Raises:
         FileNotFoundError: that segment has lost its tail.
     """
-    found = {each for each, form in begun(folder) if form != OLD_FORM and each > start}
+    found = {each for each, form in begun(folder) if form != Form.LINES and each > start}
     for each in found:
         _tail_path(folder, each).stat()
     return min(found, default=None)
@@ -94,7 +95,7 @@ def _missing(error: FileNotFoundError) -> Unavailable:
     )
 
 
-def _open_old(folder: Path, start: int) -> Segment:
+def _open_line_log(folder: Path, start: int) -> Segment:
     # Create the first log only if no file shows that the log had later segments.
     names = os.listdir(folder)
     fresh = (
@@ -116,10 +117,10 @@ def _open_old(folder: Path, start: int) -> Segment:
     if fresh:
         give_to_owner(fd, folder)
         sync_folder(folder)
-    return Segment(start, OLD_FORM, fd, base, b"", [])
+    return Segment(start, Form.LINES, fd, base, b"", [])
 
 
-def _open_new(folder: Path, start: int) -> Segment:
+def _open_batch_log(folder: Path, start: int) -> Segment:
     fd, header, flaws = _open_tail(folder, start)
     try:
         if start and not header.runs and (trailer := trailer_of(folder, start)) is not None:
@@ -133,7 +134,7 @@ def _open_new(folder: Path, start: int) -> Segment:
         raise
 
 
-def open_next(folder: Path, start: int, identity: bytes, form: int, base: Layer) -> Segment | None:
+def open_next(folder: Path, start: int, identity: bytes, form: Form, base: Layer) -> Segment | None:
     """Begin the segment at `start`, unless it exists, and open it; it continues the previous one.
 
     Returns None if other processes are already in a later segment: open the newest one instead.
@@ -205,7 +206,7 @@ def _strange(folder: Path, start: int) -> CorruptRecord:
 
 
 def _tail_path(folder: Path, start: int) -> Path:
-    return log_path(folder, start, NEW_FORM)
+    return log_path(folder, start, Form.BATCHES)
 
 
 def _fits(fd: int, header: Header) -> bool:

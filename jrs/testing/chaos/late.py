@@ -20,7 +20,7 @@ class LateCompaction(Compaction):
     """
 
     small = 0
-    glance = 0.0
+    poll_interval = 0.0
 
     def __init__(self, folder: Path, due: Callable[[], bool]) -> None:
         super().__init__(folder)

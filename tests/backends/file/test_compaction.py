@@ -26,7 +26,7 @@ class Children(Compaction):
     """Leaves every base to a child, and checks for it at each call."""
 
     small = 0
-    glance = 0.0
+    poll_interval = 0.0
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def pending(tmp_path: Path) -> Iterator[FileBackend]:
         backend.commit(Create("k", b""))
         backend.replica.segment.log.write_seal()
         yield backend
-    for child in compaction._left:
+    for child in compaction._unreaped:
         child.wait(BOUND)
 
 
@@ -75,7 +75,7 @@ def test_a_child_that_cannot_be_started_is_no_callers_problem(
         raise ValueError("unforeseen")
 
     with monkeypatch.context() as patch:
-        patch.setattr(compaction, "_AGAIN", 3600.0)
+        patch.setattr(compaction, "_RETRY_AFTER", 3600.0)
         patch.setattr(compaction, "_started", start)
         for number in range(5):
             pending.commit(Create(f"l/{number}", b""))
@@ -103,7 +103,7 @@ def test_a_child_that_is_killed_each_time_is_not_started_at_each_call(
         return started[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(compaction, "_AGAIN", 3600.0)
+        patch.setattr(compaction, "_RETRY_AFTER", 3600.0)
         patch.setattr(compaction, "_started", start)
         assert not is_based(pending)
         os.waitid(os.P_PID, started[0].pid, os.WEXITED | os.WNOWAIT)

@@ -23,7 +23,7 @@ from jrs.backends.file.base.record_lines import HELD
 from jrs.backends.file.compaction import Compaction
 from jrs.backends.file.format.folder import MARKER
 from jrs.backends.file.replica import NEVER
-from jrs.backends.file.segments import LEVELLED_FORM, NEW_FORM, VERSION_KEY, Header
+from jrs.backends.file.segments import VERSION_KEY, Form, Header
 from jrs.backends.file.segments.begin import begin_bare
 from jrs.contract.errors import CorruptRecord, Unavailable
 from jrs.contract.operations import Create, Delete, Record, Update
@@ -320,7 +320,7 @@ def test_a_raised_cluster_gets_levels(tmp_path: Path) -> None:
             backend.compact()
             forms.append(backend.replica.segment.log.form)
             runs.append(len(backend.replica.segment.base.runs))
-        assert forms == [NEW_FORM, NEW_FORM, LEVELLED_FORM, LEVELLED_FORM, LEVELLED_FORM]
+        assert forms == [Form.BATCHES, Form.BATCHES, Form.LEVELS, Form.LEVELS, Form.LEVELS]
         assert runs == [1, 1, 2, 2, 2]
         assert len(list(backend.scan("results/"))) == 340
 
@@ -341,12 +341,12 @@ def test_a_segment_that_an_older_process_began(tmp_path: Path, small: bool) -> N
         log.write_seal()
         identity = Header.parse(max(tmp_path.rglob("*.segment")).read_bytes())
         assert identity is not None
-        begin_bare(log.path.parent, Header(log.end(), identity.identity, NEW_FORM))
+        begin_bare(log.path.parent, Header(log.end(), identity.identity, Form.BATCHES))
         backend.replica.catch_up_with_base()
         segment = backend.replica.segment
-        assert (segment.log.form, len(segment.base.runs)) == (NEW_FORM, 1)
+        assert (segment.log.form, len(segment.base.runs)) == (Form.BATCHES, 1)
         fill(backend, 310, 320)
         backend.compact()
-        assert (segment.log.form, len(segment.base.runs)) == (LEVELLED_FORM, 2)
+        assert (segment.log.form, len(segment.base.runs)) == (Form.LEVELS, 2)
         assert len(list(backend.scan("results/"))) == 320
         assert not list(backend.check())

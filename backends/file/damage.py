@@ -1,4 +1,4 @@
-"""Checking a log for damage, and accepting the loss of damaged parts."""
+"""Damage in a log: finding it, and accepting the loss of the damaged parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .format.folder import give_to_owner, sync_folder
 
 
 def damaged_lines(log: Path) -> Iterator[int]:
-    """Yield the offset of each line of an old-form log that was valid once and is damaged now."""
+    """Yield the offset of each line of a log of lines that was valid once and is damaged now."""
     at = 0
     with log.open("rb") as file:
         for line in file:
@@ -42,8 +42,8 @@ def damaged_batches(log: Path, start: int, first: bytes) -> list[int]:
     return found
 
 
-def marker(log: Path, at: int) -> Path:
-    """Return the marker file: its existence says that an operator accepted the damage at `at`."""
+def acceptance_mark(log: Path, at: int) -> Path:
+    """Return the file that exists once an operator has accepted the damage at `at`."""
     return log.with_name(f"{log.stem}.damaged.{at}")
 
 
@@ -63,9 +63,9 @@ def accept(log: Path, places: list[int]) -> list[str]:
     """
     accepted = []
     for at in places:
-        if not marker(log, at).exists():
-            marker(log, at).touch(mode=0o600)
-            give_to_owner(marker(log, at), log.parent)
+        if not acceptance_mark(log, at).exists():
+            acceptance_mark(log, at).touch(mode=0o600)
+            give_to_owner(acceptance_mark(log, at), log.parent)
             accepted.append(text_at(log, at))
     sync_folder(log.parent)
     return accepted

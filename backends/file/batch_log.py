@@ -1,4 +1,4 @@
-"""A log of format 3: batches, of which each counts as a whole or not at all."""
+"""A log of batches (since format 3), of which each counts as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 
-from . import check, segments
+from . import damage, segments
 from .format import lines
 from .format.batches import Batch, Damaged, Reader
 from .segment_log import SegmentLog, unavailable
 
 
-class NewLog(SegmentLog):
+class BatchLog(SegmentLog):
     """The log of a segment since format 3."""
 
     def __init__(
@@ -46,8 +46,8 @@ class NewLog(SegmentLog):
                     return verdicts
         except OSError as error:
             raise unavailable(error, self.path) from error
-        except Damaged as damage:
-            raise self.damaged(damage.at, f"the batch at byte {damage.at}", damage.why) from None
+        except Damaged as flaw:
+            raise self.damaged(flaw.at, f"the batch at byte {flaw.at}", flaw.why) from None
         self.applied = self.start + self.reader.at
         return verdicts
 
@@ -67,7 +67,7 @@ class NewLog(SegmentLog):
         return verdicts
 
     def _find_damage(self) -> Iterable[int]:
-        return check.damaged_batches(self.path, self.start, self._first)
+        return damage.damaged_batches(self.path, self.start, self._first)
 
     @property
     def most_lost(self) -> int:

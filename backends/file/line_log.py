@@ -1,4 +1,4 @@
-"""A log of format 2: lines, of which each counts by itself."""
+"""A log of lines (before format 3), of which each counts by itself."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 
-from . import check
+from . import damage
 from .format import lines
 from .segment_log import CHUNK, SegmentLog, unavailable
 
 
-class OldLog(SegmentLog):
+class LineLog(SegmentLog):
     """The log of a segment of format 2."""
 
     def _replay(self, until: int) -> None:
@@ -58,7 +58,7 @@ class OldLog(SegmentLog):
             raise self.damaged(at, f"the line at byte {at}", "its checksum does not match")
 
     def _find_damage(self) -> Iterable[int]:
-        return check.damaged_lines(self.path)
+        return damage.damaged_lines(self.path)
 
     def _seal(self) -> bytes:
         return lines.BATCH + lines.sealed(lines.SEAL)
