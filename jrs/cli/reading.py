@@ -23,11 +23,10 @@ from jrs.cli.connecting import connect, tell_pause
 from jrs.client import plain
 from jrs.client.job import JobHandle
 from jrs.client.listing import JobOrder
+from jrs.client.overview import JobLine, job_lines
 from jrs.contract.moments import moment
-from jrs.contract.texts import counted
 from jrs.records.model import JobStatus, ResultState
 from jrs.records.policies import MOST
-from jrs.recovery.inspect.explain import Explanation
 from jrs.store.job_views import JobView
 from jrs.store.masters import MasterRole
 
@@ -104,13 +103,12 @@ def list_command(
         if not found:
             echo("no jobs", err=True)
             return 0
-        unfinished = [view for view in found[:limit] if not view.has_ended]
-        explained = {one.job_id: one for one in client.explanations(unfinished)}
-        leader = client.leader() if unfinished else None
+        lines = job_lines(client, found[:limit])
+        leader = client.leader() if any(not view.has_ended for view in found[:limit]) else None
         tell_pause(client)
     table(
         ["JOB", "STATUS", "RESULT", "ATTEMPT", "STAGES", "STARTED (UTC)", "TOOK", ""],
-        [_row(view, explained.get(view.job_id)) for view in found[:limit]],
+        list(map(_row, found, lines)),
     )
     if leader is not None and leader.leader is None:
         echo(str(leader), err=True)
@@ -201,61 +199,27 @@ def masters_command(ref: ClusterRef, as_json: bool) -> int:
 # -- inside --------------------------------------------------------------------------------
 
 
-def _row(view: JobView, explained: Explanation | None) -> list[str]:
-    entry = view.entry
-    result = entry.result if entry else None
-    stages = f"{len(view.stages)} done" if view.stages else "-"
-    started = view.attempt.first_started_at if view.attempt else 0.0
-    attempt = view.attempt.attempt if view.attempt else 0
-    if view.application is not None:
-        started, attempt = view.application.started_at, view.application.attempts
-    runs = explained is not None and explained.runs
-    span = time.time() - started if started and runs else None
-    if result is not None:
-        skipped = result.stages_skipped
-        stages = f"{len(result.stages) - skipped} run, {skipped} skipped" if result.stages else "-"
-        if result.stages_left_out:
-            stages += f", {result.stages_left_out} more"
-        started, attempt = result.started_at, result.attempt
-        span = result.finished_at - result.started_at if started else None
-    elif entry is not None and entry.tombstone is not None:
-        started = entry.tombstone.started_at
-        span = entry.finished_at - started if started else None
+def _row(view: JobView, line: JobLine) -> list[str]:
+    end = line.finished_at or (time.time() if line.runs else 0.0)
+    ended = f"ended {when(line.finished_at)}" if view.entry and not view.entry.result else ""
     return [
-        view.job_id,
-        view.status.value if view.status else ("HELD" if view.problems else "-"),
-        entry.state.value if entry else "-",
-        str(attempt) if attempt else "-",
-        stages,
-        when(started),
-        "-" if span is None else took(max(0.0, span)),
-        shortened(_note(view, explained), _LONGEST_NOTE),
+        line.job_id,
+        line.status or "-",
+        line.state or "-",
+        str(line.attempt) if line.attempt else "-",
+        _stages(view),
+        when(line.started_at),
+        took(max(0.0, end - line.started_at)) if line.started_at and end else "-",
+        shortened(line.reason or ended, _LONGEST_NOTE),
     ]
 
 
-def _note(view: JobView, explained: Explanation | None) -> str:
-    if view.problems:
-        return view.problems[0]
-    if view.cleanup is not None and view.cleanup.problems:
-        return f"left: {', '.join(view.cleanup.problems)}"
-    if view.cleanup is not None and view.cleanup.given_up:
-        return f"given up: {', '.join(view.cleanup.given_up)}"
-    if view.entry is not None:
-        result = view.entry.result
-        if result is not None and result.failure:
-            return result.failure.message
-        return f"ended {when(view.entry.finished_at)}" if result is None else ""
-    said = "" if explained is None else _in_short(explained)
-    if view.stop is not None and view.cancel is None and said not in str(view.stop):
-        said = f"{said}; {view.stop}"
-    if view.application is not None and view.application.error:
-        said += f"; main raised {view.application.error}"
-    if view.attempt is not None and view.attempt.failure:
-        times = counted(view.attempt.deaths, "time", "times")
-        said += f"; died {times}: {view.attempt.failure.message}"
-    return said
-
-
-def _in_short(explained: Explanation) -> str:
-    """Return what happens to a job; that nobody leads is said once below the list."""
-    return "waiting: no master leads" if explained.nobody_leads else explained.reason
+def _stages(view: JobView) -> str:
+    result = view.entry.result if view.entry else None
+    if result is None:
+        return f"{len(view.stages)} done" if view.stages else "-"
+    if not result.stages:
+        return "-"
+    skipped = result.stages_skipped
+    more = f", {result.stages_left_out} more" if result.stages_left_out else ""
+    return f"{len(result.stages) - skipped} run, {skipped} skipped{more}"

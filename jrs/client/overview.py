@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -14,7 +14,7 @@ from jrs.client.listing import JobOrder
 from jrs.client.plain import Plain, of_cluster
 from jrs.contract.clock import Clock
 from jrs.contract.texts import counted
-from jrs.records.model import JobStatus, ResultState
+from jrs.records.model import JobStatus, ResultState, StopMode
 from jrs.recovery.inspect.explain import Explanation
 from jrs.recovery.rules.decision import Action
 from jrs.store.job_views import JobView
@@ -37,6 +37,8 @@ class JobLine:
     decision: str
     reason: str
     """What happens to it, or why it failed, for people."""
+    runs: bool
+    """Whether an attempt of it, or the main of the application, runs in the leader."""
     attempt: int
     stages: int
     """How many have finished."""
@@ -111,22 +113,18 @@ def job_lines(client: Client, views: Iterable[JobView]) -> list[JobLine]:
 
 def job_line(view: JobView, explained: Explanation | None = None) -> JobLine:
     """Return a job in one line."""
-    entry, attempt = view.entry, view.attempt
+    entry = view.entry
     result = entry.result if entry is not None else None
-    started = attempt.first_started_at if attempt is not None else 0.0
-    if result is not None:
-        started = result.started_at
-    elif view.application is not None:
-        started = view.application.started_at
     held = explained is not None and explained.action is Action.HOLD
-    number = attempt.attempt if attempt is not None else 0
+    started, attempt = _began(view)
     return JobLine(
         job_id=view.job_id,
-        status="HELD" if held else (view.status.value if view.status else ""),
+        status=_status(view, held=held),
         state=entry.state.value if entry is not None else "",
         decision=explained.action.value if explained is not None else "",
         reason=_reason(view, explained),
-        attempt=result.attempt if result is not None else number,
+        runs=explained is not None and explained.runs,
+        attempt=attempt,
         stages=len(result.stages) if result is not None else len(view.stages),
         started_at=started,
         finished_at=entry.finished_at if entry is not None else 0.0,
@@ -134,19 +132,52 @@ def job_line(view: JobView, explained: Explanation | None = None) -> JobLine:
     )
 
 
+def _began(view: JobView) -> tuple[float, int]:
+    """Return when a job was first started, and the number of its newest attempt; 0: never."""
+    entry = view.entry
+    if entry is not None and entry.result is not None:
+        return entry.result.started_at, entry.result.attempt
+    if view.application is not None:
+        return view.application.started_at, view.application.attempts
+    number = view.attempt.attempt if view.attempt is not None else 0
+    if entry is not None and entry.tombstone is not None:
+        return entry.tombstone.started_at, number
+    return (view.attempt.first_started_at if view.attempt is not None else 0.0), number
+
+
+def _status(view: JobView, *, held: bool) -> str:
+    if held or (view.status is None and view.problems):
+        return "HELD"
+    return view.status.value if view.status is not None else ""
+
+
 def _reason(view: JobView, explained: Explanation | None) -> str:
     if explained is not None:
-        died = view.attempt.failure if view.attempt is not None else None
-        said = str(explained.nobody_leads or explained.reason)
-        if died is None or view.attempt is None:
-            return said
-        return f"{said}; died {counted(view.attempt.deaths, 'time', 'times')}: {died.message}"
+        return "; ".join(_happening(view, explained))
     if view.problems:
         return view.problems[0]
     if view.cleanup is not None and view.cleanup.problems:
         return "; ".join(f"left: {name}: {why}" for name, why in view.cleanup.problems.items())
+    if view.cleanup is not None and view.cleanup.given_up:
+        return f"given up: {', '.join(view.cleanup.given_up)}"
     result = view.entry.result if view.entry is not None else None
     return result.failure.message if result is not None and result.failure is not None else ""
+
+
+def _happening(view: JobView, explained: Explanation) -> Iterator[str]:
+    """Yield what happens to a job that has not ended, and what did."""
+    # Since when nobody leads is said once, for all jobs.
+    said = "waiting: no master leads" if explained.nobody_leads else explained.reason
+    yield said
+    stop = None if view.cancel is not None else view.stop
+    # The reason of a hold has its text.
+    if stop is not None and stop.mode is not StopMode.HOLD and said not in str(stop):
+        yield str(stop)
+    if view.application is not None and view.application.error:
+        yield f"main raised {view.application.error}"
+    if view.attempt is not None and view.attempt.failure is not None:
+        times = counted(view.attempt.deaths, "time", "times")
+        yield f"died {times}: {view.attempt.failure.message}"
 
 
 def _taken(views: Iterable[JobView]) -> list[JobView]:

@@ -23,6 +23,7 @@ from jrs.records import keys
 from jrs.records.attempts import SparkApplication
 from jrs.records.codec import encode
 from jrs.records.model import AttemptRecord, JobSpec, MasterInfo, RunnerKind
+from jrs.records.stop import StopMode, StopRecord, StopState
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.opening import open_backend
@@ -322,6 +323,18 @@ def test_explain_and_list_agree_with_the_leader(
             assert says in jrs_here("show", "job").stdout
         fsck = jrs_here("fsck").stdout
         assert ("job 'job': held: its stop request cannot be read" in fsck) is stop
+
+
+def test_a_held_job_is_held_in_the_list(jrs_here: Jrs, url: str) -> None:
+    """U8: a hold is stored as a stop, but nothing has suspended the job."""
+    with open_backend(url) as backend:
+        JobCatalog(backend).submit(JobSpec("job", "m:f"))
+        held = StopRecord("job", StopMode.HOLD, StopState.DONE)
+        backend.commit(Create(keys.STOPS + "job", encode(held)))
+
+    listed = jrs_here("list").stdout
+    assert "HELD" in listed
+    assert "SUSPENDED" not in listed
 
 
 def test_what_a_job_is_that_has_ended(

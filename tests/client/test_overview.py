@@ -8,9 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from jrs import Action, Client, JobSpec, MasterInfo
-from jrs.client.overview import Overview, overview
+from jrs.client.overview import Overview, job_lines, overview
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
+from jrs.records.model import AttemptRecord
+from jrs.records.stop import StopMode, StopRecord, StopState
 from jrs.store.masters import Registry
 from jrs.testing.contract import lead
 from tests.recovery.conftest import memory
@@ -62,3 +64,25 @@ def test_a_job_whose_result_cannot_be_read_is_held(client: Client, spec: bool) -
     assert sorted_ids(found) == {"held": ["bad"]}
     assert (found.held[0].status, found.held[0].decision) == ("HELD", Action.HOLD.value)
     assert client.fsck().held == (f"job 'bad': {found.held[0].reason}",)
+
+
+def test_a_line_says_what_is_known_of_a_job(client: Client) -> None:
+    """`jrs list`, `jrs top`, the page and the API say the same of a job: they have its line."""
+    backend, why = client.backend, "the offset is gone"
+    for name in ("held", "stopped"):
+        put(backend, keys.JOBS + name, JobSpec(name, "m:f"))
+    put(backend, keys.STOPS + "held", StopRecord("held", StopMode.HOLD, StopState.DONE, reason=why))
+    put(backend, keys.STOPS + "stopped", StopRecord("stopped", StopMode.SUSPEND, reason=why))
+    attempt = AttemptRecord("stopped", 1, epoch=1, master="m1", started_at=1.0)
+    put(backend, keys.ATTEMPTS + "stopped", attempt)
+    main = ApplicationRecord(
+        "main", "d:main", started_at=1.0, master="m1", epoch=1, attempts=2, error="ValueError: no"
+    )
+    put(backend, keys.APPLICATIONS + "main", main)
+    views = [client.job(name).view() for name in ("held", "main", "stopped")]
+    held, main_line, stopped = job_lines(client, views)
+
+    assert (held.status, held.reason.count(why)) == ("HELD", 1)
+    assert (main_line.attempt, main_line.runs) == (2, True)
+    assert main_line.reason.endswith("; main raised ValueError: no")
+    assert stopped.reason.endswith(f"; suspend requested: {why}")
