@@ -19,7 +19,7 @@ from jrs.contract.errors import (
     Unavailable,
 )
 from jrs.contract.leadership import Leadership
-from jrs.contract.texts import span
+from jrs.contract.texts import shown, span
 from jrs.records.applications import LOST_MAIN
 from jrs.records.checks import check_job_id, check_json, merged
 from jrs.records.model import JobResult, JobSpec, JobStatus, Json, RunnerKind
@@ -30,6 +30,7 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 
+from .attempt.entry_point import check_arguments
 from .attempt.triage import call_users
 from .cleanup.policy import CleanupPolicy
 from .leader.dispatcher import Dispatcher
@@ -125,10 +126,12 @@ class Driver:
         Raises:
             JobNotFinished: the job ended FAILED or CANCELED, now or before.
             ResultExpired: the job ended, and its result was expired.
-            InvalidInput: a bad job id, or the application's own; arguments that are not JSON; or
-                another function or other arguments for a job id that has not ended. For a job that
+            InvalidInput: a bad job id, or the application's own; what is no function; arguments
+                that are not JSON, or that the function does not take; another entry point, or
+                other arguments, for a job id that has not ended. Nothing was stored. For a job that
                 has ended, the stored result is returned whatever the function and arguments are; a
-                warning says so if they differ.
+                warning says so if the entry point or the arguments differ. Which function of this
+                program it was is not compared.
             CorruptRecord: the job is held, because its stored records cannot be read.
             Canceled, Fenced: as `check`.
         """
@@ -166,6 +169,10 @@ class Driver:
         arguments: dict[str, Json],
     ) -> JobSpec:
         local = not isinstance(function, str)
+        if local and not callable(function):
+            raise InvalidInput(
+                f"job {job_id!r} needs a function or an entry point, not {shown(function)}"
+            )
         return JobSpec(
             job_id=job_id,
             entry_point=function if isinstance(function, str) else f"driver:{job_id}",
@@ -178,6 +185,9 @@ class Driver:
     def _submit(self, spec: JobSpec, function: Callable[..., Json] | str) -> None:
         self.check()
         job_id = spec.job_id
+        if not isinstance(function, str):
+            # Before it is stored: a misspelled argument would end the job FAILED, once for all.
+            check_arguments(function, f"the function of job {job_id!r}", spec.arguments)
         catalog = JobCatalog(self._backend)
         try:
             catalog.submit(spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import inspect
 import logging
@@ -79,9 +80,15 @@ def identity_of(
     """Return what an application runs, as its record says it.
 
     Raises:
-        InvalidInput: `main` cannot be called with a driver and the arguments, or these are no JSON.
+        InvalidInput: `main` cannot be called with a driver and the arguments, or these are no JSON;
+            or it is a partial with arguments of its own.
         TooLarge: the arguments are too large to be kept.
     """
+    if isinstance(main, functools.partial) and (main.args or main.keywords):
+        raise InvalidInput(
+            "main is a functools.partial with arguments of its own, which its name does not tell "
+            "apart: give them by jrs.run(…, arguments=…)"
+        )
     record = ApplicationRecord(
         name,
         _entry_point_of(main),

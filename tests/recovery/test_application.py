@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -369,6 +370,35 @@ def test_bad_input_to_run_changes_nothing(
     kept = (keys.CLUSTER_HISTORY, keys.FEED, keys.history("main"))
     stored = [key for key in stored if not key.startswith(kept)]
     assert stored == ["applications/main", keys.STORAGE, keys.EPOCH]
+
+
+def needs(job: jrs.Job, day: str) -> str:
+    return day
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [(needs, "dya"), (None, "needs a function or an entry point, not None")],
+)
+def test_a_job_that_cannot_be_called_is_not_stored(url: str, function: Any, says: str) -> None:
+    """The same id can be used once the mistake is mended."""
+    with pytest.raises(InvalidInput, match=says):
+        run(lambda driver: driver.run("need", function, dya="1"), url)
+
+    assert run(lambda driver: driver.run("need", needs, day="1"), url) == "1"
+
+
+def test_a_partial_with_arguments_is_refused(url: str) -> None:
+    """Its arguments are no part of the name that its result is stored under."""
+
+    def main(driver: Driver, day: str) -> str:
+        return day
+
+    with pytest.raises(InvalidInput, match="arguments="):
+        run(partial(main, day="2026-11-20"), url)
+
+    bare: Any = partial(main)
+    assert run(bare, url, arguments={"day": "2026-11-21"}) == "2026-11-21"
 
 
 def test_the_result_of_an_expired_job_is_an_error_of_its_own(url: str) -> None:
