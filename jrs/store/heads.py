@@ -180,3 +180,16 @@ def _begin_generation(backend: Backend, job_id: str, least: int) -> tuple[int, C
     generation = max(newest + 1, least)
     op = create_or_update(key, encode(JobGeneration(job_id, generation)), stored and stored.version)
     return generation, op
+
+
+def plan_decides(head: StreamHead | None, plan: StreamPlan | None) -> bool:
+    """Return whether the newest checkpoint of a stage in objects is the one that its plan names,
+    and not its head's.
+
+    A stage has both if its sink was changed between that of jrs and a function: then the one that
+    is further counts. At the same batch both have the state before it.
+
+    Args:
+        plan: of the job's generation.
+    """
+    return head is None or (plan is not None and plan.batch >= head.batch)

@@ -79,16 +79,18 @@ class CheckpointCopies:
 
     def _named(self, job_id: str, stage: str, generation: int) -> StoredObject | None:
         head = heads.stored(self._backend, job_id, stage)
+        stored = self._backend.get(keys.plan(job_id, stage))
+        plan = None if stored is None else decode(StreamPlan, stored.value, stored.key)
+        if plan is not None and plan.generation != generation:
+            plan = None
+        if heads.plan_decides(head and head[0], plan):
+            return None if plan is None else plan.manifest
         if head is not None and head[0].manifest is None and head[0].batch >= 0:
             raise JobHeld(
                 f"stage {stage!r} has committed batch {head[0].batch} to a folder, and the storage "
                 "has objects: name the storage that it was begun with"
             )
-        if head is not None:
-            return head[0].manifest
-        stored = self._backend.get(keys.plan(job_id, stage))
-        plan = None if stored is None else decode(StreamPlan, stored.value, stored.key)
-        return None if plan is None or plan.generation != generation else plan.manifest
+        return head and head[0].manifest
 
     def _bring(self, job_id: str, stage: str, generation: int, named: StoredObject | None) -> bool:
         folder = self._streams(job_id) / stage

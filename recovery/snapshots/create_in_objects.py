@@ -121,13 +121,19 @@ def _described(
         return None
     if job_contents.read_records(backend, job_id) != records:
         return None
-    named, plans = before
+    named = before[0]
+    # A head that is behind has the rows of the sink that was replaced; a plan has none.
+    plans = {
+        stage: plan
+        for stage, plan in before[1].items()
+        if heads.plan_decides(named.get(stage), plan)
+    }
     stages = []
     for key, text in records.items():
         if key.startswith(keys.STREAMS):
             stage = decode(StreamRecord, as_stored(text), key).name
             head, plan = named.get(stage), plans.get(stage)
-            batch = head.batch if head is not None else None if plan is None else plan.batch
+            batch = plan.batch if plan is not None else None if head is None else head.batch
             stages.append(SnapshotStage(stage, None if batch == -1 else batch))
     return Manifest(
         job_id, number, SnapshotFormat.LINK, catalog.now(),

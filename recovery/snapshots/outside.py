@@ -48,7 +48,7 @@ def since(backend: Backend, found: Manifest) -> Iterator[str]:
     for record in backend.scan(keys.plans(found.job_id)):
         stage = record.key.removeprefix(keys.plans(found.job_id))
         before = batches.get(stage, -1)
-        if before >= 0 and stage in found.plans and stage not in found.heads:
+        if before >= 0 and stage in found.plans:
             # Objects have the plan of that batch and the state before it: a restore computes the
             # batch again, and calls the function for it in another generation.
             before -= 1

@@ -195,6 +195,41 @@ def test_a6_a_restore_of_what_a_function_was_called_for(
     assert (position(checkpoint).committed, position(checkpoint).planned) == (0, 1)
 
 
+@pytest.mark.parametrize("sink", ["a function now", "that of jrs now"])
+def test_a_stage_whose_sink_was_changed(lead: Lead, catalog: SnapshotCatalog, sink: str) -> None:
+    """A host that has no file of the job resumes from the newest batch, of whichever sink."""
+    stream = begin(lead)
+    if sink == "a function now":
+        run(stream, 2)
+    else:
+        lead.backend.commit(Delete(keys.head("job", "sums")))
+        stream = Stream(lead, uses_sink=False)
+        stream.query.start()
+    keeper = PlanKeeper(stream.context, "sums", stream.query.ck)
+    first = stream.query.batch + 1
+    for batch in range(first, first + 2):
+        stream.query.plan()
+        keeper.keep(batch)
+        stream.query.commit()
+    if sink == "that of jrs now":  # Its attempt has died before its first batch.
+        head = StreamHead("job", "sums", 1, first + 1)
+        lead.backend.commit(Create(keys.head("job", "sums"), encode(head)))
+    record = catalog.create("job")
+    suspend(lead)
+    output = rows(lead) if sink == "a function now" else None
+    for restored in (False, True):
+        if restored:
+            catalog.restore(record, accept_published=True)
+        stream.lose_host()
+        lead.storage.take_over("job", lead.leadership.epoch)
+        copies(lead).bring("job")
+
+        assert [one.batch for one in record.stages] == [first + 1]
+        checkpoint = lead.storage.checkpoint("job", lead.leadership.epoch, "sums")
+        assert (position(checkpoint).committed, position(checkpoint).planned) == (first, first + 1)
+        assert output is None or rows(lead) == output
+
+
 def test_a7_what_a_snapshot_names_stays(
     lead: Lead, catalog: SnapshotCatalog, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
