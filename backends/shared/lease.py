@@ -22,7 +22,7 @@ from jrs.contract.clock import NAP, Deadline, lease_time
 from jrs.contract.errors import JrsError, Refused, Unavailable
 from jrs.contract.leadership import Leadership, Lifeline
 from jrs.contract.operations import Fence
-from jrs.contract.runtime import NoThread, start_thread
+from jrs.contract.runtime import start_thread
 
 _log = logging.getLogger("jrs.backends.lease")
 
@@ -108,7 +108,7 @@ class LeadershipLease(Leadership):
                 if thread.is_alive():
                     thread.join(self._ttl)
             self._clock.close()
-            if isinstance(error, NoThread):
+            if isinstance(error, Unavailable):
                 raise Unavailable(f"{error}; this process cannot lead") from error
             raise
 

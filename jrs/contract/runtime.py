@@ -22,20 +22,16 @@ def daemon(target: Callable[[], None], name: str) -> threading.Thread:
     return threading.Thread(target=target, name=name, daemon=True)
 
 
-class NoThread(Unavailable):
-    """This host has no thread, or no memory, left for one."""
-
-
 def start_thread(thread: threading.Thread) -> None:
     """Start a thread.
 
     Raises:
-        NoThread: this host cannot start it now.
+        Unavailable: this host has no thread, or no memory, left for it.
     """
     try:
         thread.start()
     except (RuntimeError, MemoryError) as error:
-        raise NoThread(f"{thread.name}: {error or 'out of memory'}") from error
+        raise Unavailable(f"{thread.name}: {error or 'out of memory'}") from error
 
 
 def random_token() -> str:

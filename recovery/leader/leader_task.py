@@ -6,7 +6,8 @@ import abc
 import threading
 from typing import Self
 
-from jrs.contract.runtime import NoThread, start_thread
+from jrs.contract.errors import Unavailable
+from jrs.contract.runtime import start_thread
 
 from ..rules.events import EventKind
 from .context import LeaderContext
@@ -30,7 +31,7 @@ class LeaderTask(abc.ABC):
     def __enter__(self) -> Self:
         try:
             start_thread(self._thread)
-        except NoThread as error:
+        except Unavailable as error:
             said = f"{error}; that is left to the next leader"
             self._context.emit(EventKind.ERROR, "", said)
         return self

