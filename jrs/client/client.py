@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 from typing import Any, Self
 
+from jrs.client.cluster_history import ClusterHistory
 from jrs.client.connection import Connection, entry_point_of
 from jrs.client.job import JobHandle
 from jrs.client.listing import JobOrder, Listing
@@ -115,7 +116,7 @@ def diagnose(
         yield from examine(backend, other, ttl=ttl, storage=storage)
 
 
-class Client(ClusterSteering, ClusterUpkeep):
+class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
     """The jobs of one cluster. Safe for many threads; use it as a context manager.
 
     Args:

@@ -1,4 +1,4 @@
-"""Looking after a cluster, from a client: checks, repairs, what may go, and its format."""
+"""Looking after a cluster, from a client: checks, repairs, what may go, its storage and format."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.texts import counted
 from jrs.records import keys
 from jrs.records.checks import check_job_id
+from jrs.records.cluster import StorageRecord
 from jrs.records.history import HistoryKind
 from jrs.recovery.cleanup.garbage import GarbageReport, collect_garbage
+from jrs.recovery.files.storage_identity import recorded_storage
 from jrs.recovery.inspect.fsck import FsckReport, fsck
 from jrs.recovery.inspect.restore_epoch import restore_cluster_records, restore_epoch
 from jrs.store import applications, cluster_history
@@ -121,6 +123,29 @@ class ClusterUpkeep:
             said = f"records were restored: {', '.join(restored)}"
             cluster_history.record(self.backend, HistoryKind.UPKEEP, said)
         return epoch
+
+    def storage(self) -> StorageRecord | None:
+        """Return the storage that the cluster has recorded; None if it has recorded none yet.
+
+        Raises:
+            CorruptRecord: the record cannot be read.
+        """
+        return recorded_storage(self.backend)
+
+    def adopt_storage(self) -> StorageRecord:
+        """Make the client's storage the cluster's, whatever was recorded; return the new record.
+
+        For storage that was moved without its marker, or for an older copy of which you accept what
+        is missing. Durable, idempotent.
+
+        Raises:
+            WrongState: a master runs, or the store is older than the storage. Nothing was changed.
+            InvalidInput: no storage is known, or the cluster's format is older than 5.
+        """
+        adopted = self._connection.adopt_storage()
+        said = f"the storage was adopted: {adopted.path}"
+        cluster_history.record(self.backend, HistoryKind.UPKEEP, said)
+        return adopted
 
     def cluster_format(self) -> ClusterFormat:
         """Return the format of the cluster's records; see docs/upgrading.md.

@@ -6,22 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 
 from jrs.client.connection import Connection
-from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import InvalidInput, NotFound, Unavailable, WrongState
-from jrs.contract.texts import shown
+from jrs.contract.errors import NotFound, Unavailable, WrongState
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import JobResult, ResultState, StageRecord, StageSummary
 from jrs.recovery.inspect.explain import Explainer, Explanation, explain
-from jrs.recovery.inspect.history import (
-    HistoryEntry,
-    HistoryPage,
-    history,
-    page,
-    recorded_entries,
-)
-from jrs.store import feed
+from jrs.recovery.inspect.history import HistoryEntry, history, recorded_entries
 from jrs.store.stored_result import how_it_ended
 
 _FIRST, _LAST = 1.0, 8.0
@@ -82,37 +73,6 @@ def for_history(
             if deadline.expired:
                 raise TimeoutError(f"job {job_id!r} is not cleaned up after {timeout:g} s")
             watch.wait(min(_LOOK, deadline.bounded()))
-
-
-def page_behind(backend: Backend, cursor: str, limit: int) -> HistoryPage:
-    """Return a page of what happened; see `Client.history_after`."""
-    if type(limit) is not int or not 1 <= limit <= feed.MOST:
-        raise InvalidInput(f"limit must be from 1 to {feed.MOST}, not {shown(limit)}")
-    if not isinstance(cursor, str):
-        raise InvalidInput(f"not a cursor: {shown(cursor)}")
-    return page(backend, cursor, limit)
-
-
-def for_all_history(backend: Backend, after: str, timeout: float | None) -> Iterator[HistoryEntry]:
-    """Yield what happens to all jobs and to the cluster; see `Client.follow_history`."""
-    deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
-    heard = True
-    with backend.watch(keys.FEED) as watch:
-        while True:
-            try:
-                found = page_behind(backend, after, feed.MOST)
-            except Unavailable:
-                if heard:
-                    raise
-            else:
-                yield from found.entries
-                after = found.cursor
-                if found.more:
-                    continue
-            # Looked at again in any case: not every watch is told that the cluster was moved.
-            heard = watch.wait(min(feed.LOOK, deadline.bounded()))
-            if deadline.expired:
-                return
 
 
 def for_stage(

@@ -45,7 +45,7 @@ from jrs import (
     Unavailable,
     WrongState,
 )
-from jrs.client import waiting
+from jrs.client import cluster_history
 from jrs.contract.backend import Backend
 from jrs.records import keys
 from jrs.records.codec import encode
@@ -468,7 +468,7 @@ def test_the_history_of_a_cluster_that_is_moved(
     """Who follows it is told, although nothing happens here any more; an outage in which nothing
     happened is none."""
     looks = list[str]()
-    page_behind = waiting.page_behind
+    page_behind = cluster_history._page_behind
 
     def looked(backend: Backend, cursor: str, limit: int) -> Any:
         looks.append(cursor)
@@ -476,7 +476,7 @@ def test_the_history_of_a_cluster_that_is_moved(
             raise Unavailable("away")
         return page_behind(backend, cursor, limit)
 
-    monkeypatch.setattr(waiting, "page_behind", looked)
+    monkeypatch.setattr(cluster_history, "_page_behind", looked)
     monkeypatch.setattr(feed, "LOOK", 0.01)
     here, there = ((tmp_path / name).as_uri() for name in ("here", "there"))
     with jrs.connect(here) as client, ThreadPoolExecutor(1) as pool:

@@ -54,6 +54,7 @@ ANSWERS = {
     "when does `main` of an application begin again?": "recovery/replica.py",
     "what does `jrs.run` take?": "recovery/application.py",
     "what can a program do with one job?": "jrs/client/job.py",
+    "how does a program follow what happens to all jobs?": "jrs/client/cluster_history.py",
     "which names are public?": "jrs/__init__.pyi",
     "which routes does the API have?": "jrs/sidecar/reads.py",
     "what is checked before a route sees a request?": "jrs/sidecar/access.py",
