@@ -23,6 +23,16 @@ BOUND = 60.0
 """Seconds after which a condition that should hold soon is taken to never hold."""
 
 
+class FakeClock:
+    """A clock that only a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def in_long_form(long: int, short: int) -> int:
     """Return how many there are of something: fewer unless JRS_SOAK=1 asks for the long form."""
     return long if os.environ.get("JRS_SOAK") else short

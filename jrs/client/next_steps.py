@@ -1,5 +1,4 @@
-"""What a person would do next about a job: the exact commands. None that changes it would be
-refused."""
+"""The commands that a person would run next for a job; jrs would refuse none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for what a job does, and saying meanwhile what it waits for."""
+"""Waiting for a job, and reporting meanwhile what it waits for."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ class Backend(abc.ABC):
         leadership = self._campaign(candidate, ttl=ttl, stop=stop)
         if leadership is not None:
             try:
-                # Who closes the cluster leads until then: none can lead that does not see it.
+                # A migration leads until it has closed the cluster, so later leaders see it.
                 self.check_open()
             except BaseException:
                 leadership.resign()

@@ -1,4 +1,4 @@
-"""A scan that is known to be whole: for who removes what no record names."""
+"""A scan that is known to be whole, for callers that remove what no record names."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ newest `BatchManifest`. The manifests are objects themselves.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import attrs
 
@@ -165,8 +164,3 @@ class OutputIndex(Stored):
     whole: bool = True
     """Whether it names all output. False after a record could not be read: then all objects of the
     job are kept."""
-
-
-def objects_in(files: tuple[StoredFile, ...]) -> Iterator[str]:
-    """Yield the objects that hold files, each once."""
-    yield from dict.fromkeys(one.object for one in files)

@@ -51,16 +51,6 @@ def job(name: str) -> str:
     return f"{JOBS}:{name}"
 
 
-class FakeClock:
-    """A clock that only a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 # -- backends that misbehave ----------------------------------------------------------------
 
 

@@ -20,8 +20,8 @@ from jrs.sidecar.opening import link
 from jrs.sidecar.serving import Guards, serve
 from jrs.sidecar.table import Role
 from jrs.sidecar.tokens import LINK_LASTS, SESSION_LASTS, Caller, Sessions, TokenFile
-from tests.recovery.support import FakeClock
 from tests.sidecar.conftest import OPERATE, READ, Served, serving, write_tokens
+from tests.support import FakeClock
 
 HTML = "text/html,application/xhtml+xml"
 

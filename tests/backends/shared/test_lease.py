@@ -19,27 +19,17 @@ from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
 from jrs.contract.leadership import Lifeline
 from jrs.contract.operations import Fence
 from tests.recovery.support import gone
-from tests.support import BOUND, until
+from tests.support import BOUND, FakeClock, until
 
 TTL = 60.0
 BEATS = 1000
 """Heartbeats in a ttl, so that a test waits for the next one for 60 ms."""
 
 
-class Clock:
-    """The clock of leases, which moves as the test says: a busy machine moves no lease."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Session:
     """A session whose server the test plays; each heartbeat takes a fifth of a ttl by `clock`."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self.fails: Exception | None = None
         self.answers = threading.Event()
@@ -65,20 +55,20 @@ class Session:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    clock = FakeClock()
     monkeypatch.setattr(lease_module, "lease_time", clock)
     return clock
 
 
 @pytest.fixture
-def session(clock: Clock) -> Session:
+def session(clock: FakeClock) -> Session:
     return Session(clock)
 
 
 @pytest.fixture
 def serve(
-    session: Session, clock: Clock, tmp_path_factory: pytest.TempPathFactory
+    session: Session, clock: FakeClock, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., LeadershipLease]]:
     with ExitStack() as stack:
 
@@ -103,7 +93,7 @@ def serve(
 
 
 def test_it_lasts_as_long_as_heartbeats_are_acknowledged(
-    serve: Callable[..., LeadershipLease], session: Session, clock: Clock
+    serve: Callable[..., LeadershipLease], session: Session, clock: FakeClock
 ) -> None:
     """Many times its ttl, here."""
     lease = serve()
@@ -123,7 +113,7 @@ def test_it_lasts_as_long_as_heartbeats_are_acknowledged(
     ids=repr,
 )
 def test_it_is_over_by_its_own_clock_when_nobody_answers(
-    serve: Callable[..., LeadershipLease], session: Session, clock: Clock, fails: Exception
+    serve: Callable[..., LeadershipLease], session: Session, clock: FakeClock, fails: Exception
 ) -> None:
     """Some ttl after the last heartbeat was *sent*, less what ending the attempts takes."""
     lease = serve()
@@ -159,7 +149,7 @@ def _next_beat(session: Session) -> None:
 
 
 def test_it_is_over_although_a_heartbeat_hangs(
-    serve: Callable[..., LeadershipLease], session: Session, clock: Clock
+    serve: Callable[..., LeadershipLease], session: Session, clock: FakeClock
 ) -> None:
     lease = serve()
     session.answers.clear()
@@ -171,7 +161,7 @@ def test_it_is_over_although_a_heartbeat_hangs(
 
 
 def test_it_counts_from_when_the_campaign_was_sent(
-    serve: Callable[..., LeadershipLease], session: Session, clock: Clock
+    serve: Callable[..., LeadershipLease], session: Session, clock: FakeClock
 ) -> None:
     """An answer that took longer than the ttl to arrive: over before it begins."""
     session.fails = Unavailable("down")
@@ -181,7 +171,7 @@ def test_it_counts_from_when_the_campaign_was_sent(
 
 
 def test_a_refused_heartbeat_ends_it_at_once(
-    serve: Callable[..., LeadershipLease], session: Session, clock: Clock
+    serve: Callable[..., LeadershipLease], session: Session, clock: FakeClock
 ) -> None:
     lease = serve()
     session.fails = Fenced("a newer epoch exists")
@@ -208,7 +198,7 @@ def test_resigning_ends_the_session_once_and_its_guardian(
 
 
 def test_other_processes_see_the_moment_move(
-    serve: Callable[..., LeadershipLease], session: Session, clock: Clock
+    serve: Callable[..., LeadershipLease], session: Session, clock: FakeClock
 ) -> None:
     session.answers.clear()
     lease = serve()
@@ -241,7 +231,7 @@ def test_it_is_over_when_its_host_has_slept(
 
 @pytest.mark.parametrize("which", ["jrs-lease", "jrs-heartbeat"])
 def test_a_leader_without_threads_leaves_nothing_behind(
-    session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch, which: str
+    session: Session, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
     """A heartbeat that outlived its leadership would write into whatever has its descriptor."""
     start = threading.Thread.start
@@ -265,7 +255,7 @@ def test_a_leader_without_threads_leaves_nothing_behind(
 def test_an_unforeseen_error_of_a_heartbeat_is_no_end(
     serve: Callable[..., LeadershipLease],
     session: Session,
-    clock: Clock,
+    clock: FakeClock,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -35,7 +35,6 @@ from jrs.testing.masters import Masters
 from jrs.testing.processes import children, command_lines
 from tests.recovery.support import (
     CLUSTER,
-    FakeClock,
     Leader,
     gone,
     many_descriptors,
@@ -43,7 +42,7 @@ from tests.recovery.support import (
     spec,
     state_of,
 )
-from tests.support import BOUND, until
+from tests.support import BOUND, FakeClock, until
 
 JOBS = Path(__file__).with_name("fork_jobs.py")
 OLD_MARK = "0123456789abcdef:job:1.1;"

@@ -31,8 +31,8 @@ from jrs.store import history
 from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
 from tests.recovery.lead import Lead
-from tests.recovery.support import FakeClock, FaultyMemory, Leader, spec
-from tests.support import until
+from tests.recovery.support import FaultyMemory, Leader, spec
+from tests.support import FakeClock, until
 
 ONCE = RestartPolicy(attempts=1)
 DRIVEN = {"runner": RunnerKind.THREAD, "restart": ONCE}

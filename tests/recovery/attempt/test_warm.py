@@ -33,7 +33,6 @@ from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from tests.recovery.support import (
     CLUSTER,
-    FakeClock,
     Leader,
     gone,
     job,
@@ -42,7 +41,7 @@ from tests.recovery.support import (
     spec,
     state_of,
 )
-from tests.support import in_long_form, until
+from tests.support import FakeClock, in_long_form, until
 
 from .warm_program import NOTES, PROGRAM, THEN
 

@@ -31,7 +31,6 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from tests.recovery.support import (
     CLUSTER,
-    FakeClock,
     Faulty,
     FaultyMemory,
     Leader,
@@ -41,7 +40,7 @@ from tests.recovery.support import (
     spec,
     spoil,
 )
-from tests.support import until
+from tests.support import FakeClock, until
 
 
 class CutOff(BaseException):

@@ -26,8 +26,8 @@ from jrs.recovery.run_hook import PROGRAM
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
-from tests.recovery.support import FakeClock, Thing
-from tests.support import until
+from tests.recovery.support import Thing
+from tests.support import FakeClock, until
 
 ENDED = 1000.0
 WRITE = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + '\\n')"

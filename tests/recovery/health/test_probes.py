@@ -25,8 +25,7 @@ from jrs.contract.operations import Fence
 from jrs.recovery.health.facts import LIVE_WITHIN, READY_WITHIN, MasterHealth, Tally
 from jrs.recovery.health.metrics import CONTENT_TYPE, OPEN_METRICS
 from jrs.recovery.health.server import HealthServer
-from tests.recovery.support import FakeClock
-from tests.support import BOUND, until
+from tests.support import BOUND, FakeClock, until
 
 
 class Led(Leadership):

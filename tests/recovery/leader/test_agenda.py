@@ -33,7 +33,6 @@ from jrs.testing.masters import Masters
 from jrs.testing.servers import EtcdServer
 from tests.recovery.support import (
     CLUSTER,
-    FakeClock,
     FaultyMemory,
     Leader,
     Thing,
@@ -43,7 +42,7 @@ from tests.recovery.support import (
     spec,
     spoil,
 )
-from tests.support import until
+from tests.support import FakeClock, until
 
 
 class Counting(MemoryBackend):

@@ -33,7 +33,6 @@ from jrs.store.stops import JobStops
 from jrs.store.transitions import StopEvent, StopStep
 from tests.recovery.support import (
     DirectedAttempt,
-    FakeClock,
     FaultyMemory,
     Leader,
     Thing,
@@ -41,7 +40,7 @@ from tests.recovery.support import (
     spec,
     spoil,
 )
-from tests.support import BOUND, until
+from tests.support import BOUND, FakeClock, until
 
 
 def ended(leader: Leader, job_id: str) -> JobResult:

@@ -65,8 +65,8 @@ from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import lead
 from tests.recovery.rules.test_decision import ANY, PRODUCT, TABLE
-from tests.recovery.support import FakeClock, Leader, put, result, spec, spoil
-from tests.support import until
+from tests.recovery.support import Leader, put, result, spec, spoil
+from tests.support import FakeClock, until
 
 HOUR = 3600.0
 LACK = "there is no python3.99"

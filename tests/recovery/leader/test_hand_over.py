@@ -34,17 +34,7 @@ from jrs.store.masters import Registry
 from jrs.store.stops import JobStops
 from jrs.testing.contract import lead
 from tests.recovery.support import FaultyMemory, Leader, leader_context, put, spec
-from tests.support import until
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support import FakeClock, until
 
 
 def record(memory: FaultyMemory, job_id: str = "job") -> AttemptRecord:
@@ -63,7 +53,7 @@ def test_u2_a_missing_module_holds_the_job_until_it_arrives(
     """U2: the job is held with the host and the reason, counts no death and no attempt, and runs
     by itself once the module is there."""
     monkeypatch.syspath_prepend(tmp_path)
-    clock = Clock()
+    clock = FakeClock()
     submit(memory, "arrives_for_hand_over:f")
     with Leader(memory, root, runner=ThreadRunner(), clock=clock, candidate="m1") as leader:
         leader.until_said("decision", "job", "held: no master could start it so far: m1 on ")
@@ -167,7 +157,7 @@ def _is_held(*given: Any, **named: Any) -> None:
 
 def test_u2_a_process_that_cannot_be_started_is_no_death(memory: FaultyMemory, root: Path) -> None:
     """U2: what a runner finds missing is recorded and tried again, as what an attempt does."""
-    clock, runner = Clock(), Lacking()
+    clock, runner = FakeClock(), Lacking()
     submit(memory, "m:f")
     with Leader(memory, root, runner=runner, clock=clock) as leader:
         leader.until_said("decision", "job", "there is no python3.99")
@@ -195,7 +185,7 @@ def consider(
     busy: bool = False,
 ) -> list[bool]:
     """Return the hand-overs of the leader m1 next to a standby m2."""
-    clock, handed = Clock(), list[bool]()
+    clock, handed = FakeClock(), list[bool]()
     registry = Registry(memory)
     registry.put(MasterInfo("m1", "host-a", 1, 0.0, 0.0, leading=1))
     registry.put(MasterInfo("m2", "host-b", 2, 0.0, 0.0))

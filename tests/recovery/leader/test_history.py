@@ -33,7 +33,6 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
 from tests.recovery.support import (
     DirectedRunner,
-    FakeClock,
     Fault,
     FaultyMemory,
     Leader,
@@ -41,7 +40,7 @@ from tests.recovery.support import (
     spec,
     spoil,
 )
-from tests.support import until
+from tests.support import FakeClock, until
 
 
 def told(backend: Backend, job_id: str = "job") -> list[tuple[str, str, int, str]]:

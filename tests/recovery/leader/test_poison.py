@@ -27,8 +27,8 @@ from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import lead
 from jrs.testing.masters import Masters
-from tests.recovery.support import CLUSTER, FakeClock, FaultyMemory, Leader, spec
-from tests.support import until
+from tests.recovery.support import CLUSTER, FaultyMemory, Leader, spec
+from tests.support import FakeClock, until
 
 POISON = Path(__file__).with_name("poison.py")
 DIED_OF = {

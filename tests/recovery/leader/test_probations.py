@@ -18,8 +18,8 @@ from jrs.recovery.leader import suspects
 from jrs.recovery.processes.last_words import LastWords, folder_of
 from jrs.store.jobs import JobCatalog
 from jrs.testing.contract import lead
-from tests.recovery.support import FakeClock, FaultyMemory, Leader, put, spec, spoil
-from tests.support import until
+from tests.recovery.support import FaultyMemory, Leader, put, spec, spoil
+from tests.support import FakeClock, until
 
 
 def is_submitted(memory: FaultyMemory, *job_ids: str, suspicion: int = 1) -> None:

@@ -17,8 +17,8 @@ from jrs.recovery.leader.facts import Look
 from jrs.recovery.rules import used_time
 from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
-from tests.recovery.support import FakeClock, Fault, FaultyMemory, Leader, spec
-from tests.support import until
+from tests.recovery.support import Fault, FaultyMemory, Leader, spec
+from tests.support import FakeClock, until
 
 HOUR = 3600.0
 
