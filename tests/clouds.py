@@ -16,7 +16,7 @@ SCHEMES = ["s3", "gs", *(["abfss"] if azurite.COMMAND else [])]
 
 
 @pytest.fixture(scope="module")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     """A server of S3, which clients of Google can use, too."""
     with serving(tmp_path_factory.mktemp("s3") / "log") as server:
         yield server
@@ -45,5 +45,5 @@ def url_of(request: pytest.FixtureRequest, scheme: str, bucket: str = "bucket") 
     if scheme == "abfss":
         azure: Azurite = request.getfixturevalue("azure_server")
         return azure.url(container=bucket)
-    s3: S3 = request.getfixturevalue("s3_server")
-    return s3.url(bucket=bucket) if scheme == "s3" else s3.google_url(bucket=bucket)
+    server: S3 = request.getfixturevalue("s3")
+    return server.url(bucket=bucket) if scheme == "s3" else server.google_url(bucket=bucket)

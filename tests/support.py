@@ -33,6 +33,10 @@ class FakeClock:
         return self.now
 
 
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+
+
 def in_long_form(long: int, short: int) -> int:
     """Return how many there are of something: fewer unless JRS_SOAK=1 asks for the long form."""
     return long if os.environ.get("JRS_SOAK") else short

@@ -18,16 +18,10 @@ from jrs.contract.storage_place import WORK, place_of
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.storage.objects import Objects
 from jrs.testing.masters import Masters
-from tests.s3 import S3, serving
+from tests.s3 import S3
 
 from .conftest import Cluster
 from .test_stream_kills import IN_ONE_RUN, JOB, one_run
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    with serving(tmp_path_factory.mktemp("s3") / "log") as server:
-        yield server
 
 
 @pytest.fixture

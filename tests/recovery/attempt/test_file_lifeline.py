@@ -21,17 +21,13 @@ from jrs.store.opening import open_backend
 from jrs.testing.masters import Masters
 from jrs.testing.processes import command_lines
 from tests.recovery.support import CLUSTER, gone, job, noted, spec
-from tests.support import BOUND, until
+from tests.support import BOUND, parent_of, until
 from tests.unshared import as_root
 
 __all__ = ["as_root"]
 
 LATER = ["unshare", "--time", "--boottime", "100000", "--fork", "--kill-child"]
 """A host whose clocks differ, since it has slept."""
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
 
 
 def is_free(lock: Path) -> bool:

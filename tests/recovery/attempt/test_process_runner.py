@@ -35,7 +35,7 @@ from jrs.testing.contract import lead
 from jrs.testing.masters import Masters
 from jrs.testing.processes import command_lines
 from tests.recovery.support import CLUSTER, Leader, gone, job, noted, spec, state_of
-from tests.support import until
+from tests.support import parent_of, until
 
 ONCE = RestartPolicy(attempts=1)
 
@@ -73,10 +73,6 @@ def failure(masters: Masters, job_id: str) -> Failure:
     found = ended(masters, job_id).failure
     assert found is not None
     return found
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
 
 
 def marked(masters: Masters) -> list[int]:

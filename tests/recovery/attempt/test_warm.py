@@ -41,7 +41,7 @@ from tests.recovery.support import (
     spec,
     state_of,
 )
-from tests.support import FakeClock, in_long_form, until
+from tests.support import FakeClock, in_long_form, parent_of, until
 
 from .warm_program import NOTES, PROGRAM, THEN
 
@@ -145,10 +145,6 @@ def attempts(tmp_path: Path) -> Iterator[Callable[[Pool], Attempts]]:
 
 def of_pool(pool: Pool) -> dict[str, str]:
     return pool.plans[0].conf
-
-
-def watchdog_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
 
 
 # -- a process is claimed -----------------------------------------------------------------------
@@ -348,7 +344,7 @@ def test_one_that_is_killed_while_it_waits(make: Callable[..., Pool], which: str
     """Another one takes its place, after a break; nothing of the first is left."""
     pool = make()
     (pid,) = pool.prepared()
-    watchdog = watchdog_of(pid)
+    watchdog = parent_of(pid)
     os.kill(pid if which == "the process" else watchdog, signal.SIGKILL)
     pool.until_said("it has ended")
     pool.clock.now += 30.0
@@ -374,7 +370,7 @@ def test_one_that_dies_between_its_reservation_and_its_claim(
     """It is no death of the job: the attempt begins in another process, or is tried again."""
     pool = make()
     (pid,) = pool.prepared()
-    job, watchdog = attempts(pool), watchdog_of(pid)
+    job, watchdog = attempts(pool), parent_of(pid)
     mark = job.reserve(of_pool(pool))
     assert mark is not None
     os.kill(pid if which == "the process" else watchdog, signal.SIGKILL)
@@ -405,7 +401,7 @@ def test_one_that_was_reserved_for_nothing(
 def test_a_stopped_watchdog_holds_up_nobody(make: Callable[..., Pool]) -> None:
     pool = make()
     (pid,) = pool.prepared()
-    os.kill(watchdog_of(pid), signal.SIGSTOP)
+    os.kill(parent_of(pid), signal.SIGSTOP)
     pool.close()
 
     assert gone([pid])
@@ -439,7 +435,7 @@ ACTS = [*sorted(KILLS), "it is released", "it is claimed"]
 
 
 def do(act: str, pid: int) -> None:
-    watchdog = watchdog_of(pid)
+    watchdog = parent_of(pid)
     match act:
         case "it is killed":
             os.kill(pid, signal.SIGKILL)

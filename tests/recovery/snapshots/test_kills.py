@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,13 +27,7 @@ from tests.recovery.checkpoint_format.fixtures import BATCHES, MADE
 from tests.recovery.lead import Lead
 from tests.recovery.snapshots.fabricate import FakeJob, jrs_sink
 from tests.recovery.support import CLUSTER, spec
-from tests.s3 import S3, serving
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    with serving(tmp_path_factory.mktemp("s3") / "log") as server:
-        yield server
+from tests.s3 import S3
 
 
 def kill_in_each(url: str, storage: JobStorage, far: Path) -> None:
