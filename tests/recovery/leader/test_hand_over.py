@@ -123,7 +123,7 @@ def test_a_run_that_never_started_ends_once(
 ) -> None:
     """A suspend or a hold ends what was reported as a run, although its host could not start it; so
     the attempt after that has another number, and is another run."""
-    clock, runner = Clock(), Lacking()
+    clock, runner = FakeClock(), Lacking()
     submit(memory, "m:f")
     stops = JobStops(memory)
     with Leader(memory, root, runner=runner, clock=clock) as leader:
