@@ -45,7 +45,7 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        201,
+        202,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
