@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
+from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
 
 from . import damage, segments
 from .format import lines
@@ -61,7 +61,10 @@ class BatchLog(SegmentLog):
                     self.sealed = max(self.start + batch.following, version + len(line) + 1)
                     break
                 verdicts.append(self.state_machine.commit(body, version, version - self.start))
+        except UnsupportedVersion:
+            raise  # At each call, so that nobody sees the state.
         except BaseException:
+            self.broke_off = True
             self.discard()
             raise
         return verdicts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
+from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
 
 from . import damage
 from .format import lines
@@ -48,7 +48,10 @@ class LineLog(SegmentLog):
     def _commit(self, body: bytes, version: int) -> int | Exception:
         try:
             return self.state_machine.commit(body, version, version - self.start)
+        except UnsupportedVersion:
+            raise  # At each call, so that nobody sees the state.
         except BaseException:
+            self.broke_off = True
             self.discard()
             raise
 

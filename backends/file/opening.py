@@ -115,11 +115,7 @@ def _make_log(log: Path, version: int) -> None:
         sync_folder(log.parent)
     elif not log.exists():
         segments.create(log, form)
-    else:
-        # Another process may have just made it, or a segment, without having synced the name yet.
-        sync_folder(log.parent)
-        sync_folder(log)
-        if not any(log.iterdir()):
-            raise Unavailable(
-                f"{log} is empty: another program removed files; restore the folder from a copy"
-            )
+    elif not any(log.iterdir()):
+        raise Unavailable(
+            f"{log} is empty: another program removed files; restore the folder from a copy"
+        )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
@@ -27,6 +28,8 @@ from .compaction import TIMEOUT, Compaction
 from .current_segment import CurrentSegment
 from .format import lines
 
+_PAUSE = 1.0
+"""Seconds between two replays of a segment that a read breaks off: each begins at its start."""
 NEVER = 1 << 62
 """A size that no segment reaches, so that it is never sealed."""
 MOST_TAIL = 64 << 20
@@ -49,6 +52,7 @@ class Replica:
         self._compaction = compaction or Compaction(folder)
         self._seal_at = seal_at
         self._broken: str | None = None
+        self._next_opening = 0.0
         self.segment = CurrentSegment(folder, self._compaction, on_change)
 
     @property
@@ -99,6 +103,7 @@ class Replica:
         if end > log.synced and end > log.applied:
             # Another process wrote it: make it durable first, or a power cut could take back
             # commits that readers have already seen.
+            log.sync_names()
             try:
                 log.sync(end)
             except OutcomeUnknown as error:
@@ -181,6 +186,7 @@ class Replica:
                 if not self.segment.log.trusted:
                     # Never append behind data that cannot be read.
                     self.catch_up()
+                self.segment.log.sync_names()
             except (Unavailable, CorruptRecord) as error:
                 return [error] * len(batch)
             log = self.segment.log
@@ -239,7 +245,12 @@ class Replica:
     def _check_usable(self) -> None:
         if self._broken is not None:
             raise Unavailable(self._broken)
-        if self.segment.log.failed:
+        log = self.segment.log
+        if log.failed:
+            now = time.monotonic()
+            if log.broke_off and now < self._next_opening:
+                raise Unavailable(f"{log.path}: a read failed a moment ago; nothing was changed")
+            self._next_opening = now + _PAUSE
             self.segment.reopen()
 
     # -- checking --------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 
 from . import damage, segments
 from .format import lines
+from .format.folder import sync_folder
 from .state_machine import StateMachine
 
 CHUNK = 4 << 20
@@ -55,6 +56,9 @@ class SegmentLog(ABC):
         """Whether everything was applied at the last look, so that appending is safe."""
         self.failed = False
         """Whether it was discarded."""
+        self.broke_off = False
+        """Whether it was discarded in the middle of a replay."""
+        self._is_named = False
         self.damaged_at: int | None = None
         """The byte at which damage stopped the replay, or None."""
         self._suspects = suspects
@@ -178,6 +182,22 @@ class SegmentLog(ABC):
 
     @abstractmethod
     def _seal(self) -> bytes: ...
+
+    def sync_names(self) -> None:
+        """Make the names of the log and of its folder durable, once: another process may have just
+        made them, and have died before it synced them.
+
+        Raises:
+            Unavailable: nothing was changed.
+        """
+        if self._is_named:
+            return
+        try:
+            sync_folder(self.path.parent)
+            sync_folder(self.path.parent.parent)
+        except OSError as error:
+            raise unavailable(error, self.path) from error
+        self._is_named = True
 
     def sync(self, until: int) -> None:
         """Make the log durable up to `until`.

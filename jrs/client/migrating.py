@@ -153,8 +153,8 @@ def abandon_migration(
             closed = here.get(keys.CLOSED)
             if closed is None:
                 return False
-            if not copy_lost:  # Nothing is created where a typo may have led.
-                refuse_to_lose(here, closed, redacted(target), copy_lost=False)
+            # Nothing is created where a typo may have led.
+            refuse_to_lose(here, closed, redacted(target), copy_lost=copy_lost)
             there = _lasting(open_closed(target, cluster=cluster, create=True))
         opened.enter_context(there)
         return Migration(here, there, by=submitter()).abandon(copy_lost=copy_lost)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -18,4 +19,6 @@ def command(module: str, *arguments: str) -> list[str]:
 def search_path() -> str:
     """Return this process's import path as a value of ``PYTHONPATH``."""
     # What else a program has put into it, such as a `Path`, an import ignores, too.
-    return os.pathsep.join(part for part in sys.path if isinstance(part, str) and part)
+    searched = [part for part in sys.path if isinstance(part, str) and part]
+    # In an interactive session in a checkout, jrs is found through the working directory alone.
+    return os.pathsep.join([*searched, str(Path(__file__).parents[2])])

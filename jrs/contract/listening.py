@@ -21,9 +21,10 @@ _BACKLOG = 128
 _SILENT = 30
 """Seconds after which a silent client is asked whether it is still there."""
 _ASKED_EVERY = 10
-_GONE = 60
-"""Seconds without an answer after which a client is gone. Its host may have lost its power, or its
-network; then nothing ends its connection, and a client that only listens would stay forever."""
+_UNANSWERED = 3
+"""How often it is asked before it counts as gone. Its host may have lost its power, or its network;
+then nothing ends its connection, and a client that only listens would stay forever. One that
+answers stays, however slowly it reads."""
 
 
 @attrs.frozen
@@ -114,7 +115,7 @@ class Address:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _ASKED_EVERY)
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _GONE * 1000)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _UNANSWERED)
             made.bind((self.host, self.port))
             made.listen(_BACKLOG)
         except BaseException:

@@ -115,11 +115,29 @@ def make_folder(path: Path) -> None:
     existed = path.is_dir()
     path.mkdir(mode=0o700, exist_ok=True)
     if not existed:
-        give_to_owner(path, path.parent)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            give_to_owner(fd, path.parent)
+        finally:
+            os.close(fd)
 
 
-def give_to_owner(made: int | Path, folder: Path) -> None:
-    """Give what root has made in a folder, a descriptor or a path, to the owner of that folder.
+def open_or_create(path: Path, flags: int) -> int:
+    """Open a file, which is created, for the owner of its folder, if it does not exist.
+
+    A link is not followed: with one, that owner could have root give any file of the host away.
+    """
+    flags |= os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return os.open(path, flags | os.O_NOFOLLOW)
+    give_to_owner(fd, path.parent)
+    return fd
+
+
+def give_to_owner(made: int, folder: Path) -> None:
+    """Give what root has just made in a folder, by its descriptor, to the owner of that folder.
 
     The masters are processes of that owner: without it, one command of root's would take the
     cluster away from them.
@@ -130,7 +148,7 @@ def give_to_owner(made: int | Path, folder: Path) -> None:
     if owner.st_uid != 0:
         # A root without privileges, as in a container, or on a server that does not trust it.
         with contextlib.suppress(OSError):
-            os.chown(made, owner.st_uid, owner.st_gid)
+            os.fchown(made, owner.st_uid, owner.st_gid)
 
 
 def write_all(fd: int, data: bytes | bytearray) -> None:

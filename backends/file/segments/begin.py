@@ -14,8 +14,8 @@ from ..base import filter as filters
 from ..base.entries import Change
 from ..base.index import digest_of
 from ..format.folder import (
-    give_to_owner,
     make_folder,
+    open_or_create,
     publish,
     published,
     sync_folder,
@@ -147,10 +147,7 @@ def _begun(folder: Path, header: Header) -> Header:
 def _write_two_files(folder: Path, start: int, base: Base, changes: Iterable[Change]) -> None:
     # The log first, so that a process that sees the base can open the log without creating it: a
     # process that slept through a whole segment must not create an old log again.
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    log = os.open(log_path(folder, start), flags, 0o600)
-    give_to_owner(log, folder)
-    os.close(log)
+    os.close(open_or_create(log_path(folder, start), os.O_RDWR | os.O_APPEND))
     sync_folder(folder)
     with published(base_path(folder, start)) as fd:
         index = merge.write_base(fd, base.runs, changes)

@@ -13,7 +13,7 @@ from jrs.contract.errors import CorruptRecord, Unavailable
 from ..base import Base
 from ..base.overlay import Layer
 from ..format.batches import head_at
-from ..format.folder import give_to_owner, publish, sync_folder
+from ..format.folder import open_or_create, publish, sync_folder
 from .begin import begin_bare
 from .forms import Form
 from .header import Header
@@ -30,6 +30,9 @@ from .names import (
     run_path,
     trailer_of,
 )
+
+_AS_IT_IS = os.O_NOFOLLOW | os.O_CLOEXEC
+"""A log is no link: with one, the folder's owner could have root append to any file of the host."""
 
 
 class Segment(NamedTuple):
@@ -105,17 +108,16 @@ def _open_line_log(folder: Path, start: int) -> Segment:
             name.endswith(".log") and name[:20].isdigit() and int(name[:20]) for name in names
         )
     )
-    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if fresh else 0)
+    log, flags = log_path(folder, start), os.O_RDWR | os.O_APPEND
     base = Base()
     if start:
         base = Base.two_files(base_path(folder, start), index_path(folder, start))
     try:
-        fd = os.open(log_path(folder, start), flags, 0o600)
+        fd = open_or_create(log, flags) if fresh else os.open(log, flags | _AS_IT_IS)
     except OSError:
         base.close()
         raise
     if fresh:
-        give_to_owner(fd, folder)
         sync_folder(folder)
     return Segment(start, Form.LINES, fd, base, b"", [])
 
@@ -167,7 +169,7 @@ def _open_tail(folder: Path, start: int) -> tuple[int, Header, list[str]]:
     """Open a tail; return its descriptor, the segment's header, and flaws of both files."""
     log, header = _tail_path(folder, start), header_path(folder, start)
     flaws = []
-    fd = os.open(log, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    fd = os.open(log, os.O_RDWR | os.O_APPEND | _AS_IT_IS)
     try:
         own = Header.parse(os.pread(fd, 4096, 0))
         found = header_of(folder, start)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
-from ..format.folder import give_to_owner
+from ..format.folder import open_or_create
 
 
 class Suspects:
@@ -22,8 +23,7 @@ class Suspects:
         """
         self._own.add(start)
         with contextlib.suppress(OSError):
-            self._mark(start).touch(mode=0o600)
-            give_to_owner(self._mark(start), self._folder)
+            os.close(open_or_create(self._mark(start), os.O_WRONLY))
 
     def __contains__(self, start: int) -> bool:
         return start in self._own or self._mark(start).exists()

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import opening
+from jrs.backends.file import damage, opening
 from jrs.backends.file.backend import FileBackend
-from jrs.backends.file.format.folder import check_filesystem
+from jrs.backends.file.format.folder import MARKER, check_filesystem
 from jrs.backends.file.segments.suspects import Suspects
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.contract.operations import Create
 from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead
@@ -173,7 +173,8 @@ def test_every_new_name_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {str(path.parent) for path in made} <= synced
 
     synced.clear()  # Whose maker may have died before it synced its name.
-    with FileBackend(tmp_path / "srv" / "jrs") as backend:
+    with FileBackend(tmp_path / "srv" / "jrs", create=False) as backend:
+        backend.commit(Create("l", b""))
         log = backend.replica.folder
     assert {str(log), str(log.parent)} <= synced
 
@@ -202,3 +203,29 @@ def test_what_root_makes_is_the_owners(
     made = [(path.stat().st_uid, path.stat().st_gid) for path in root.rglob("*")]
     assert len(made) > 10
     assert set(made) == {owner}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to give files away")
+def test_root_gives_nothing_away_that_it_did_not_make(tmp_path: Path) -> None:
+    """The owner of the folder may put links into it: root then neither opens nor makes a file
+    elsewhere, nor gives one to that owner."""
+    owner, root = 65534, tmp_path / "made"
+    (root / "clusters" / "default" / "log").mkdir(parents=True)
+    (root / "clusters" / "default" / "leader").mkdir()
+    (root / MARKER).write_text('{"format": "jrs", "version": 2}')
+    victim, absent = tmp_path / "victim", tmp_path / "absent"
+    victim.write_text("root:x:")
+    log = root / "clusters" / "default" / "log" / f"{0:020}.log"
+    log.symlink_to(victim)
+    mark = damage.acceptance_mark(log, 0)
+    mark.symlink_to(absent)
+    for path in [root, *root.rglob("*")]:
+        os.chown(path, owner, owner, follow_symlinks=False)
+
+    with pytest.raises((InvalidInput, Unavailable)):
+        FileBackend(root)
+    with pytest.raises(OSError, match="symbolic links"):
+        damage.accept(log, [0])
+
+    assert (victim.stat().st_uid, victim.read_text()) == (0, "root:x:")
+    assert not absent.exists()

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import segments
+from jrs.backends.file import replica, segments
 from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.base import line_file
+from jrs.backends.file.current_segment import CurrentSegment
 from jrs.backends.file.format.folder import MARKER
 from jrs.backends.file.state_machine import StateMachine
 from jrs.contract.errors import Conflict, JrsError, OutcomeUnknown, Unavailable
@@ -151,6 +152,40 @@ def test_a_replay_that_runs_out_of_memory(root: Path, monkeypatch: pytest.Monkey
         reader.get("k/0")
 
     assert [record.key for record in reader.scan("")] == ["k/2"]
+    reader.close()
+    writer.close()
+
+
+def test_a_read_that_goes_on_failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not each call replays the segment from its start."""
+    writer = FileBackend(tmp_path)
+    writer.commit(Create("a", b"v"))
+    writer.compact()
+    reader = FileBackend(tmp_path)
+    for number in range(5):
+        writer.commit(Create(f"k/{number}", b"v"))
+    first = writer.get("a")
+    assert first is not None
+    writer.commit(Update("a", b"w", first.version))
+    openings = []
+    reopen = CurrentSegment.reopen
+
+    def reopened(segment: CurrentSegment) -> None:
+        openings.append(segment)
+        reopen(segment)
+
+    monkeypatch.setattr(CurrentSegment, "reopen", reopened)
+    monkeypatch.setattr(replica, "_PAUSE", 3600.0)
+    reads = FailingReads(monkeypatch)
+    reads.left = 1000
+    for _ in range(20):
+        with pytest.raises(Unavailable):
+            reader.get("k/0")
+    assert len(openings) == 1
+
+    monkeypatch.undo()
+    monkeypatch.setattr(reader.replica, "_next_opening", 0.0)
+    assert reader.get("a") == writer.get("a")
     reader.close()
     writer.close()
 
