@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
+from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 
 from . import damage, segments
 from .format import lines
@@ -53,7 +53,7 @@ class BatchLog(SegmentLog):
 
     def _apply(self, batch: Batch) -> list[int | Exception]:
         verdicts: list[int | Exception] = []
-        try:
+        with self.evaluating():
             for version, line in batch.lines:
                 body = line[9:]
                 if body == lines.SEAL:
@@ -61,12 +61,6 @@ class BatchLog(SegmentLog):
                     self.sealed = max(self.start + batch.following, version + len(line) + 1)
                     break
                 verdicts.append(self.state_machine.commit(body, version, version - self.start))
-        except UnsupportedVersion:
-            raise  # At each call, so that nobody sees the state.
-        except BaseException:
-            self.broke_off = True
-            self.discard()
-            raise
         return verdicts
 
     def _find_damage(self) -> Iterable[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
+from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 
 from . import damage
 from .format import lines
@@ -46,14 +46,8 @@ class LineLog(SegmentLog):
                 at = self.applied = following
 
     def _commit(self, body: bytes, version: int) -> int | Exception:
-        try:
+        with self.evaluating():
             return self.state_machine.commit(body, version, version - self.start)
-        except UnsupportedVersion:
-            raise  # At each call, so that nobody sees the state.
-        except BaseException:
-            self.broke_off = True
-            self.discard()
-            raise
 
     def _pass_over(self, line: bytes, offset: int) -> None:
         at = offset - self.start

@@ -10,10 +10,11 @@ import errno
 import gc
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
+from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
 
 from . import damage, segments
 from .format import lines
@@ -63,12 +64,21 @@ class SegmentLog(ABC):
         """The byte at which damage stopped the replay, or None."""
         self._suspects = suspects
 
-    def discard(self) -> None:
-        """Close the log after an error that leaves it unknown what is durable, or applied.
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Discard the log if an error breaks the evaluation off: to evaluate a batch again, of
+        which a part is applied, could accept what every other process refuses."""
+        try:
+            yield
+        except UnsupportedVersion:
+            raise  # At each call, so that no caller sees the state.
+        except BaseException:
+            self.broke_off = True
+            self.discard()
+            raise
 
-        Idempotent. The state has to be replayed from the base: to evaluate a batch again, of which
-        a part is applied, could accept what every other process refuses.
-        """
+    def discard(self) -> None:
+        """Close the log, whose state has to be replayed from its base. Idempotent."""
         self.failed = True
         self.close()
 
