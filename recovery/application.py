@@ -38,6 +38,7 @@ from .master import Master
 from .replica import RaisedByMain, Replica, code_of, identity_of, log, readable
 from .rules.events import Report
 from .rules.resource import Resource
+from .standby import Standby
 
 T = TypeVar("T")
 """What a function returns: JSON."""
@@ -319,9 +320,10 @@ def run(
 
 def _led(main: Callable[[Driver], T], name: str, master: Master, replica: Replica) -> T:
     """Campaign, and return or raise how the application ends: once this replica leads, or once a
-    result exists while another master leads."""
+    result exists and another master has cleaned up."""
     outcome, raised = list[Any](), list[BaseException]()
     stop, over = threading.Event(), threading.Event()
+    standby = Standby(master.backend, name, master.name)
 
     def lead(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
         def call() -> T:
@@ -333,9 +335,7 @@ def _led(main: Callable[[Driver], T], name: str, master: Master, replica: Replic
             raised.append(error.error)
         return True
 
-    waits = threading.Thread(
-        target=replica.stand_by, args=(master.name, stop, over), name="jrs-standby", daemon=True
-    )
+    waits = threading.Thread(target=standby.run, args=(stop, over), name="jrs-standby", daemon=True)
     waits.start()
     try:
         master.run(stop, lead)

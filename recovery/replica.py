@@ -19,7 +19,6 @@ from typing import Any
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
     Canceled,
     CorruptRecord,
@@ -35,28 +34,20 @@ from jrs.contract.texts import one_line, printable, span
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
 from jrs.records.checks import check_json
-from jrs.records.codec import decode
-from jrs.records.model import JobResult, JobResultEntry, JobSpec, JobStatus, Json, ResultState
+from jrs.records.model import JobResult, JobResultEntry, JobStatus, Json, ResultState
 from jrs.records.not_finished import JobNotFinished
 from jrs.store import applications, mains
-from jrs.store.jobs import JobCatalog
-from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 
 from .attempt.code_version import code_version
 from .attempt.job_log import printed
 from .attempt.run import record_result, until_answered
 from .attempt.triage import is_of_jrs
+from .cleanup.remaining import Remaining
 from .rules.events import Event, EventKind, Report, notify
-
-_LAST_CLEANUP = 60.0
-"""Seconds that the leader waits for its jobs' cleanup after its main has returned."""
 
 _OWN = ("jrs.recovery.application.Driver.",)
 """What of jrs a main calls while it runs; see `is_of_jrs`."""
-
-_ASK = 0.5
-"""Seconds between two questions of a replica that waits for its turn."""
 
 log = printed("jrs.application", logging.Formatter("jrs: %(message)s"))
 """Says when a stored result is returned and nothing runs."""
@@ -156,29 +147,8 @@ class Replica:
             assert entry is not None, "it was just recorded"
         else:
             self._say_handed_back(entry)
-        _finish_cleanup(self._backend, self._name, self._results, leadership)
+        _finish_cleanup(self._backend, self._name, leadership)
         return _payload(entry)
-
-    def stand_by(self, master: str, stop: threading.Event, over: threading.Event) -> None:
-        """Say once who leads while this replica campaigns, and end its campaign by `stop` once the
-        application has a result. It does so only while another master leads, which cleans up.
-
-        Args:
-            master: the name of this replica's own.
-            over: set once the campaign has ended.
-        """
-        registry, said = Registry(self._backend), False
-        while not over.wait(_ASK):
-            with suppress(JrsError):  # The master reports that the backend is away.
-                view = registry.leading()
-                if view.leader is None or view.leader.name == master:
-                    continue
-                if self._results.get(self._name) is not None:
-                    stop.set()
-                    return
-                if not said:
-                    log.warning("application %r waits for its turn: %s", self._name, view)
-                    said = True
 
     def hand_back(self) -> Json:
         """Return the stored result; raises as `lead`."""
@@ -320,38 +290,12 @@ def _payload(entry: JobResultEntry) -> Json:
     return result.payload
 
 
-def _finish_cleanup(
-    backend: Backend, name: str, results: JobResultStore, leadership: Leadership
-) -> None:
+def _finish_cleanup(backend: Backend, name: str, leadership: Leadership) -> None:
     """Wait until the application's jobs have ended and nothing is dirty, as far as waiting helps:
     there may be no next leader."""
-    catalog = JobCatalog(backend)
-    deadline = Deadline.after(_LAST_CLEANUP)
-    unreached = _unfinished_jobs(backend, name)
-    while not deadline.expired and not leadership.lost.is_set():
-        # A job whose result is perhaps lost is held: waiting does not help.
-        unreached = [job_id for job_id in unreached if results.get(job_id) is None]
-        if not unreached and not any(
-            _will_be_cleaned_up(entry, catalog) for entry in results.dirty()
-        ):
-            return
+    remaining = Remaining(backend, name, of_others=True)
+    while not leadership.lost.is_set() and remaining.is_any():
         leadership.lost.wait(0.02)
-
-
-def _unfinished_jobs(backend: Backend, name: str) -> list[str]:
-    found = []
-    for record in backend.scan(keys.JOBS):
-        with suppress(CorruptRecord):
-            spec = decode(JobSpec, record.value, record.key)
-            if spec.application == name:
-                found.append(spec.job_id)
-    return found
-
-
-def _will_be_cleaned_up(entry: JobResultEntry, catalog: JobCatalog) -> bool:
-    """Return whether waiting may help: False if the cleanup is held or was given up."""
-    view = catalog.view(entry.job_id)
-    return not view.problems and not (view.cleanup and view.cleanup.exhausted)
 
 
 def _entry_point_of(main: Callable[..., Any]) -> str:

@@ -35,7 +35,7 @@ FLOORS = [
     ["jrs.recovery.spark", "jrs.recovery.leader"],
     ["jrs.recovery.process_attempt", "jrs.recovery.run_hook", "jrs.recovery.snapshot_catalog"],
     ["jrs.recovery.master"],
-    ["jrs.recovery.replica"],
+    ["jrs.recovery.replica", "jrs.recovery.standby"],
     ["jrs.recovery.application"],
     ["jrs.client"],
     ["jrs"],

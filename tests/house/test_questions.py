@@ -52,6 +52,7 @@ ANSWERS = {
     "what can be done with snapshots from Python?": "recovery/snapshot_catalog.py",
     "what does a master do between two leaderships?": "recovery/master.py",
     "when does `main` of an application begin again?": "recovery/replica.py",
+    "what does a replica do while another one leads?": "recovery/standby.py",
     "what does `jrs.run` take?": "recovery/application.py",
     "what can a program do with one job?": "jrs/client/job.py",
     "how does a program follow what happens to all jobs?": "jrs/client/cluster_history.py",

@@ -122,6 +122,7 @@ COMPOSITION = {
         "replica",
         "run_hook",
         "snapshot_catalog",
+        "standby",
     )
 }
 """The modules that join rooms."""

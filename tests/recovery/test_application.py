@@ -6,9 +6,10 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,20 +20,23 @@ import tenacity
 import jrs
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import CorruptRecord, InvalidInput, ResultExpired, TooLarge
-from jrs.contract.operations import Create, Update
+from jrs.contract.operations import Create, Fence, Update
 from jrs.records import keys
 from jrs.records.codec import encode
-from jrs.records.model import JobStatus
+from jrs.records.model import JobStatus, MasterInfo
 from jrs.records.not_finished import JobNotFinished
 from jrs.recovery import application
 from jrs.recovery.application import Driver
+from jrs.recovery.cleanup import remaining
 from jrs.recovery.cleanup.policy import CleanupPolicy
 from jrs.recovery.processes import marks
 from jrs.recovery.rules.events import Event
+from jrs.recovery.standby import Standby
 from jrs.store.jobs import JobCatalog
+from jrs.store.masters import Registry
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
-from tests.recovery.support import CLUSTER, JOBS, FaultyMemory, Thing, job
+from tests.recovery.support import CLUSTER, JOBS, FaultyMemory, Thing, job, put, result, spec, spoil
 from tests.support import until
 
 APPLICATION = Path(__file__).with_name("application.py")
@@ -312,6 +316,64 @@ def test_a_stored_result_does_not_wait_for_who_leads(
         finally:
             may_end.set()
         assert (busy.result(60), later.result(60)) == ("other", "later")
+
+
+@contextmanager
+def standing_by(memory: FaultyMemory) -> Iterator[tuple[Fence, threading.Event]]:
+    """Have a replica of "app" stand by while another one leads; yield what that one leads by, and
+    what is set when the replica leaves."""
+    leadership = memory.campaign("another", ttl=30.0, stop=threading.Event())
+    assert leadership is not None
+    info = MasterInfo("another", "host", 1, time.time(), time.time(), leading=leadership.epoch)
+    Registry(memory).put(info)
+    left, over = threading.Event(), threading.Event()
+    thread = threading.Thread(target=Standby(memory, "app", "own").run, args=(left, over))
+    thread.start()
+    try:
+        yield leadership.fence, left
+    finally:
+        over.set()
+        thread.join()
+        leadership.resign()
+
+
+def looks(memory: FaultyMemory) -> None:
+    """Return once a replica that stands by has looked whether it may leave."""
+    seen = memory.reads.count(keys.EPOCH)
+    until(lambda: memory.reads.count(keys.EPOCH) > seen + 1, "it looks, and once more")
+
+
+def test_a_replica_stands_by_until_the_last_cleanup_has_ended(memory: FaultyMemory) -> None:
+    """The leader may die before: nobody else would clean up, and end the jobs that are left."""
+    put(memory, keys.JOBS + "left", spec("left", application="app"))
+    results = JobResultStore(memory)
+    with standing_by(memory) as (fence, left):
+        results.create_dirty(result("app"), fence)
+        looks(memory)
+        assert not left.is_set()
+        results.mark_clean("app", fence)
+        looks(memory)
+        assert not left.is_set()
+        results.create_dirty(result("left", application="app"), fence)
+        looks(memory)
+        assert not left.is_set()
+        results.create_dirty(result("other"), fence)
+        results.mark_clean("left", fence)
+        until(left.is_set, "it leaves")
+
+
+@pytest.mark.parametrize("why", ["held", "late"])
+def test_a_replica_leaves_where_standing_by_does_not_help(
+    memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """A cleanup that is held, or does not end: its leader would not wait for it either."""
+    if why == "late":
+        monkeypatch.setattr(remaining, "_PATIENCE", 0.0)
+    with standing_by(memory) as (fence, left):
+        JobResultStore(memory).create_dirty(result("app"), fence)
+        if why == "held":
+            spoil(memory, keys.RESULTS + "app")
+        until(left.is_set, "it leaves")
 
 
 def test_a_failed_job_can_be_caught_in_main(url: str) -> None:
