@@ -329,10 +329,13 @@ def _led(main: Callable[[Driver], T], name: str, master: Master, replica: Replic
         def call() -> T:
             return call_users(main, Driver(name, master, dispatcher, leadership))
 
+        standby.leads.set()
         try:
             outcome.append(replica.lead(call, master.name, leadership))
         except RaisedByMain as error:
             raised.append(error.error)
+        finally:
+            standby.leads.clear()
         return True
 
     waits = threading.Thread(target=standby.run, args=(stop, over), name="jrs-standby", daemon=True)

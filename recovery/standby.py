@@ -7,14 +7,21 @@ import threading
 from contextlib import suppress
 
 from jrs.contract.backend import Backend
+from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError
+from jrs.contract.watch import Watch
+from jrs.records import keys
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 
 from .cleanup.remaining import Remaining
 
 _ASK = 0.5
-"""Seconds between two questions of a replica that waits for its turn."""
+"""Seconds between two questions: who leads, or, behind a result, whether this replica may leave."""
+_RARELY = 5.0
+"""Seconds between two questions for a result that the watch has not announced."""
+_SLICE = 0.1
+"""Seconds for which the watch is waited for: a campaign that is over waits as long."""
 
 _log = logging.getLogger("jrs.application")
 
@@ -25,6 +32,9 @@ class Standby:
     Args:
         name: the application's.
         master: the name of this replica's own master.
+
+    Attributes:
+        leads: set while this replica leads; nothing is asked then.
     """
 
     def __init__(self, backend: Backend, name: str, master: str) -> None:
@@ -33,6 +43,7 @@ class Standby:
         self._master = master
         self._results = JobResultStore(backend)
         self._registry = Registry(backend)
+        self.leads = threading.Event()
         self._said = False
         self._remaining: Remaining | None = None
 
@@ -48,20 +59,39 @@ class Standby:
             over: set once the campaign has ended.
         """
         while not over.wait(_ASK):
-            with suppress(JrsError):  # The master reports that the backend is away.
-                if self._may_leave():
+            if self.leads.is_set():
+                continue
+            # The master reports that the backend is away.
+            with suppress(JrsError), self._backend.watch(keys.RESULTS + self._name) as watch:
+                if self._leaves(watch, over):
                     stop.set()
                     return
 
-    def _may_leave(self) -> bool:
+    def _leaves(self, watch: Watch, over: threading.Event) -> bool:
+        """Return whether this replica may leave, as soon as it may or no longer stands by."""
+        while self._stands_by(over):
+            has_ended = self._results.get(self._name) is not None
+            if (has_ended or not self._said) and self._may_leave(has_ended=has_ended):
+                return True
+            if has_ended or not self._said:
+                over.wait(_ASK)
+                continue
+            again = Deadline.after(_RARELY)
+            while self._stands_by(over) and not again.expired and not watch.wait(_SLICE):
+                pass
+        return False
+
+    def _stands_by(self, over: threading.Event) -> bool:
+        return not over.is_set() and not self.leads.is_set()
+
+    def _may_leave(self, *, has_ended: bool) -> bool:
         view = self._registry.leading()
         if view.leader is None or view.leader.name == self._master:
             return False
-        if self._results.get(self._name) is not None:
+        if has_ended:
             return not self._is_needed()
-        if not self._said:
-            _log.warning("application %r waits for its turn: %s", self._name, view)
-            self._said = True
+        _log.warning("application %r waits for its turn: %s", self._name, view)
+        self._said = True
         return False
 
     def _is_needed(self) -> bool:

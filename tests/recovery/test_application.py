@@ -25,7 +25,7 @@ from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import JobStatus, MasterInfo
 from jrs.records.not_finished import JobNotFinished
-from jrs.recovery import application
+from jrs.recovery import application, standby
 from jrs.recovery.application import Driver
 from jrs.recovery.cleanup import remaining
 from jrs.recovery.cleanup.policy import CleanupPolicy
@@ -37,7 +37,7 @@ from jrs.store.masters import Registry
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from tests.recovery.support import CLUSTER, JOBS, FaultyMemory, Thing, job, put, result, spec, spoil
-from tests.support import until
+from tests.support import BOUND, until
 
 APPLICATION = Path(__file__).with_name("application.py")
 
@@ -360,6 +360,57 @@ def test_a_replica_stands_by_until_the_last_cleanup_has_ended(memory: FaultyMemo
         results.create_dirty(result("other"), fence)
         results.mark_clean("left", fence)
         until(left.is_set, "it leaves")
+
+
+def test_a_replica_that_waits_does_not_ask_who_leads_again(
+    memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once it has said so: it waits for a result, and looks for one itself only now and then."""
+    monkeypatch.setattr(standby, "_RARELY", 0.05)
+    key = keys.RESULTS + "app"
+    with standing_by(memory) as (_, left):
+        until(lambda: "waits for its turn: another" in caplog.text, "it says who leads")
+        asked = memory.reads.count(keys.EPOCH)
+        results = memory.reads.count(key)
+        until(lambda: memory.reads.count(key) > results + 3, "it looks for a result")
+        assert memory.reads.count(keys.EPOCH) == asked
+        assert not left.is_set()
+
+
+def test_a_replica_that_waits_hears_of_a_result(
+    memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the watch: it does not depend on the next look."""
+    monkeypatch.setattr(standby, "_RARELY", 10 * BOUND)
+    with standing_by(memory) as (fence, left):
+        until(lambda: "waits for its turn: another" in caplog.text, "it says who leads")
+        JobResultStore(memory).create_dirty(result("app"), fence)
+        JobResultStore(memory).mark_clean("app", fence)
+        until(left.is_set, "it leaves")
+
+
+class Waits(threading.Event):
+    """An event that is set once it was waited for so often."""
+
+    def __init__(self, often: int) -> None:
+        super().__init__()
+        self.left = often
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.left -= 1
+        if self.left == 0:
+            self.set()
+        return self.is_set()
+
+
+def test_a_replica_that_leads_asks_nothing(memory: FaultyMemory) -> None:
+    """Its main may run for days."""
+    leads, over = Standby(memory, "app", "own"), Waits(10)
+    leads.leads.set()
+    leads.run(threading.Event(), over)
+
+    assert over.is_set()
+    assert memory.reads == []
 
 
 @pytest.mark.parametrize("why", ["held", "late"])
