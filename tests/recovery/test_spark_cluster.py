@@ -112,7 +112,7 @@ def test_c9_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def full(folder: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
-    storage = SimpleNamespace(folder=lambda job_id: tmp_path)
+    storage = SimpleNamespace(epoch_folder=lambda job_id, epoch: tmp_path)
     attempt: Any = SimpleNamespace(job_id="job", epoch=1, storage=storage)
     monkeypatch.setattr(permissions, "make", full)
     context: Any = None

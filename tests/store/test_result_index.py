@@ -225,19 +225,19 @@ def test_the_format_is_raised_while_results_are_stored(old: MemoryBackend) -> No
 def test_an_older_cluster_is_listed_without_the_index(old: MemoryBackend) -> None:
     """U17: until the format is raised, nothing new is written, and lists are the same."""
     store = JobResultStore(old, now=lambda: 100.0)
-    for number, job in enumerate("abc"):
+    for number, job in enumerate("abc", 1):
         store.create_dirty(result(job, number, JobStatus.FINISHED, "t"), None)
         store.mark_clean(job, None)
 
     def listed(since: float | None = None, until: float | None = None) -> list[str]:
         return [one.job_id for one in store.by_end(tag="t", since=since, until=until)]
 
-    before = listed(), listed(since=1.0), listed(until=1.0)
+    before = listed(), listed(since=2.0), listed(until=2.0)
     assert indexed(old) == set()
     cluster_format.raise_format(old)
-    assert (listed(), listed(since=1.0), listed(until=1.0)) == before
+    assert (listed(), listed(since=2.0), listed(until=2.0)) == before
     assert before == (["c", "b", "a"], ["c", "b"], ["b", "a"])
-    assert store.expire(98.5, keep=1) == ["a", "b"]
+    assert store.expire(97.5, keep=1) == ["a", "b"]
     assert indexed(old) == expected(old)
 
 
