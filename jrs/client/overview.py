@@ -166,9 +166,16 @@ def _reason(view: JobView, explained: Explanation | None) -> str:
 
 def _happening(view: JobView, explained: Explanation) -> Iterator[str]:
     """Yield what happens to a job that has not ended, and what did."""
-    # Since when nobody leads is said once, for all jobs.
-    said = "waiting: no master leads" if explained.nobody_leads else explained.reason
-    yield said
+    yield from view.problems[:1]
+    nobody = explained.nobody_leads
+    if explained.action is Action.HOLD:
+        said = explained.reason
+        yield said  # No master that starts ends it.
+        if nobody:
+            yield nobody
+    else:
+        said = f"waiting: {nobody}" if nobody else explained.reason
+        yield said
     stop = None if view.cancel is not None else view.stop
     # The reason of a hold has its text.
     if stop is not None and stop.mode is not StopMode.HOLD and said not in str(stop):

@@ -63,7 +63,9 @@ def test_a_job_whose_result_cannot_be_read_is_held(client: Client, spec: bool) -
 
     assert sorted_ids(found) == {"held": ["bad"]}
     assert (found.held[0].status, found.held[0].decision) == ("HELD", Action.HOLD.value)
-    assert client.fsck().held == (f"job 'bad': {found.held[0].reason}",)
+    problem, _, decided = found.held[0].reason.partition("; ")
+    assert problem.startswith("results/bad: not a record of jrs")
+    assert client.fsck().held == (f"job 'bad': {decided}",)
 
 
 def test_a_line_says_what_is_known_of_a_job(client: Client) -> None:
@@ -86,3 +88,24 @@ def test_a_line_says_what_is_known_of_a_job(client: Client) -> None:
     assert (main_line.attempt, main_line.runs) == (2, True)
     assert main_line.reason.endswith("; main raised ValueError: no")
     assert stopped.reason.endswith(f"; suspend requested: {why}")
+
+
+def test_a_line_says_why_while_no_master_leads(memory: FaultyMemory) -> None:
+    """The line has why a job is held, which record is damaged, what stops it, and since when no
+    master leads."""
+    client, why = Client(memory), "the offset is gone"
+    info = MasterInfo("m1", "h", 1, 0.0, 0.0, leading=1)
+    with lead(memory):
+        Registry(memory, now=lambda: 1_000_000_000.0).put(info)
+    for name in ("damaged", "held", "stopped"):
+        put(memory, keys.JOBS + name, JobSpec(name, "m:f"))
+    spoil(memory, keys.stages("damaged") + "x")
+    put(memory, keys.STOPS + "held", StopRecord("held", StopMode.HOLD, StopState.DONE, reason=why))
+    put(memory, keys.STOPS + "stopped", StopRecord("stopped", StopMode.SUSPEND, reason=why))
+    damaged, held, stopped = (line.reason for line in job_lines(client, client.views()))
+
+    since = "no master leads since 2001-09-09 01:46:40 UTC"
+    assert all(since in said for said in (damaged, held, stopped))
+    assert damaged.startswith("stages/damaged/x: not a record of jrs")
+    assert (held.startswith("held: "), held.count(why)) == (True, 1)
+    assert stopped.endswith(f"; suspend requested: {why}")
