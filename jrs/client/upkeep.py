@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from jrs.client.connection import Connection
 from jrs.contract.backend import Backend
-from jrs.contract.errors import NoSuchResult, Refused, ResultIsDirty
+from jrs.contract.errors import Conflict, NoSuchResult, ResultIsDirty, WrongState
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.texts import counted
 from jrs.records import keys
@@ -37,15 +39,17 @@ class ClusterUpkeep:
     def expire(self, *ids: str) -> list[str]:
         """Delete the clean results of jobs; return their ids, each once, in order.
 
-        The ids stay used forever: a tombstone is left. Durable, idempotent. A result that must not
-        be deleted any more when its turn comes stays, and its id is not returned. To delete all old
-        results, use `results.expire`.
+        The ids stay used forever: a tombstone is left. Durable, idempotent. Of several results, one
+        that must not be deleted any more when its turn comes stays, and its id is not returned. To
+        delete all old results, use `results.expire`.
 
         Raises:
             NoSuchResult: one of the jobs has not ended. Nothing was changed.
             ResultIsDirty: the cleanup of one of the jobs has not ended. Nothing was changed.
             WrongState: the application of one of the jobs has not ended. Nothing was changed.
             CorruptRecord: the disk has perhaps lost the result of one. Nothing was changed.
+            AccessDenied: the backend forbids it. Those before are gone, also after other errors
+                that concern the whole cluster; repeat the call.
         """
         wanted = sorted({check_job_id(id) for id in ids})
         for id in wanted:
@@ -56,15 +60,19 @@ class ClusterUpkeep:
             entry = self.results.get(id)
             if entry is not None and entry.result is not None:
                 applications.check_unneeded(self.backend, entry.result)
-        gone = filter(self._expired, wanted)
+        gone = self._expiring(wanted)
         return list(cluster_history.recording_expired(self.backend, gone))
 
-    def _expired(self, id: str) -> bool:
-        try:
-            self.results.delete(id)
-        except Refused:
-            return False  # It has changed since it was checked; others are gone already.
-        return True
+    def _expiring(self, wanted: list[str]) -> Iterator[str]:
+        for id in wanted:
+            try:
+                self.results.delete(id)
+            except (NoSuchResult, ResultIsDirty, WrongState, Conflict):
+                # It has changed since it was checked. Others may be gone already.
+                if len(wanted) == 1:
+                    raise
+            else:
+                yield id
 
     def gc(self, *, older_than: float = 86400.0, dry_run: bool = False) -> GarbageReport:
         """Remove the files that nothing needs any more; return what was removed.
