@@ -20,7 +20,7 @@ T = TypeVar("T")
 MOST = 16
 """Calls at once, including those that hang."""
 _PATIENCE = 5.0
-"""Seconds for which a call waits for others to end."""
+"""Seconds for which a call waits while no other ends: a storage that is only slow ends some."""
 _PREFIX = "jrs-storage"
 
 
@@ -29,12 +29,18 @@ class StorageThreads:
 
     def __init__(self, most: int = MOST) -> None:
         self._free = asyncio.Semaphore(most)
+        self._waiting: set[asyncio.Timeout] = set()
 
-    async def run(self, call: Callable[[], T]) -> T:
+    async def run(self, call: Callable[[], T], *, begun_before: bool = False) -> T:
         """Return what a call returns.
 
+        Args:
+            call: it touches the storage.
+            begun_before: whether it continues an answer that has begun, which must not end early:
+                it waits for as long as it takes.
+
         Raises:
-            Unavailable: as many calls as may have not ended for a while.
+            Unavailable: as many calls as may run, and none of them has ended for a while.
             Whatever the call raises.
         """
         loop, begun = asyncio.get_running_loop(), False
@@ -46,17 +52,34 @@ class StorageThreads:
                 return call()
             finally:  # Not when the caller has gone: the thread may still hang.
                 with suppress(RuntimeError):  # The loop has been closed.
-                    loop.call_soon_threadsafe(self._free.release)
+                    loop.call_soon_threadsafe(self._release)
 
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                await self._free.acquire()
-        except TimeoutError:
-            raise Unavailable("the storage of the jobs does not answer earlier requests") from None
+        if begun_before:
+            await self._free.acquire()
+        else:
+            await self._acquire()
         try:
             return await in_own_thread(work, _PREFIX)
         except RuntimeError as error:
             if begun:
                 raise
-            self._free.release()
+            self._release()
             raise Unavailable(f"this host has no thread left: {error}") from None
+
+    async def _acquire(self) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE) as timeout:
+                self._waiting.add(timeout)
+                try:
+                    await self._free.acquire()
+                finally:
+                    self._waiting.discard(timeout)
+        except TimeoutError:
+            raise Unavailable("the storage of the jobs does not answer earlier requests") from None
+
+    def _release(self) -> None:
+        self._free.release()
+        until = asyncio.get_running_loop().time() + _PATIENCE
+        for timeout in self._waiting:
+            if not timeout.expired():
+                timeout.reschedule(until)

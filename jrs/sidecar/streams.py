@@ -254,7 +254,8 @@ class Streams:
     async def _text(self, parts: Iterator[LogPart], one: bool) -> AsyncIterator[bytes]:
         shown: tuple[int, str] | None = None
         try:
-            while (part := await self._storage.run(lambda: next(parts, None))) is not None:
+            read = partial(self._storage.run, lambda: next(parts, None), begun_before=True)
+            while (part := await read()) is not None:
                 if self._changes.over:
                     return
                 if not part.data:

@@ -6,12 +6,15 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 from jrs.client.connection import Connection
-from jrs.contract.errors import Unavailable
+from jrs.client.job import JobHandle
+from jrs.client.logs import LogPart
+from jrs.contract.errors import NotFound, Unavailable
 from jrs.sidecar import probes, storage_threads
 from jrs.sidecar.app import ROUTES
 from jrs.sidecar.storage_threads import MOST, StorageThreads
@@ -140,6 +143,98 @@ def test_a_thread_is_free_once_its_call_has_ended() -> None:
 
 def _raise(text: str) -> Any:
     raise RuntimeError(text)
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """A loop whose time is ahead."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+def test_a_storage_that_is_only_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call waits as long as others end, and is refused once none does."""
+    monkeypatch.setattr(storage_threads, "_PATIENCE", 1000.0)
+    loop, begun = Loop(), list[int]()
+    answers = [threading.Event() for _ in range(3)]
+
+    def call(number: int) -> int:
+        begun.append(number)
+        answers[number].wait(BOUND)
+        return number
+
+    async def passes(seconds: float) -> None:
+        loop.ahead += seconds
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        threads = StorageThreads(1)
+        calls = [asyncio.create_task(threads.run(partial(call, n))) for n in range(3)]
+        refused = asyncio.create_task(threads.run(lambda: 3))
+        for number in range(2):
+            await passes(700.0)
+            answers[number].set()
+            assert await calls[number] == number
+            while number + 1 not in begun:
+                await asyncio.sleep(0.001)
+        await passes(700.0)
+        assert not refused.done()
+        await passes(700.0)
+        with pytest.raises(Unavailable, match="does not answer earlier requests"):
+            await refused
+        answers[2].set()
+        assert await calls[2] == 2
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(run())
+
+
+def test_a_download_is_not_cut_off(
+    served: Served, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that has begun waits for its next part for as long as others take."""
+    monkeypatch.setattr(storage_threads, "_PATIENCE", BOUND)
+    served.post("/v1/jobs", JOB)
+    calls, bodies = list[Any](), list[bytes]()
+    goes_on, answers = threading.Event(), threading.Event()
+    closing.callback(answers.set)
+    closing.callback(goes_on.set)
+    run = StorageThreads.run
+
+    async def counted(self: StorageThreads, call: Any, **how: Any) -> Any:
+        calls.append(call)
+        return await run(self, call, **how)
+
+    def parts() -> Iterator[LogPart]:
+        goes_on.wait(BOUND)
+        yield LogPart(1, "out", b"one ")
+        yield LogPart(1, "out", b"two")
+
+    def logs(job: JobHandle, *, tail: int | None, **given: Any) -> Iterator[LogPart]:
+        if tail is None:
+            return parts()
+        answers.wait(BOUND)
+        raise NotFound("no logs")
+
+    monkeypatch.setattr(StorageThreads, "run", counted)
+    monkeypatch.setattr(JobHandle, "logs", logs)
+    path = "/v1/jobs/nightly/log"
+    download = threading.Thread(target=lambda: bodies.append(served.get(f"{path}?stream=out").body))
+    download.start()
+    until(lambda: len(calls) == 2, "the download asks for its first part")
+    with asked(served, f"{path}?tail=1", MOST) as statuses:
+        until(lambda: len(calls) == 2 + MOST, "the last of the others waits for a thread")
+        monkeypatch.setattr(storage_threads, "_PATIENCE", 0.05)
+        goes_on.set()
+        until(lambda: len(calls) == 3 + MOST, "the download asks for its second part")
+        assert served.get(f"{path}?tail=1").status == 503
+        answers.set()
+        download.join(BOUND)
+    assert bodies == [b"one two"]
+    assert statuses == [404] * MOST
 
 
 def test_readiness_in_time(
