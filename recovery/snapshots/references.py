@@ -16,7 +16,7 @@ from ..checkpoint_format import relocation
 from ..files import epoch_folders
 from ..files.disk_errors import is_lost, reading
 from ..files.job_folders import JobStorage
-from ..files.looking import names_in, walk
+from ..files.looking import is_file, names_in, walk
 from .index import SnapshotIndex
 from .open import OpenSnapshot, opened
 
@@ -72,14 +72,16 @@ def _read_by_jobs(storage: JobStorage, live: Iterable[str]) -> Iterator[str]:
 
 
 def _source_logs(epoch: Path) -> Iterator[Path]:
-    """Yield the logs of file sources in the checkpoints of an epoch's folder."""
+    """Yield the logs of file sources in the checkpoints of an epoch's folder.
+
+    A source of another kind may keep folders there, whose names are numbers as well.
+    """
     for stage in names_in(epoch / "streams"):
         sources = epoch / "streams" / stage / "ck" / "sources"
         for source in names_in(sources):
             logs = (sources / source / name for name in names_in(sources / source))
-            yield from (
-                log for log in logs if relocation.has_paths(log.relative_to(epoch).as_posix())
-            )
+            named = (log for log in logs if relocation.has_paths(log.relative_to(epoch).as_posix()))
+            yield from filter(is_file, named)
 
 
 def _read_by_restored(

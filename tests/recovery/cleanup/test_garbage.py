@@ -144,6 +144,19 @@ def test_an_input_that_cannot_be_listed(
     assert [line for line in report.left if "Too many open files" in line]
 
 
+def test_a_source_that_keeps_numbered_folders(
+    client: Client, storage: JobStorage, memory: FaultyMemory
+) -> None:
+    """They are no logs of a file source, and name no output."""
+    output = expired(client, "old", storage)
+    reader = FakeJob(memory, storage, "reader").run(1)
+    put(reader.query.ck / "sources" / "1" / "5" / "shard", "offsets")
+    report = client.gc(older_than=0)
+
+    assert not output.exists()
+    assert not [line for line in report.left if "outputs" in line]
+
+
 def test_an_output_that_a_job_begins_to_read_meanwhile(
     client: Client, storage: JobStorage, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
