@@ -15,7 +15,8 @@ from pathlib import Path
 
 from .disk_errors import GONE, reading
 
-_MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+"""The errors of a path at which nothing is. Nothing ever is at one that is too long."""
 
 
 def walk(top: Path, *, missing_ok: bool = False) -> Iterator[tuple[Path, list[str], list[str]]]:

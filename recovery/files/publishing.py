@@ -35,16 +35,38 @@ def check(path: Path, storage: JobStorage) -> None:
     problem = ""
     if not path.is_absolute() or ".." in path.parts:
         problem = "it is not an absolute path"
-    elif not is_folder(path.parent):
-        problem = f"there is no folder {path.parent}"
+    elif reason := _problem_with_parent(path.parent):
+        problem = reason
     elif resolved(path).is_relative_to(storage.root.resolve()):
         problem = "jobs keep their own files there"
     elif os.path.lexists(path):
         problem = "the path exists already; move it away, or name another path"
+    elif _is_too_long(path):
+        problem = "its name is too long for the filesystem"
     elif not os.access(path.parent, os.W_OK | os.X_OK):
         problem = f"no permission to write in {path.parent}"
     if problem:
         raise InvalidInput(f"nothing can be published at {path}: {problem}")
+
+
+def _problem_with_parent(parent: Path) -> str:
+    """Return why nothing can be published in a folder; empty if it exists."""
+    try:
+        return "" if is_folder(parent) else f"there is no folder {parent}"
+    except Unavailable as error:
+        if isinstance(error.__cause__, PermissionError):
+            # It does not pass by itself: the job would be tried again forever.
+            return f"no permission to look at {parent}"
+        raise
+
+
+def _is_too_long(path: Path) -> bool:
+    """Return whether the filesystem takes no such name, in a folder that exists."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return error.errno == errno.ENAMETOOLONG
+    return False
 
 
 def publish(storage: JobStorage, record: StageRecord, epoch: int) -> None:

@@ -140,6 +140,8 @@ def test_what_cannot_be_published(lead: Lead, tmp_path: Path) -> None:
     assert "the path exists already" in refused(lead, tmp_path / "link")
     assert "there is no folder" in refused(lead, tmp_path / "no" / "folder")
     assert "there is no folder" in refused(lead, tmp_path / "there" / "file" / "table")
+    assert "there is no folder" in refused(lead, tmp_path / ("a" * 300) / "table")
+    assert "its name is too long" in refused(lead, tmp_path / ("a" * 300))
     assert "not an absolute path" in refused(lead, "table")
     assert "not an absolute path" in refused(lead, tmp_path / "empty" / ".." / "table")
     assert "jobs keep their own files there" in refused(lead, lead.folder / "table")

@@ -177,6 +177,7 @@ def test_what_a_path_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ]
     assert [looking.is_file(path) for path in (tmp_path, file, loop)] == [False, True, False]
     assert [looking.exists(path) for path in (file, loop, tmp_path / "x")] == [True, False, False]
+    assert not looking.exists(tmp_path / ("x" * 300))
     for ask in (looking.is_folder, looking.is_file, looking.exists):
         with failing(monkeypatch, file, errno.ESTALE), pytest.raises(Unavailable, match="Stale"):
             ask(file)
@@ -203,6 +204,11 @@ def test_publishing_at_a_path(
     staged = storage.staging("job", 1, "s", 1)
     target.parent.mkdir()
     with failing(monkeypatch, target.parent, errno.ESTALE), pytest.raises(Unavailable):
+        publishing.check(target, storage)
+    with (
+        failing(monkeypatch, target.parent, errno.EACCES),
+        pytest.raises(InvalidInput, match="no permission to look at"),
+    ):
         publishing.check(target, storage)
     with failing(monkeypatch, staged, errno.ESTALE), pytest.raises(Unavailable):
         publishing.publish(storage, record, 1)
