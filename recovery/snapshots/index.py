@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from itertools import groupby
 from typing import Any
 
 import attrs
@@ -90,12 +89,24 @@ class SnapshotIndex:
             after: only ids that come after this one.
         """
         behind = keys.SNAPSHOTS + check_job_id(after) if after else None
-        found = (
-            keys.job_of(record.key) for record in self.backend.scan(keys.SNAPSHOTS, after=behind)
-        )
-        # The keys of "a-b" and "a.b" come before those of "a", whose id is followed by a slash.
-        for _, alike in groupby(found, key=lambda job_id: _BEFORE_SLASH.split(job_id, 1)[0]):
-            yield from sorted(job_id for job_id in set(alike) if job_id > after)
+        last, asked = "", set[str]()
+        for record in self.backend.scan(keys.SNAPSHOTS, after=behind):
+            job_id = keys.job_of(record.key)
+            if job_id == last:
+                continue
+            last = job_id
+            # The keys of "a-b" and "a.b" come before those of "a", whose id is followed by a slash.
+            early = [job_id[: found.start()] for found in _BEFORE_SLASH.finditer(job_id)]
+            for one in early:
+                if one > after and one not in asked and self._has_any(one):
+                    yield one
+            if job_id > after and job_id not in asked:
+                yield job_id
+            # All keys that begin with "a-", "a." or "a/" are neighbours: no other "a" comes again.
+            asked = set(early)
+
+    def _has_any(self, job_id: str) -> bool:
+        return next(iter(self.backend.scan(keys.snapshots(job_id), limit=1)), None) is not None
 
     def get(self, job_id: str, which: SnapshotRef) -> SnapshotRecord:
         """Return a snapshot by its number or its name.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +26,7 @@ from jrs.contract.errors import (
     Unavailable,
     UnsupportedVersion,
 )
-from jrs.contract.operations import Create, Delete
+from jrs.contract.operations import Create, Delete, Record
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import StageRecord
@@ -933,3 +935,27 @@ def test_the_order_of_the_jobs(memory: FaultyMemory, storage: JobStorage) -> Non
     for at, after in enumerate(ids):
         assert list(catalog.jobs(after)) == ids[at + 1 :]
     assert list(catalog.jobs("a-a")) == ids[1:]
+
+
+def test_a_page_of_jobs_whose_ids_begin_alike(
+    memory: FaultyMemory, storage: JobStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads no more records than a page of others."""
+    ids = ["nightly-2026", *(f"nightly-2026-{number:03}" for number in range(200)), "nightly-2027"]
+    for job_id in ids:
+        memory.commit(Create(keys.snapshot(job_id, 1), b"a record"))
+    real, read = memory.scan, list[str]()
+
+    def scan(prefix: str, **how: Any) -> Iterator[Record]:
+        for record in real(prefix, **how):
+            read.append(record.key)
+            yield record
+
+    monkeypatch.setattr(memory, "scan", scan)
+    catalog = SnapshotCatalog(memory, storage)
+    page = list(itertools.islice(catalog.jobs(), 10))
+    assert page == ids[:10]
+    assert list(itertools.islice(catalog.jobs(page[-1]), 10)) == ids[10:20]
+
+    assert len(read) <= 21
+    assert list(catalog.jobs()) == ids
