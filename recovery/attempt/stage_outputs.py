@@ -32,7 +32,14 @@ class StageOutputs(Protocol):
     """The output of one job's finished stages."""
 
     def keep(self, stage: str, staging: Path) -> StoredObject | None:
-        """Keep what a stage has written, before its record exists; return what the record names."""
+        """Keep what a stage has written, before its record exists; return what the record names.
+
+        Raises:
+            Fenced: a newer leader exists.
+            Unavailable: a file cannot be read: a new attempt writes it again.
+            FileNotFoundError, PermissionError: the job still changes its files, or does not permit
+                them to be read.
+        """
 
     def publish(self, record: StageRecord) -> None:
         """Put the output of a finished stage in its place, if that has not happened. Idempotent."""
@@ -78,8 +85,13 @@ class OutputsInObjects:
         self._copies = context.storage.copies(context.job_id)
 
     def keep(self, stage: str, staging: Path) -> StoredObject | None:
-        uploads = self._context.uploads
-        return self._context.until_stored(lambda: uploads.put_output(stage, staging))
+        context = self._context
+        # A file that the disk has lost does not come back: only a new attempt writes it again.
+        with (
+            unavailable(f"the output of stage {stage!r} cannot be read", PermissionError),
+            context.fenced_if_gone(),
+        ):
+            return context.until_stored(lambda: context.uploads.put_output(stage, staging))
 
     def publish(self, record: StageRecord) -> None:
         storage, context = self._context.storage, self._context

@@ -14,7 +14,6 @@ import attrs
 from jrs.contract.errors import InvalidInput
 from jrs.records.objects import BatchManifest, OutputManifest, StoredFile, StoredObject
 
-from ..files.disk_errors import reading
 from ..files.looking import everything_below
 from ..storage.batches import follow
 from ..storage.copies import NONCE, PrefixWriter, attempts_prefix
@@ -41,12 +40,11 @@ class Uploads:
 
         Raises:
             InvalidInput: there is a link in it.
-            Unavailable: from the store, or a file cannot be read now; the call may be repeated, and
-                writes what is missing.
+            Unavailable: from the store; the call may be repeated, and writes what is missing.
+            OSError: a folder or a file cannot be read.
         """
         known = self._written.setdefault(stage, {})
-        with reading(f"reading the output of stage {stage!r}"):
-            stored = self.writer.put_files(f"{stage}/out", _files(folder), known=known)
+        stored = self.writer.put_files(f"{stage}/out", _files(folder), known=known)
         named = self.writer.put_record(f"{stage}/out", OutputManifest(self._job_id, stage, stored))
         del self._written[stage]
         return named

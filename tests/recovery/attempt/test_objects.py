@@ -560,6 +560,55 @@ def test_a_wait_for_the_store_is_said(lead: Lead, store: Store) -> None:
     assert any("its attempt waits: PUT s3://bucket/prefix" in text for text in said)
 
 
+def cannot_read_once(
+    monkeypatch: pytest.MonkeyPatch, number: int, first: Callable[[], object] = list
+) -> None:
+    """Have the first file that is uploaded fail to be read; `first` is called before."""
+    digest, failed = copies_of_files.sha256_of, list[object]()
+
+    def fail(content: bytes | Path) -> str:
+        if isinstance(content, Path) and not failed:
+            failed.append(content)
+            first()
+            raise OSError(number, os.strerror(number), str(content))
+        return digest(content)
+
+    monkeypatch.setattr(copies_of_files, "sha256_of", fail)
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (errno.EIO, Unavailable),
+        (errno.ENOENT, FileNotFoundError),
+        (errno.EACCES, PermissionError),
+    ],
+)
+def test_an_output_that_cannot_be_read(
+    lead: Lead, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception]
+) -> None:
+    """Its attempt does not wait for it: the file may never come back."""
+    cannot_read_once(monkeypatch, number)
+    with pytest.raises(error, match=os.strerror(number)):
+        run(lead).job.stage("ingest", write)
+
+    assert content(run(lead, 2).job.stage("ingest", write).output) == WRITTEN
+
+
+def test_an_output_that_a_newer_leader_has_taken(
+    lead: Lead, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = run(lead)
+
+    def replace() -> None:
+        lead.leadership.resign()
+        Lead(memory, lead.storage.root.parent)
+
+    cannot_read_once(monkeypatch, errno.ENOENT, replace)
+    with pytest.raises(Fenced):
+        attempt.job.stage("ingest", write)
+
+
 def test_a_replaced_attempt_stops_waiting(lead: Lead, store: Store, memory: FaultyMemory) -> None:
     attempt = run(lead)
     store.fail(1000)
