@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jrs.contract.errors import Unavailable
+from jrs.contract.errors import JobHeld, Unavailable
 
 from ..attempt.held import held_by
 from ..checkpoint_format import checkpoint as checkpoints
@@ -61,8 +61,15 @@ def newest_in_table(table: Path) -> int:
         JobHeld: the log of the sink is lost.
         Unavailable: it cannot be read now.
     """
-    with or_held():
+    try:
         return max(sink_log.batches(table / sink_log.SINK_LOG), default=-1)
+    except OSError as error:
+        if is_lost(error):
+            # The table is the user's own: a restore of the job would change nothing of it.
+            raise JobHeld(
+                f"the log of {table} cannot be read: {error}; repair it, or move the table away"
+            ) from None
+        raise Unavailable(f"the log of {table} cannot be read now: {error}") from error
 
 
 def plan_flush(checkpoint: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from jrs.contract.errors import JobHeld, Unavailable
 from jrs.recovery.spark import checkpoint_reads, rescaling
 from tests.recovery.snapshots.fabricate import FakeQuery
+from tests.recovery.support import fail_to_list
 
 
 @pytest.fixture
@@ -55,6 +56,29 @@ def test_a_job_with_a_damaged_checkpoint_says_the_way_out(
         else:
             with checkpoint_reads.or_held():
                 raise OSError(errno.EIO, os.strerror(errno.EIO), str(checkpoint))
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "text"),
+    [
+        (errno.EIO, JobHeld, "cannot be read: .*; repair it, or move the table away$"),
+        (errno.ESTALE, Unavailable, "cannot be read now: .*$"),
+    ],
+)
+def test_a_table_whose_log_cannot_be_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    error: type[Exception],
+    text: str,
+) -> None:
+    """It is the user's: a restore of the job would not bring its log back."""
+    log = tmp_path / "table" / "_spark_metadata"
+    log.mkdir(parents=True)
+    assert checkpoint_reads.newest_in_table(tmp_path / "table") == -1
+    fail_to_list(monkeypatch, log, number)
+    with pytest.raises(error, match=f"^the log of {tmp_path}/table {text}"):
+        checkpoint_reads.newest_in_table(tmp_path / "table")
 
 
 def test_a_last_batch_that_cannot_be_planned_now(
