@@ -356,7 +356,7 @@ class StageQuery:
         raise JobHeld(
             f"stage {self.name!r}: its sink took batch {batch}, which is new, without reading all "
             "of it: the sink has batches of another history, ignores an error, or leaves rows "
-            "unread; fix the sink"
+            "unread; fix the sink, and remove the batch from it if it has the batch"
         )
 
     def _rescale(self) -> None:

@@ -390,6 +390,7 @@ def test_a_new_batch_is_never_repeated(
 
     assert isinstance(scene.streams.failure, JobHeld)
     assert "its sink took batch 0, which is new" in str(scene.streams.failure)
+    assert "remove the batch from it if it has the batch" in str(scene.streams.failure)
 
     again = Writer()
     stage = stage_of(scene.run, "one", again, scene.streams._stages["one"].checkpoint)
