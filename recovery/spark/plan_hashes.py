@@ -54,7 +54,7 @@ def plan_hashes(writer: DataStreamWriter, folder: str) -> PlanHashes:
     """
     queries.make_active(writer)  # Spark prints by the settings of the thread's session.
     printed = queries.printed(writer)
-    with queries.changed(writer, _WHOLE):
+    with queries.other_settings(writer, _WHOLE):
         whole = queries.printed(writer)
     return hashes_of(printed.replace(folder, ""), whole.replace(folder, ""))
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-_changing = threading.Lock()
+_spreading = threading.Lock()
 _LOST_STATE = re.compile(
     r"\[(CANNOT_READ_STREAMING_STATE_FILE|CANNOT_LOAD_STATE_STORE"
     # These are not about stored state either: a lock, the host's memory, a place to write.
@@ -225,26 +225,30 @@ def spread(writer: DataStreamWriter, partitions: int | None) -> Iterator[None]:
     if partitions is None:
         yield
         return
-    with changed(writer, {"spark.sql.shuffle.partitions": str(partitions)}):
-        yield
+    conf, name = writer._spark.conf, "spark.sql.shuffle.partitions"
+    with _spreading:
+        before = str(conf.get(name))
+        conf.set(name, str(partitions))
+        try:
+            yield
+        finally:
+            conf.set(name, before)
 
 
 @contextlib.contextmanager
-def changed(writer: DataStreamWriter, settings: dict[str, str]) -> Iterator[None]:
-    """Change settings of the writer's session, then restore them."""
-    conf = writer._spark.conf
-    with _changing:
-        before = {name: conf.get(name, None) for name in settings}
-        try:
-            for name, value in settings.items():
-                conf.set(name, value)
-            yield
-        finally:
-            for name, old in before.items():
-                if old is None:
-                    conf.unset(name)
-                else:
-                    conf.set(name, old)
+def other_settings(writer: DataStreamWriter, settings: dict[str, str]) -> Iterator[None]:
+    """Let the calling thread use a copy of the writer's session with some other settings; then it
+    uses the writer's. A query that another thread starts meanwhile does not get them."""
+    session = writer._spark
+    kind = session._get_j_spark_session_class(session._jvm)
+    own = session._jsparkSession.cloneSession()
+    for name, value in settings.items():
+        own.conf().set(name, value)
+    kind.setActiveSession(own)
+    try:
+        yield
+    finally:
+        make_active(writer)
 
 
 def is_over(query: StreamingQuery) -> bool:

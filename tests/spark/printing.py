@@ -1,0 +1,52 @@
+"""The hashes of two wide queries, and the settings that others see meanwhile, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from jrs.recovery.spark import queries
+from jrs.recovery.spark.plan_hashes import plan_hashes
+
+SETTING = "spark.sql.debug.maxToStringFields"
+
+
+def main() -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .getOrCreate()
+    )
+    rows = spark.readStream.format("rate").load()
+    wide = rows.selectExpr("*", *(f"value + {n} as wide{n}" for n in range(40)))
+    seen, real = list[str | None](), queries.printed
+
+    def printed(writer: Any) -> str:
+        # What a query gets that another thread starts now.
+        seen.append(spark.conf.get(SETTING))
+        return real(writer)
+
+    queries.printed = printed
+    before = spark.conf.get(SETTING)
+    one, other = (
+        plan_hashes(wide.selectExpr("*", f"value + {n} as last").writeStream, "/jobs/job")
+        for n in (1, 2)
+    )
+    found = {
+        "printed": one.printed == other.printed,
+        "query": one.query == other.query,
+        "seen": seen,
+        "before": before,
+    }
+    print(json.dumps(found))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
