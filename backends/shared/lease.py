@@ -109,7 +109,7 @@ class LeadershipLease(Leadership):
                     thread.join(self._ttl)
             self._clock.close()
             if isinstance(error, Unavailable):
-                raise Unavailable(f"{error}; this process cannot lead") from error
+                raise Unavailable(f"{error}; this process cannot lead") from error.__cause__
             raise
 
     @property

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from jrs.backends.file.backend import FileBackend
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.leadership import Leadership
 from jrs.contract.runtime import Runtime
@@ -130,6 +132,18 @@ def test_no_thread_for_reports(lacking: Lacking) -> None:
     until(lambda: not pipe.is_open, "its end is heard")
 
 
+@pytest.mark.parametrize("name", ["jrs-lease", "jrs-heartbeat"])
+def test_a_candidate_without_a_thread_for_its_lease(
+    tmp_path: Path, lacking: Lacking, name: str
+) -> None:
+    """The master campaigns again, and does not say that the backend is away."""
+    lacking(name, 1)
+    with FileBackend(tmp_path / "store") as backend:
+        events = _led(backend, tmp_path / "storage", lambda: None)
+
+    assert events.count("waiting") == 1
+
+
 @pytest.mark.parametrize("name", ["jrs-guard", "jrs-dispatcher", "jrs-hints"])
 def test_a_leader_without_a_thread_that_it_needs(
     memory: FaultyMemory, root: Path, lacking: Lacking, name: str
@@ -152,7 +166,7 @@ def test_a_leader_without_a_thread_for_what_nothing_waits_for(
     assert events.count("elected") == events.count("error") == 1
 
 
-def _led(memory: FaultyMemory, root: Path, lack: Callable[[], None]) -> list[str]:
+def _led(backend: Backend, root: Path, lack: Callable[[], None]) -> list[str]:
     """Return the kinds of the events of a master that leads once, short of threads at first."""
     events: list[Event] = []
     stop, led = threading.Event(), threading.Event()
@@ -166,7 +180,7 @@ def _led(memory: FaultyMemory, root: Path, lack: Callable[[], None]) -> list[str
         led.set()
         return True
 
-    Master(memory, url="memory://", storage=root, report=report).run(stop, lead)
+    Master(backend, url=backend.url, storage=root, report=report).run(stop, lead)
 
     assert led.is_set()
     for event in events:
