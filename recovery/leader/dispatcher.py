@@ -244,8 +244,8 @@ class Dispatcher:
             try:
                 self._look({job_id: {} for job_id in due})
             except BaseException:
-                for job_id in due:
-                    self._agenda.add(job_id)
+                # Whatever named them: among them may be some for which a slot has to wait.
+                self._agenda.add_all(due)
                 raise
             if until():
                 return

@@ -7,6 +7,7 @@ import urllib.request
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from jrs.backends.memory import MemoryBackend, Space
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord, Unavailable
 from jrs.contract.operations import Create, Delete, Record
 from jrs.records import keys
 from jrs.records.codec import encode
@@ -375,6 +376,39 @@ def test_a_pause_leaves_time_for_what_is_reported(
         dispatcher._loop._take_turn()
 
     assert events == [PAGE, *["event", PAGE] * 3, "admitted", "event", "admitted"]
+    leader.stop()
+    leader.leadership.resign()
+
+
+def test_a_page_that_fails_is_still_checked_before_a_slot_goes(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job on it may have the highest priority; it is checked behind the other pages."""
+    suspended(memory, 2 * PAGE)
+    leader = Leader(memory, root)
+    events: list[object] = []
+    dispatcher = leader.dispatcher
+    look = Dispatcher._look
+
+    def looked(dispatcher: Dispatcher, page: dict[str, Any]) -> None:
+        dispatcher._loop.post(lambda: None)
+        if not events:
+            events.append("failed")
+            raise Unavailable("down")
+        events.append(len(page))
+        look(dispatcher, page)
+
+    while not dispatcher._listing.is_complete:
+        dispatcher._loop._take_turn()
+    monkeypatch.setattr(Dispatcher, "_look", looked)
+    monkeypatch.setattr(Dispatcher, "_admit", lambda dispatcher: events.append("admitted"))
+    spoil(memory, keys.PAUSE)
+    dispatcher._pause.note_change()
+    for _ in range(3):
+        with suppress(Unavailable):
+            dispatcher._turn()
+
+    assert events == ["failed", PAGE, PAGE, "admitted"]
     leader.stop()
     leader.leadership.resign()
 
