@@ -282,7 +282,10 @@ def run(
             arguments or a job, or `main` did not return JSON.
         JobNotFinished: the application was canceled; or a job of that name FAILED or was CANCELED.
         ResultExpired: the application ended, and its result was expired.
-        SystemExit: this process was replaced as leader and `main` did not end (exit status 76).
+
+    The process ends by itself, with exit status 76 and without an exception, if something that it
+    cannot end runs on: `main` after this process was replaced as leader, or a job in a thread after
+    `main` has returned or raised. A result that `main` has returned is durable by then.
 
     Example::
 

@@ -156,7 +156,7 @@ def test_a_replay_that_runs_out_of_memory(root: Path, monkeypatch: pytest.Monkey
     writer.close()
 
 
-def test_a_read_that_goes_on_failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_that_fails_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not each call replays the segment from its start."""
     writer = FileBackend(tmp_path)
     writer.commit(Create("a", b"v"))
