@@ -22,7 +22,7 @@ def many(job: Job, folder: str, stages: int, marks: int) -> Json:
 
     attempt_run._MARKS = marks
     if job.attempt == 1:
-        die_at((attempt_run.AttemptRun, "_commit_marks", "after"))
+        die_at((attempt_run, "commit_again", "after"))
     jrs.spark(
         job,
         spark_driver_extraJavaOptions=QUICK,
