@@ -14,12 +14,7 @@ import attrs
 import tenacity
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import (
-    Conflict,
-    Fenced,
-    OutcomeUnknown,
-    Unavailable,
-)
+from jrs.contract.errors import Conflict, Fenced, OutcomeUnknown, Unavailable
 from jrs.contract.leadership import Lifeline
 from jrs.contract.operations import Create, Fence, Op, Update
 from jrs.contract.read_back import commit_again

@@ -91,10 +91,12 @@ class Retention(LeaderTask):
         removed: Counter[Kind] = Counter()
         now = self._context.runtime.now()
         self._problems = {}
+        with_output = list[str]()
+        if self._policy.snapshots is not None or self._policy.outputs is not None:
+            with self._noting():
+                self._retain_snapshots(now, removed, with_output)
         with self._noting():
-            self._retain_snapshots(now, removed)
-        with self._noting():
-            self._retain_outputs(now, removed)
+            self._retain_outputs(with_output, removed)
         if self._policy.results is not None:
             with self._noting():
                 self._retain_results(now - self._policy.results, removed)
@@ -147,42 +149,36 @@ class Retention(LeaderTask):
     def _check_fence(self) -> None:
         self._backend.check_current(self._context.fence, "retention stops here")
 
-    def _due(self, kind: Kind, now: float) -> Iterator[CleanJob]:
-        """Yield the ended jobs that have a folder and whose things of a kind may be removed."""
-        if getattr(self._policy, kind.value) is None:
-            return
+    def _retain_snapshots(self, now: float, removed: Counter[Kind], with_output: list[str]) -> None:
+        """Go through the ended jobs that have a folder: remove snapshots that are due, and list the
+        jobs with output that may be removed, if nothing needs it."""
         for job_id in self._storage.jobs():
             if self._is_over():
                 return
             job = self._ended(job_id)
-            if job is not None and is_due(self._policy, kind, job, now):
-                yield job
+            if job is None:
+                continue
+            without_output = is_due(self._policy, Kind.OUTPUTS, job, now)
+            if is_due(self._policy, Kind.SNAPSHOTS, job, now):
+                with self._noting():
+                    gone = self._remove_snapshots(job_id, removed)
+                    if gone and self._objects is not None and not without_output:
+                        self._sweep_ended(job_id, now, self._objects)
+            if without_output:
+                with self._noting():
+                    if self._has_output(job_id):
+                        with_output.append(job_id)
 
-    def _retain_snapshots(self, now: float, removed: Counter[Kind]) -> None:
-        for job in self._due(Kind.SNAPSHOTS, now):
-            with self._noting():
-                gone = self._remove_snapshots(job.job_id, removed)
-                without_output = is_due(self._policy, Kind.OUTPUTS, job, now)
-                if gone and self._objects is not None and not without_output:
-                    self._sweep_ended(job.job_id, now, self._objects)
-
-    def _retain_outputs(self, now: float, removed: Counter[Kind]) -> None:
-        used: set[str] | None = None
-        for job_id in self._with_output_due(now):
-            if used is None:
-                used = self._used()  # If this raises, all outputs stay.
+    def _retain_outputs(self, with_output: list[str], removed: Counter[Kind]) -> None:
+        if not with_output:
+            return
+        used = self._used()  # If this raises, all outputs stay.
+        for job_id in with_output:
+            if self._is_over():
+                return
             if job_id not in used:
                 with self._noting():
                     self._remove_output(job_id, removed)
-
-    def _with_output_due(self, now: float) -> Iterator[str]:
-        """Yield the jobs that have output which may be removed, if nothing needs it."""
-        for job in self._due(Kind.OUTPUTS, now):
-            found = False
-            with self._noting():
-                found = self._has_output(job.job_id)
-            if found:
-                yield job.job_id
 
     def _remove_snapshots(self, job_id: str, removed: Counter[Kind]) -> int:
         """Remove the job's snapshots of the system; return how many."""

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
-
-from pyspark.sql import SparkSession
 
 import jrs
 
 
 def main(url: str, folder: Path) -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .getOrCreate()
-    )
+    from plain import session  # type: ignore[import-not-found]  # It lies next to this file.
+
+    spark = session()
     jrs.register_format(spark)
     query = (
         spark.readStream.format("jrs")

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from typing import Any
-
-from pyspark.sql import SparkSession
 
 from jrs.recovery.spark import queries
 from jrs.recovery.spark.plan_hashes import plan_hashes
@@ -16,13 +12,9 @@ SETTING = "spark.sql.debug.maxToStringFields"
 
 
 def main() -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .getOrCreate()
-    )
+    from plain import session  # type: ignore[import-not-found]  # It lies next to this file.
+
+    spark = session()
     rows = spark.readStream.format("rate").load()
     wide = rows.selectExpr("*", *(f"value + {n} as wide{n}" for n in range(40)))
     seen, real = list[str | None](), queries.printed

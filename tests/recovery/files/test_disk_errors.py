@@ -16,14 +16,6 @@ from jrs.recovery.attempt.collect_output import collect
 from jrs.recovery.files import closed_inputs
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.files.log_writer import LogWriter
-from tests.recovery.support import CLUSTER
-
-
-@pytest.fixture
-def storage(root: Path) -> JobStorage:
-    made = JobStorage(root, CLUSTER)
-    made.take_over("job", 1)
-    return made
 
 
 @contextmanager

@@ -33,13 +33,6 @@ RECORD = StageRecord(
 PART = f"part-{'0' * 32}.parquet"
 
 
-@pytest.fixture
-def storage(root: Path) -> JobStorage:
-    made = JobStorage(root, CLUSTER)
-    made.take_over("job", 1)
-    return made
-
-
 @contextmanager
 def failing(
     monkeypatch: pytest.MonkeyPatch, path: Path, number: int = errno.EMFILE
