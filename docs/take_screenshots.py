@@ -25,7 +25,7 @@ import attrs
 import screenshot_scenes as scenes
 
 from jrs import Client, RestartPolicy, connect
-from jrs.contract.listening import Address
+from jrs.host.listening import Address
 from jrs.sidecar.serving import Guards, serve
 from jrs.testing.masters import Masters
 from jrs.testing.servers.ports import Ports

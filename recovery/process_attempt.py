@@ -16,8 +16,9 @@ import traceback
 
 import attrs
 
-from jrs.contract import credentials, masks
+from jrs.contract import masks
 from jrs.contract.errors import CannotStartHere, Fenced, JrsError
+from jrs.host import credentials
 from jrs.records import traceparent
 from jrs.records.model import JobSpec
 from jrs.store.opening import open_backend

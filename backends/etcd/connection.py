@@ -24,7 +24,7 @@ from weakref import WeakSet
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput, JrsError, Unavailable
-from jrs.contract.fork import forget_in_children
+from jrs.host.fork import forget_in_children
 
 from ..remote.address import Address, Tls
 from ..remote.shield import Shield

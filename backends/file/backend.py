@@ -21,11 +21,11 @@ from jrs.contract.errors import (
     UnsupportedVersion,
     WrongState,
 )
-from jrs.contract.fork import forget_in_children
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import EPOCH_KEY, Fence, Op, Record
 from jrs.contract.storage_place import folder_of
 from jrs.contract.watch import Watch
+from jrs.host.fork import forget_in_children
 
 from ..shared.changes import Changes
 from ..shared.group_commit import GroupCommit

@@ -25,8 +25,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.contract import helper_process
 from jrs.contract.errors import Unavailable
+from jrs.host import helper_process
 
 from . import segments
 

@@ -21,9 +21,9 @@ from typing import Protocol
 
 from jrs.contract.clock import Deadline, lease_time
 from jrs.contract.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Refused, Unavailable
-from jrs.contract.fork import forget_in_children
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import EPOCH_KEY, Fence, Op, Record, create_or_update
+from jrs.host.fork import forget_in_children
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
 

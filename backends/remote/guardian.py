@@ -30,10 +30,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from jrs.contract import helper_process
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, Unavailable
-from jrs.contract.fork import forget_in_children
+from jrs.host import helper_process
+from jrs.host.fork import forget_in_children
 
 Ender = Callable[[bytes, Deadline], None]
 """Ends the session of that secret. Raises a `JrsError` if that fails within the deadline."""

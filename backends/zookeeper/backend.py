@@ -9,10 +9,10 @@ from concurrent.futures import Future
 from jrs.contract.backend import Backend, Capabilities, Diagnostic
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import CorruptRecord, Unavailable
-from jrs.contract.fork import forget_in_children
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Fence, Op, Record
 from jrs.contract.watch import Watch
+from jrs.host.fork import forget_in_children
 
 from . import leader
 from .cluster import mark_format, open_cluster

@@ -16,11 +16,11 @@ from click.core import ParameterSource
 import jrs
 from jrs.cli.settings import from_file
 from jrs.contract import texts
-from jrs.contract.credentials import SPEC_KEY_FILE
 from jrs.contract.errors import InvalidInput
-from jrs.contract.mounts import STORAGE
 from jrs.contract.storage_place import checked
 from jrs.contract.texts import did_you_mean, printable, shown
+from jrs.host.credentials import SPEC_KEY_FILE
+from jrs.host.mounts import STORAGE
 from jrs.records.codec import to_plain
 from jrs.records.signing import SpecKey
 

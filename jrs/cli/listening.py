@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from jrs.contract.errors import InvalidInput
-from jrs.contract.listening import Address
+from jrs.host.listening import Address
 
 
 class Listen(click.ParamType):  # type: ignore[type-arg]

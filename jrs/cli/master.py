@@ -28,10 +28,10 @@ from jrs.cli.listening import LISTEN
 from jrs.cli.log_format import JSON, log_format_option
 from jrs.cli.settings import from_file, settings
 from jrs.cli.signals import stopped_by_signals
-from jrs.contract import credentials
 from jrs.contract.errors import InvalidInput, JrsError
-from jrs.contract.listening import Address
-from jrs.contract.mounts import STORAGE
+from jrs.host import credentials
+from jrs.host.listening import Address
+from jrs.host.mounts import STORAGE
 from jrs.records.policies import MOST
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point

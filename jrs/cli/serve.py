@@ -15,7 +15,7 @@ from jrs.cli.listening import LISTEN, default_address
 from jrs.cli.log_format import log_format_option, log_to_stderr
 from jrs.cli.signals import stopped_by_signals
 from jrs.contract.errors import InvalidInput
-from jrs.contract.listening import Address
+from jrs.host.listening import Address
 
 if TYPE_CHECKING:
     from jrs.sidecar.serving import Tls

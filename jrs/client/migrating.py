@@ -9,9 +9,9 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, NoSuchCluster, WrongState
-from jrs.contract.mounts import reach_problem
 from jrs.contract.storage_place import place_of
 from jrs.contract.texts import redacted
+from jrs.host.mounts import reach_problem
 from jrs.records import keys
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.files.storage_identity import StorageIdentity, recorded_storage

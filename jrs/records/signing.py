@@ -13,8 +13,8 @@ import json
 from pathlib import Path
 from typing import Any, Self
 
-from jrs.contract.credentials import opened
 from jrs.contract.errors import InvalidInput
+from jrs.host.credentials import opened
 from jrs.records.codec import fields_of, with_fields
 
 SIGNATURE = "signature"

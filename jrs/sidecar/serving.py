@@ -16,7 +16,7 @@ import uvicorn
 
 from jrs.client.client import Client
 from jrs.contract.errors import InvalidInput
-from jrs.contract.listening import Address
+from jrs.host.listening import Address
 from jrs.sidecar.app import application
 from jrs.sidecar.certificates import NamingProtocol
 from jrs.sidecar.changes import Changes

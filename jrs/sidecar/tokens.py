@@ -14,8 +14,8 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.clock import Clock
-from jrs.contract.credentials import opened
 from jrs.contract.errors import InvalidInput
+from jrs.host.credentials import opened
 from jrs.sidecar.table import Role
 
 _LEAST = 16

@@ -12,10 +12,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from jrs.contract import credentials
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import JobHeld, JrsError
+from jrs.host import credentials
 from jrs.records.codec import to_json
 from jrs.records.model import JobResult, JobSpec
 from jrs.records.on_result import OnResult

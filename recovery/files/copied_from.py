@@ -14,7 +14,7 @@ from pathlib import Path
 
 import attrs
 
-from jrs.contract.boot import boot_id
+from jrs.host.boot import boot_id
 
 _NAME = "copied-from"
 _KEPT = 2

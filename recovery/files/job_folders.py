@@ -29,8 +29,8 @@ from pathlib import Path
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import Fenced, InvalidInput, Unavailable
-from jrs.contract.mounts import STORAGE
 from jrs.contract.storage_place import StoragePlace, place_of
+from jrs.host.mounts import STORAGE
 from jrs.records.checks import check_job_id
 from jrs.records.model import StageRecord
 

@@ -18,8 +18,8 @@ from typing import Self
 
 import attrs
 
-from jrs.contract.listening import Address
 from jrs.contract.runtime import RUNTIME, Runtime
+from jrs.host.listening import Address
 
 from .facts import MasterHealth
 from .probes import Answer, answer

@@ -33,9 +33,9 @@ from typing import Any
 
 import attrs
 
-from jrs.contract.boot import boot_id
 from jrs.contract.clock import Deadline
-from jrs.contract.fork import forget_in_children
+from jrs.host.boot import boot_id
+from jrs.host.fork import forget_in_children
 
 from .cpu_timer import ENDED_BY, CpuTimer
 

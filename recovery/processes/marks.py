@@ -21,7 +21,7 @@ import attrs
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
-from jrs.contract.fork import forget_in_children
+from jrs.host.fork import forget_in_children
 
 MARK = "JRS_MARK"
 """The variable that holds the mark of an attempt."""

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jrs.contract.fork import forget_in_children
+from jrs.host.fork import forget_in_children
 from jrs.records.snapshots import SnapshotRecord
 
 from ..files.job_folders import JobStorage

@@ -32,8 +32,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from jrs.contract import credentials
 from jrs.contract.errors import InvalidInput, Unavailable
+from jrs.host import credentials
 
 from ..files.sync import sync
 from ..processes import memory

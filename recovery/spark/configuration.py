@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jrs.contract import credentials
 from jrs.contract.errors import CannotStartHere
+from jrs.host import credentials
 
 from ..files import permissions
 from . import class_data, host_configuration, jvm, numpy_converters, worker_python

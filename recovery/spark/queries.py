@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pyspark
 
-from jrs.contract import mounts
 from jrs.contract.errors import InvalidInput
+from jrs.host import mounts
 
 from ..files.job_folders import JobStorage
 from .reasons import message, passes

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 FLOORS = [
     ["jrs.contract"],
+    ["jrs.host"],
     ["jrs.records"],
     ["jrs.backends.shared", "jrs.backends.remote"],
     ["jrs.backends.zookeeper.protocol", "jrs.backends.file.format"],

@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 ANSWERS = {
     "what must a backend guarantee?": "jrs/contract/backend.py",
     "which errors are there, and what may a caller do about each?": "jrs/contract/errors.py",
+    "which filesystems may a folder be on?": "jrs/host/mounts.py",
+    "which processes receive the password of a backend?": "jrs/host/credentials.py",
     "how does a record keep the fields of a newer version?": "jrs/records/codec.py",
     "what is stored under which key?": "jrs/records/keys.py",
     "how do writes of many callers share a request?": "backends/shared/group_commit.py",

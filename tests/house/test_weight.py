@@ -15,6 +15,7 @@ HEAVY = {
 
 STORE = {"jrs.contract", "jrs.records", "jrs.store"}
 RUNS = STORE | {
+    "jrs.host",
     "jrs.recovery.files",
     "jrs.recovery.processes",
     "jrs.recovery.checkpoint_format",
@@ -27,6 +28,7 @@ RUNS = STORE | {
 """The rooms that an attempt needs."""
 CLIENT = {
     "jrs.client",
+    "jrs.host",
     *(f"jrs.recovery.{name}" for name in ("attempt", "checkpoint_format", "cleanup", "files")),
     *(f"jrs.recovery.{name}" for name in ("inspect", "processes", "rules", "snapshots", "spark")),
     "jrs.recovery.storage",
@@ -45,13 +47,13 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        202,
+        203,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
-        {"jrs.backends.file", "jrs.backends.shared", "jrs.contract", "jrs.records"},
+        {"jrs.backends.file", "jrs.backends.shared", "jrs.contract", "jrs.host", "jrs.records"},
         set(),
-        53,
+        54,
     ),
     "the client of ZooKeeper's protocol": (
         "import jrs.backends.zookeeper.protocol.connection",
@@ -63,18 +65,19 @@ PROCESSES = {
         "import jrs.recovery.attempt.watchdog",
         {
             "jrs.contract",
+            "jrs.host",
             "jrs.recovery.attempt",
             "jrs.recovery.files",
             "jrs.recovery.processes",
         },
         set(),
-        23,
+        24,
     ),
     "an attempt without Spark": (
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        183,
+        184,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -82,7 +85,7 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        284,
+        285,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from jrs.backends.memory import Space
-from jrs.contract import mounts
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Fence, Op, Record
 from jrs.contract.runtime import Runtime
+from jrs.host import mounts
 from jrs.records import keys
 from jrs.records.model import RunnerKind
 from jrs.recovery import master as master_module

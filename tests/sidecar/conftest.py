@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 from jrs import Client, connect
-from jrs.contract.listening import Address
+from jrs.host.listening import Address
 from jrs.sidecar.serving import Guards, serve
 from jrs.testing.servers.ports import Ports
 from tests.support import BOUND

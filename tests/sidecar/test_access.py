@@ -13,7 +13,7 @@ import pytest
 
 from jrs import Client
 from jrs.contract.errors import AccessDenied, InvalidInput
-from jrs.contract.listening import Address
+from jrs.host.listening import Address
 from jrs.sidecar.access import OPEN
 from jrs.sidecar.app import ROUTES
 from jrs.sidecar.opening import link

@@ -12,8 +12,8 @@ from typing import Any
 
 import jrs
 from jrs import Job
-from jrs.contract import mounts
 from jrs.contract.errors import InvalidInput
+from jrs.host import mounts
 from jrs.records.model import Json, StopMode
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.attempt.job import context_of

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import IO, Self
 
-from jrs.contract.fork import forget_in_children
 from jrs.contract.runtime import RUNTIME, Runtime
+from jrs.host.fork import forget_in_children
 
 from ...processes import marks
 from ..fork_server import MODULE, ROOM

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jrs.contract import credentials, masks
+from jrs.contract import masks
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput
+from jrs.host import credentials
 from jrs.records.model import AttemptRecord, JobSpec
 
 from ...files import logs

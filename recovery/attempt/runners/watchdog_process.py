@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import IO, Protocol
 
-from jrs.contract import credentials
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
-from jrs.contract.fork import forget_in_children
+from jrs.host import credentials
+from jrs.host.fork import forget_in_children
 
 from ...processes import marks
 from .. import scratch

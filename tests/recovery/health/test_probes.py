@@ -20,8 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jrs.contract.errors import Fenced, InvalidInput, OutcomeUnknown
 from jrs.contract.leadership import Leadership
-from jrs.contract.listening import Address
 from jrs.contract.operations import Fence
+from jrs.host.listening import Address
 from jrs.recovery.health.facts import LIVE_WITHIN, READY_WITHIN, MasterHealth, Tally
 from jrs.recovery.health.metrics import CONTENT_TYPE, OPEN_METRICS
 from jrs.recovery.health.server import HealthServer

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import attrs
 
-from jrs.contract import juicefs
 from jrs.contract.errors import InvalidInput
+from jrs.host import juicefs
 
 STORAGE = "JRS_STORAGE"
 """The environment variable that names the storage, where no argument does."""

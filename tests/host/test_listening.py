@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from jrs.contract.listening import Address
+from jrs.host.listening import Address
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
