@@ -133,8 +133,12 @@ def _from_file(place: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # The code can import modules in its folder, as a script can.
-    sys.path.insert(0, str(path.parent.resolve()))
+    # The code can import modules in its folder, as a script can. The runner of threads comes here
+    # for each job.
+    folder = str(path.parent.resolve())
+    if folder in sys.path:
+        sys.path.remove(folder)
+    sys.path.insert(0, folder)
     sys.modules[path.stem] = module
     try:
         spec.loader.exec_module(module)

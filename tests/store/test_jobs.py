@@ -267,6 +267,17 @@ def test_a_function_of_a_file_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(JOBS.parent) in sys.path
 
 
+def test_a_file_that_is_loaded_often_is_on_the_path_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master that runs jobs in threads loads the file of each of them."""
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    for _ in range(2):
+        entry_point.load(job("add"))
+
+    assert sys.path.count(sys.path[0]) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
