@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from typing import NoReturn
@@ -10,7 +11,7 @@ from typing import NoReturn
 import click
 
 from jrs.cli.commands import COMMANDS, SECTIONS
-from jrs.cli.common import EXIT_REFUSED, ClusterRef, Suggesting, echo
+from jrs.cli.common import EXIT_REFUSED, ClusterRef, Suggesting, echo, failed_with, note_change
 from jrs.cli.settings import from_file
 from jrs.contract.errors import JrsError
 
@@ -47,7 +48,8 @@ class _Lazy(Suggesting):
     epilog="Exit codes: 0 done; 1 the job did not finish, or fsck, the demo or doctor found a "
     "problem; "
     "2 refused, nothing was changed (one line says why), or fsck found damage; 3 timed out; "
-    "130 interrupted.",
+    "4 failed after a change, or it is not known whether something was changed: look before you "
+    "repeat; 130 interrupted.",
 )
 @click.version_option(package_name="jrs")
 @click.option(
@@ -76,6 +78,11 @@ def cli(ctx: click.Context, backend: str | None, cluster: str) -> None:
 
 _NO_THREAD = "can't start new thread"
 """Python's error, which has no type of its own, where memory or processes are limited."""
+_OF_THE_SYSTEM: dict[type[Exception], str] = {
+    MemoryError: "out of memory: raise the limit (ulimit -v) or lower --limit",
+    RuntimeError: "no thread can be started: raise the limit of memory (ulimit -v) or of processes "
+    "(ulimit -u)",
+}
 
 
 def main() -> NoReturn:
@@ -83,6 +90,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # The terminal's encoding may lack characters.
             stream.reconfigure(errors="backslashreplace")
+    note_change(False)
     try:
         status = cli.main(prog_name="jrs", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -91,27 +99,22 @@ def main() -> NoReturn:
     except click.ClickException as error:
         usage = getattr(error, "ctx", None)
         where = f" (see {usage.command_path} --help)" if usage else ""
-        echo(f"jrs: {' '.join(error.format_message().split())}{where}", err=True)
+        _say(f"{error.format_message()}{where}")
         status = EXIT_REFUSED
     except click.Abort:
-        echo("jrs: interrupted", err=True)
+        _say("interrupted")
         status = 130
-    except JrsError as error:
-        echo(f"jrs: {' '.join(str(error).split())}", err=True)
-        status = EXIT_REFUSED
-    except MemoryError:
-        echo("jrs: out of memory: raise the limit (ulimit -v) or lower --limit", err=True)
-        status = EXIT_REFUSED
-    except RuntimeError as error:
-        if str(error) != _NO_THREAD:
-            raise
-        echo("jrs: no thread can be started: raise the limit of memory (ulimit -v) or of processes "
-             "(ulimit -u)", err=True)  # fmt: skip
-        status = EXIT_REFUSED
     except BrokenPipeError:
         sys.stderr.close()
         status = 141
-    except OSError as error:
-        echo(f"jrs: {error}", err=True)
-        status = EXIT_REFUSED
+    except (JrsError, MemoryError, RuntimeError, OSError) as error:
+        if isinstance(error, RuntimeError) and str(error) != _NO_THREAD:
+            raise
+        _say(_OF_THE_SYSTEM.get(type(error), str(error)))
+        status = failed_with(error)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # If stderr is full as well, the exit code has to do.
+        echo(f"jrs: {' '.join(text.split())}", err=True)

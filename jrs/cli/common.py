@@ -6,17 +6,18 @@ import functools
 import json
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 import click
 from click.core import ParameterSource
 
 import jrs
-from jrs.cli.settings import from_file
+from jrs.cli.settings import from_file, path_of_settings
 from jrs.contract import texts
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import InvalidInput, OutcomeUnknown
 from jrs.contract.storage_place import checked
 from jrs.contract.texts import did_you_mean, printable, shown
 from jrs.host.credentials import SPEC_KEY_FILE
@@ -27,6 +28,7 @@ from jrs.records.signing import SpecKey
 EXIT_DIFFERS = 1
 EXIT_REFUSED = 2
 EXIT_TIMEOUT = 3
+EXIT_CHANGED = 4
 DEFAULT_TTL = 15.0
 """Of masters, in seconds."""
 
@@ -40,8 +42,10 @@ class ClusterRef:
 
     @property
     def url(self) -> str:
-        if not self.backend:
+        if self.backend is None:
             raise InvalidInput("no backend: give --backend file:///var/lib/jrs or set JRS_BACKEND")
+        if not self.backend:
+            raise InvalidInput("--backend is empty; give a URL, as file:///var/lib/jrs")
         if self.backend.startswith("memory:"):
             raise InvalidInput(
                 "memory:// ends with its process; give a backend that outlives this command, for "
@@ -72,7 +76,10 @@ def with_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(*args: Any, backend: str | None, cluster: str | None, **options: Any) -> Any:
         ctx = click.get_current_context()
         above = ctx.obj if isinstance(ctx.obj, ClusterRef) else ClusterRef(None, "default")
-        ref = ClusterRef(backend or above.backend, cluster or above.cluster)
+        ref = ClusterRef(
+            above.backend if backend is None else backend,
+            above.cluster if cluster is None else cluster,
+        )
         with jrs.because(request=_command(ctx)):
             return command(ref, *args, **options)
 
@@ -154,6 +161,17 @@ class StorageType(click.Path):
         named = checked(value)
         return named if isinstance(named, str) else super().convert(named, param, ctx)
 
+    def fail(self, message: str, param: Any = None, ctx: Any = None) -> NoReturn:
+        """Say where the value comes from: click names the environment variable in any case."""
+        said_by = ParameterSource.COMMANDLINE
+        if ctx and param:
+            said_by = ctx.get_parameter_source(param.name) or said_by
+        where = {
+            ParameterSource.ENVIRONMENT: f"the environment variable {STORAGE}",
+            ParameterSource.DEFAULT: f"'storage' in {path_of_settings()}",
+        }
+        raise click.BadParameter(message, ctx, param, where.get(said_by, "'--storage'"))
+
 
 def _storage_option(*, exists: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(
@@ -180,6 +198,26 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 def echo(text: str, *, err: bool = False) -> None:
     """Print one line for people, with control characters escaped; see `printable`."""
     click.echo(printable(text), err=err)
+
+
+_has_changed: ContextVar[bool] = ContextVar("_has_changed", default=False)
+
+
+def note_change(to: bool = True) -> None:
+    """Note that the command has changed something durably: if it fails now, that is no refusal."""
+    _has_changed.set(to)
+
+
+def failed_with(error: Exception) -> int:
+    """Return the exit code of a command that ends by the error."""
+    refused = not _has_changed.get() and not isinstance(error, OutcomeUnknown)
+    return EXIT_REFUSED if refused else EXIT_CHANGED
+
+
+def echo_changed(text: str) -> None:
+    """Note a change, and say on stderr what has changed."""
+    note_change()
+    echo(text, err=True)
 
 
 def echo_json(value: Any, *, indent: int | None = 2, err: bool = False) -> None:
@@ -209,8 +247,11 @@ def took(seconds: float) -> str:
 
 
 def table(columns: list[str], rows: list[list[str]]) -> None:
-    """Print a table; as wide as necessary if stdout is not a terminal. On a terminal, long cells
-    are folded, but for the first ones: they are names that the next command needs."""
+    """Print a table; as wide as necessary if stdout is not a terminal.
+
+    On a terminal, long cells are folded, but for the first ones: they are names that the next
+    command needs. If it is too narrow for a table, each row is printed as lines.
+    """
     # Every command imports this module, and most draw no table.
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -219,12 +260,28 @@ def table(columns: list[str], rows: list[list[str]]) -> None:
 
     rows = [[printable(cell) for cell in row] for row in rows]
     console = Console(soft_wrap=False)
+    whole = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     if not console.is_terminal:
-        console = Console(width=max(120, 2 + sum(3 + max(map(len, column)) for column in
-                                                 zip(columns, *rows, strict=True))))  # fmt: skip
+        console = Console(width=max(120, _width(whole)))
+    elif console.width < _width([whole[0], *(min(width, _READABLE) for width in whole[1:])]):
+        for row in rows:
+            for name, cell in zip(columns, row, strict=True):
+                if cell:
+                    click.echo(f"{name.lower()}: {cell}")
+            click.echo()
+        return
     names = [Column(name, overflow="fold") for name in columns]
     names[0].no_wrap = True
     drawn = Table(*names, box=SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     console.print(drawn)
+
+
+_READABLE = 6
+"""Characters of a column, below which nobody can read its cells."""
+
+
+def _width(widths: list[int]) -> int:
+    """Return how wide a table of such columns is."""
+    return 2 + sum(3 + width for width in widths)

@@ -94,7 +94,9 @@ def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "tags": tags,
             "timeout": TimeLimits(limit, attempt_limit, OnTimeout(on_timeout)),
             "settings": settings,
-            "on_result": OnResult(on_result, deadline=on_result_deadline) if on_result else None,
+            "on_result": None
+            if on_result is None
+            else OnResult(on_result, deadline=on_result_deadline),
         }
         return command(*args, given=given, **options)
 

@@ -13,6 +13,7 @@ from jrs.cli.common import (
     ClusterRef,
     because_option,
     echo,
+    echo_changed,
     echo_json,
     import_from_here,
     json_option,
@@ -143,7 +144,7 @@ def submit_command(
                 raise
             echo(_submitted_before(client.job(job_id).view(), spec), err=True)
         else:
-            echo(f"submitted {job_id}", err=True)
+            echo_changed(f"submitted {job_id}")
         return wait_for(client.job(job_id), None, as_json=False) if waits else 0
 
 
@@ -206,8 +207,10 @@ def cancel_command(ref: ClusterRef, job_id: str, reason: str, waits: bool) -> in
     with connect(ref) as client:
         job = client.job(job_id)
         requested = job.cancel(reason=reason)
-        said = f"requested to cancel {job_id}" if requested else f"{job_id} is CANCELED already"
-        echo(said, err=True)
+        if requested:
+            echo_changed(f"requested to cancel {job_id}")
+        else:
+            echo(f"{job_id} is CANCELED already", err=True)
         if waits:
 
             def tell(explained: Explanation) -> None:
@@ -228,13 +231,22 @@ def _at_end(text: str) -> tuple[str, Keep]:
     return f"on_{status}", Keep(what)
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, of which Python would take the last of two values for one name."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name = next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))
+        raise ValueError(f"it has {shown(name)} twice")
+    return found
+
+
 def arguments_of(pairs: tuple[str, ...], text: str | None) -> dict[str, Any]:
     found: Any = {}
     if text is not None:
         try:
-            found = json.loads(text)
+            found = json.loads(text, object_pairs_hook=_each_once)
         except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"--args is not JSON: {error}") from None
+            raise InvalidInput(f"--args is not valid JSON: {error}") from None
         if not isinstance(found, dict):
             raise InvalidInput('--args must be a JSON object, like \'{"day": "2026-11-20"}\'')
     for pair in pairs:

@@ -56,7 +56,7 @@ def migrate_command(
               jrs --backend etcd://h1,h2,h3/jrs unpause
     """
     above = ctx.obj.cluster if isinstance(ctx.obj, ClusterRef) else "default"
-    cluster = cluster or above
+    cluster = above if cluster is None else cluster
     if abandon:
         if dry_run:
             raise InvalidInput("--abandon and --dry-run exclude each other")

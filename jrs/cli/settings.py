@@ -12,8 +12,11 @@ from typing import Any
 import click
 
 from jrs.cli import amounts
+from jrs.cli.durations import ABOVE_ZERO
 from jrs.contract.errors import InvalidInput, JrsError
 from jrs.contract.texts import did_you_mean, shown
+from jrs.records.checks import check_cluster
+from jrs.records.policies import MOST
 
 CONFIG = "JRS_CONFIG"
 """The environment variable that names the file."""
@@ -30,6 +33,14 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "preload": (list,),
     "retention": (dict,),
 }
+_CHECKS: dict[str, Callable[[Any], object]] = {
+    "cluster": check_cluster,
+    "ttl": lambda ttl: ABOVE_ZERO(str(ttl)),
+    "slots": click.IntRange(1, MOST),
+    "warm": click.IntRange(0, MOST),
+    "retention": amounts.retention,
+}
+"""What else is asked of a value: the same as of the option."""
 _SAYS = {str: "a text", int: "a whole number", float: "a number", dict: "a table", list: "a list"}
 
 
@@ -63,10 +74,13 @@ def read_settings(path: Path) -> dict[str, Any]:
         if type(value) not in _KINDS[name]:
             what = _SAYS[_KINDS[name][-1]]
             raise InvalidInput(f"{path}: {name} must be {what}, not {shown(value)}")
-    try:
-        amounts.retention(found.get("retention", {}))
-    except JrsError as error:
-        raise InvalidInput(f"{path}: [retention]: {error}") from None
+    for name, check in _CHECKS.items():
+        try:
+            if name in found:
+                check(found[name])
+        except (JrsError, click.BadParameter) as error:
+            said = error.message if isinstance(error, click.BadParameter) else str(error)
+            raise InvalidInput(f"{path}: {name}: {said}") from None
     if "storage" in found and "://" not in found["storage"]:
         found["storage"] = str(path.absolute().parent / found["storage"])
     return found

@@ -15,6 +15,7 @@ from jrs.cli.common import (
     ClusterRef,
     because_option,
     echo,
+    echo_changed,
     no_wait_option,
     reason_option,
     with_cluster,
@@ -183,7 +184,7 @@ def _stop(
         elif not job.suspend(reason=reason, grace=grace):
             echo(f"{job_id} is suspended already; resume it with 'jrs resume {job_id}'", err=True)
             return 0
-        echo(f"requested to {wanted.value} {job_id}", err=True)
+        echo_changed(f"requested to {wanted.value} {job_id}")
         if no_wait:
             return 0
         shown: dict[str, str] = {}

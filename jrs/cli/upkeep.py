@@ -15,6 +15,7 @@ from jrs.cli.common import (
     echo,
     echo_json,
     json_option,
+    note_change,
     storage_option,
     with_cluster,
 )
@@ -51,11 +52,14 @@ def cleanup_command(
         job = client.job(job_id)
         if action == "retry":
             says = "has nothing left to do"
-            if job.retry_cleanup():
+            retried = job.retry_cleanup()
+            if retried:
                 says = "is retried at once"
             elif client.results.has_dirty(job_id):
                 says = f"has not ended its first try, which needs no retry; {client.leader()}"
             echo(f"the cleanup of {job_id} {says}", err=True)
+            if as_json:
+                echo_json({"job_id": job_id, "retried": retried})
             return 0
         left = job.force_cleanup() if action == "force" else job.left()
     if as_json:
@@ -98,11 +102,16 @@ def expire_command(
         else:
             named = client.expire(*job_ids)
             stay, gone = sorted({*job_ids}.difference(named)), iter(named)
-        if as_json:
-            echo_json(sorted(gone))
-        else:
-            count = sum(1 for _ in gone)
-            echo(f"expired {counted(count, 'result', 'results')}")
+        expired = list[str]()
+        try:
+            for job_id in gone:
+                note_change()
+                expired.append(job_id)
+        finally:  # An error in between says nothing of those that are gone.
+            if as_json:
+                echo_json(sorted(expired))
+            else:
+                echo(f"expired {counted(len(expired), 'result', 'results')}")
     for job_id in stay:
         echo(f"the result of {job_id} has just changed, and stays: repeat it", err=True)
     return EXIT_DIFFERS if stay else 0

@@ -23,7 +23,7 @@ from jrs.client.upkeep import ClusterUpkeep
 from jrs.contract.backend import Backend, Diagnostic
 from jrs.contract.errors import DuplicateJob, NoSuchCluster
 from jrs.contract.texts import redacted
-from jrs.records.checks import check_job_id, merged
+from jrs.records.checks import check_folder, check_job_id, merged
 from jrs.records.model import EpochRecord, JobSpec, JobStatus, ResultState, RunnerKind
 from jrs.records.on_result import OnResult
 from jrs.records.policies import RestartPolicy, SnapshotPolicy
@@ -213,7 +213,7 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
             snapshots=SnapshotPolicy() if snapshots is None else snapshots,
             priority=priority,
             slots=slots,
-            tags=tags if isinstance(tags, str) else tuple(tags),  # type: ignore[arg-type]
+            tags=tuple(tags) if isinstance(tags, (list, tuple)) else tags,  # type: ignore[arg-type]
             timeout=limits_of(timeout),
             settings=JobSettings() if settings is None else settings,
             on_result=on_result,
@@ -344,7 +344,7 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
 
     def restore(
         self,
-        folder: Path,
+        folder: str | Path,
         *,
         as_id: str | None = None,
         claim: bool = False,
@@ -363,8 +363,8 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
             As `JobSnapshots.restore`.
         """
         return self._connection.snapshots().restore(
-            folder.absolute(), as_job=as_id, claim=claim, accept_published=accept_published,
-            progress=progress,
+            check_folder(folder).absolute(), as_job=as_id, claim=claim,
+            accept_published=accept_published, progress=progress,
         )  # fmt: skip
 
     # -- the cluster -------------------------------------------------------------------------

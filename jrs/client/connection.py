@@ -47,7 +47,16 @@ class Connection:
     def to(
         cls, backend: Backend, storage: str | Path | None, spec_key: SpecKey | None
     ) -> Connection:
-        """Return the connection over an open backend."""
+        """Return the connection over an open backend.
+
+        Raises:
+            InvalidInput: `spec_key` is not a key.
+        """
+        if spec_key is not None and not isinstance(spec_key, SpecKey):
+            raise InvalidInput(
+                f"spec_key must be a SpecKey, as SpecKey.read(path) returns one, not a "
+                f"{type(spec_key).__name__}"
+            )
         return cls(
             backend=backend,
             results=JobResultStore(backend),

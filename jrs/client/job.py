@@ -11,7 +11,9 @@ from jrs.client.changes import JobChanges
 from jrs.client.connection import Connection, entry_point_of
 from jrs.client.logs import JobLogs, LogPart
 from jrs.client.snapshots import JobSnapshots
-from jrs.records.checks import check_stage_name
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import shown
+from jrs.records.checks import check_stage_name, merged
 from jrs.records.model import (
     JobResult,
     JobSpec,
@@ -158,6 +160,7 @@ class JobHandle(JobChanges):
             epoch: of the leader of this epoch; None: of any leader.
 
         Raises:
+            InvalidInput: `at` is no such time.
             NoSuchJob: the cluster knows nothing of the job.
             NotFound: the history has no such decision.
 
@@ -165,6 +168,8 @@ class JobHandle(JobChanges):
 
             print(job.explain_past(at=time.time() - 3600))
         """
+        if at is not None and (not isinstance(at, (int, float)) or at != at):
+            raise InvalidInput(f"at must be a time in seconds since 1970, not {shown(at)}")
         return decision_of_then(self._connection.backend, self.view(), at, epoch)
 
     def history(self, after: str = "") -> tuple[HistoryEntry, ...]:
@@ -349,8 +354,8 @@ class JobHandle(JobChanges):
             as_job=as_id,
             from_stage=from_stage,
             entry_point=None if entry is None else entry_point_of(entry),
-            arguments=arguments,
-            changed=changed or {},
+            arguments=None if arguments is None else merged(arguments, {}),
+            changed=merged(changed, {}),
             check=_check_entry if check else lambda spec: None,
             timeout=timeout,
             progress=progress,

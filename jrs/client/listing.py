@@ -46,6 +46,11 @@ def _moment(instance: object, attribute: attrs.Attribute[float | None], value: o
         )
 
 
+def _text(_instance: object, attribute: attrs.Attribute[str], value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidInput(f"{attribute.name} must be a text, not {shown(value)}")
+
+
 @attrs.frozen
 class Listing:
     """What a list of jobs contains.
@@ -56,8 +61,8 @@ class Listing:
 
     status: JobStatus | None = attrs.field(default=None)
     state: ResultState | None = attrs.field(default=None)
-    prefix: str = attrs.field(default="", validator=attrs.validators.instance_of(str))
-    after: str = attrs.field(default="", validator=attrs.validators.instance_of(str))
+    prefix: str = attrs.field(default="", validator=_text)
+    after: str = attrs.field(default="", validator=_text)
     tag: str | None = None
     since: float | None = attrs.field(default=None, validator=_moment)
     until: float | None = attrs.field(default=None, validator=_moment)

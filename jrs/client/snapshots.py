@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jrs.client.connection import Connection
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import shown
+from jrs.records.checks import check_folder
 from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotFormat, SnapshotRecord
 from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.snapshots.catalog import RecoverySource
@@ -132,9 +135,13 @@ class JobSnapshots:
 
             job.snapshots.convert("before-upgrade", jrs.SnapshotFormat.FULL)
         """
+        if not isinstance(to, SnapshotFormat):
+            raise InvalidInput(f"to must be a SnapshotFormat, not {shown(to)}")
         return self._connection.snapshots().convert(self._id, which, to, progress=progress)
 
-    def move(self, which: int | str, to: Path, *, progress: Progress = silent) -> SnapshotRecord:
+    def move(
+        self, which: int | str, to: str | Path, *, progress: Progress = silent
+    ) -> SnapshotRecord:
         """Move a snapshot to another storage, on any filesystem. It stays listed.
 
         Raises:
@@ -142,9 +149,12 @@ class JobSnapshots:
             InvalidInput: it is in that storage already.
             Unavailable: the disk is full, or the storage that it was in is not mounted.
         """
+        to = check_folder(to)
         return self._connection.snapshots().move(self._id, which, to, progress=progress)
 
-    def export(self, which: int | str, folder: Path, *, progress: Progress = silent) -> Manifest:
+    def export(
+        self, which: int | str, folder: str | Path, *, progress: Progress = silent
+    ) -> Manifest:
         """Copy a snapshot to a new, self-contained folder, which any cluster can restore.
 
         Raises:
@@ -152,7 +162,7 @@ class JobSnapshots:
             InvalidInput: the folder exists, or its parent does not.
             Unavailable: the disk is full; the folder is not created.
         """
-        folder = folder.absolute()
+        folder = check_folder(folder).absolute()
         return self._connection.snapshots().export(self._id, which, folder, progress=progress)
 
     def restore(

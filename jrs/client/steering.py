@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jrs.contract.backend import Backend
+from jrs.records.checks import check_master_name
 from jrs.records.cluster import PauseRecord, SwitchoverRecord
 from jrs.records.model import MasterInfo
 from jrs.store.historian import submitter
@@ -53,10 +54,13 @@ class ClusterSteering:
             to: the name of a master; None: the one that has waited longest.
 
         Raises:
+            InvalidInput: `to` is not the name of a master.
             NotFound: no such master is registered.
             WrongState: no master leads, `to` is gone or was not heard since it led, no other one
                 runs, or the cluster's format is older than 5. Nothing was changed.
         """
+        if to is not None:
+            check_master_name(to)
         return Steering(self.backend).request_switchover(to, submitter(), reason)
 
     def last_switchover(self) -> SwitchoverRecord | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from jrs.contract.errors import InvalidInput, TooLarge
 from jrs.contract.texts import LIMIT, bounded, bounded_map, shown
@@ -34,6 +35,11 @@ def a_job_id_or_none(_instance: object, _attribute: object, value: str) -> None:
         check_job_id(value)
 
 
+def check_cluster(cluster: object) -> str:
+    """Return `cluster`, or raise `InvalidInput`; cluster ids follow the rules of job ids."""
+    return _check_name(cluster, "cluster id")
+
+
 def check_stage_name(name: object) -> str:
     """Return `name`, or raise `InvalidInput`; stage names follow the rules of job ids."""
     return _check_name(name, "stage name")
@@ -51,6 +57,13 @@ def _check_name(name: object, what: str) -> str:
             "or digit)"
         )
     return name
+
+
+def check_folder(folder: object) -> Path:
+    """Return a folder that a caller named by a path or a text, or raise `InvalidInput`."""
+    if not isinstance(folder, (str, Path)) or not str(folder):
+        raise InvalidInput(f"not a folder: {shown(folder)}; give a path")
+    return Path(folder)
 
 
 def check_path(path: str, base: str) -> None:

@@ -15,7 +15,8 @@ def check_tags(tags: tuple[str, ...]) -> None:
     if len(tags) > MAX_TAGS:
         raise InvalidInput(f"a job has at most {MAX_TAGS} tags, not {len(tags)}")
     for tag in tags:
-        if not 1 <= len(tag) <= _MAX_TAG or not tag.isprintable() or tag != printable(tag):
+        fits = isinstance(tag, str) and 1 <= len(tag) <= _MAX_TAG
+        if not fits or not tag.isprintable() or tag != printable(tag):
             raise InvalidInput(
                 f"not a tag: {shown(tag)}; write 1 to {_MAX_TAG} printable characters, such as "
                 "nightly or team=sales"

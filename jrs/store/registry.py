@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -23,8 +22,6 @@ OWN = {
     "zookeeper": "jrs.backends.zookeeper.backend:open_zookeeper",
 }
 """The backends of jrs. To ask what is installed takes each process 3 MB and 20 ms."""
-
-_CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 Opener = Callable[[str, str, bool], Backend]
@@ -84,12 +81,3 @@ def _entry_points() -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points  # See `OWN`.
 
     return {point.name: point for point in entry_points(group="jrs.backends")}
-
-
-def check_cluster(cluster: str) -> None:
-    """Raise `InvalidInput` unless `cluster` is a valid cluster id."""
-    if not isinstance(cluster, str) or not _CLUSTER.fullmatch(cluster):
-        raise InvalidInput(
-            f"not a cluster id: {shown(cluster)} (1 to 128 of A-Z a-z 0-9 . _ -, starting with a "
-            "letter or digit)"
-        )

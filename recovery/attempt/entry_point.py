@@ -24,7 +24,8 @@ def load(entry_point: str) -> Callable[..., Any]:
         InvalidInput: it has another form, has no such function, is not callable, or raises on
             import.
     """
-    place, colon, name = entry_point.rpartition(":")
+    named = entry_point if isinstance(entry_point, str) else ""
+    place, colon, name = named.rpartition(":")
     if not colon or not place or not name:
         raise InvalidInput(
             f"not an entry point: {entry_point!r}; write package.module:function or "

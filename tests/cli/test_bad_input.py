@@ -175,6 +175,15 @@ def store(tmp_path: Path) -> Iterator[JobResultStore]:
         pytest.param(
             ["submit", "j", "jobs_here:add", "--arg", "a=1", "--arg", "a=2"], ["twice"], id="twice"
         ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--args", '{"a": 1, "a": 2}'], ["'a' twice"], id="2"
+        ),
+        pytest.param(["submit", "j", "jobs_here:add", "--on-result", ""], ["command"], id="hook"),
+        pytest.param(["list", "--cluster", ""], ["not a cluster id"], id="no-cluster-behind"),
+        pytest.param(["list", "--backend", ""], ["--backend is empty"], id="no-backend-behind"),
+        pytest.param(
+            ["logs", "ended", "--storage", "/no"], ["'--storage'", "'/no'"], id="no-storage"
+        ),
         pytest.param(["frobnicate"], ["frobnicate"], id="command"),
         pytest.param(["submit"], ["JOB_ID"], id="argument"),
     ],
@@ -207,6 +216,18 @@ def test_no_snapshots_of_a_job_that_there_is(jrs: Jrs, store: JobResultStore) ->
 def test_no_backend(jrs: Jrs) -> None:
     """A command that is not told where says how to tell it."""
     refused(jrs("list", JRS_BACKEND=""), "--backend", "JRS_BACKEND")
+
+
+def test_a_wrong_storage_says_where_it_is_from(jrs_here: Jrs, home: Path) -> None:
+    """The flag, the environment or the file."""
+    refused(jrs_here("logs", "j", "--storage", "/no"), "for '--storage': ")
+    refused(jrs_here("logs", "j", JRS_STORAGE="/no"), "for the environment variable JRS_STORAGE: ")
+
+
+def test_a_wrong_storage_of_the_file(jrs_here: Jrs, home: Path) -> None:
+    """It is named with its file."""
+    (home / "jrs.toml").write_text('storage = "/no"')
+    refused(jrs_here("logs", "j"), "for 'storage' in jrs.toml: ")
 
 
 def test_running_job_is_a_duplicate(jrs: Jrs) -> None:

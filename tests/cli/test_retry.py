@@ -168,11 +168,13 @@ def test_a_cleanup_that_was_not_tried_yet(jrs: Jrs, url: str) -> None:
         waits = jrs("cleanup", "retry", "ended")
         results.mark_clean("ended", leadership.fence)
         done = jrs("cleanup", "retry", "ended")
+        as_json = jrs("cleanup", "retry", "ended", "--json")
 
     assert (waits.returncode, done.returncode) == (0, 0)
     assert "has not ended its first try" in waits.stderr
     assert "no master leads" in waits.stderr
     assert "has nothing left to do" in done.stderr
+    assert json.loads(as_json.stdout) == {"job_id": "ended", "retried": False}
 
 
 def test_what_is_garbage(jrs: Jrs, home: Path, failed: str, tmp_path: Path) -> None:

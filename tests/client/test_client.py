@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -139,6 +140,34 @@ def test_what_is_no_id(client: Client, id: Any) -> None:
     """It is refused where the handle is made."""
     with pytest.raises(InvalidInput):
         client.job(id)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: list(client.jobs(prefix=None)),
+        lambda client: list(client.views(after=5)),
+        lambda client: list(client.views(tag=5)),
+        lambda client: client.submit("m:f", id="j", tags=None),
+        lambda client: client.submit("m:f", id="j", tags=5),
+        lambda client: client.submit("m:f", id="j", arguments=[1]),
+        lambda client: client.restore(5),
+        lambda client: client.switchover(5),
+        lambda client: client.job("j").explain_past(at="x"),
+        lambda client: client.job("j").retry(arguments=5),
+        lambda client: client.job("j").retry(changed=5),
+        lambda client: client.job("j").snapshots.export(1, None),
+        lambda client: client.job("j").snapshots.move(1, ""),
+        lambda client: client.job("j").snapshots.convert(1, "full"),
+        lambda client: type(client)(client.backend, spec_key="/etc/jrs/spec.key"),
+        lambda client: jrs.check_entry(cast(Any, None), {}),
+    ],
+)
+def test_what_has_the_wrong_type(client: Client, call: Callable[[Any], object]) -> None:
+    """It is refused where it is given, and not by what first uses it."""
+    with pytest.raises(InvalidInput):
+        call(client)
+    assert list(client.views()) == []
 
 
 def test_an_unknown_job(client: Client) -> None:

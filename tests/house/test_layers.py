@@ -62,6 +62,7 @@ HEAVY = {
     ("jrs.recovery.leader.actions", "jrs.recovery.processes.left_on_cluster"): "a client of HTTP",
     ("jrs.recovery.master", "jrs.recovery.leader.lineage_export"): "few masters export",
     ("jrs.recovery.master", "jrs.recovery.leader.openlineage"): "it imports OpenLineage, an extra",
+    ("jrs.__main__", "jrs.cli"): "an interrupt may come while it loads",
     ("jrs.cli.demo", "jrs.demo"): "it imports pyspark",
     ("jrs.cli.serve", "jrs.sidecar.serving"): "it imports starlette, which is an extra",
     ("jrs.demo", "jrs.demo.story"): "it imports pyspark",

@@ -441,7 +441,7 @@ def test_calls_behind_calls_that_hang_end() -> None:
 
 
 def test_calls_that_end_at_once_share_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L3: a cleanup removes seven things, and starts one thread for them."""
+    """A cleanup removes seven things, and starts one thread for them."""
     monkeypatch.setattr(pools, "_QUICK", BOUND)
     ends = side_by_side("test", [threading.get_ident] * 7, Deadline.after(BOUND))
 
