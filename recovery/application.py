@@ -20,7 +20,7 @@ from jrs.contract.errors import (
 )
 from jrs.contract.leadership import Leadership
 from jrs.contract.texts import shown, span
-from jrs.records.applications import LOST_MAIN
+from jrs.records.applications import LOST_MAIN, shown_call
 from jrs.records.checks import check_job_id, check_json, merged
 from jrs.records.model import JobResult, JobSpec, JobStatus, Json, RunnerKind
 from jrs.records.not_finished import JobNotFinished
@@ -30,7 +30,7 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 
-from .attempt.entry_point import check_arguments
+from .attempt.entry_point import check_arguments, name_of
 from .attempt.triage import call_users
 from .cleanup.policy import CleanupPolicy
 from .leader.dispatcher import Dispatcher
@@ -128,11 +128,10 @@ class Driver:
             JobNotFinished: the job ended FAILED or CANCELED, now or before.
             ResultExpired: the job ended, and its result was expired.
             InvalidInput: a bad job id, or the application's own; what is no function; arguments
-                that are not JSON, or that the function does not take; another entry point, or
+                that are not JSON, or that the function does not take; another function, or
                 other arguments, for a job id that has not ended. Nothing was stored. For a job that
                 has ended, the stored result is returned whatever the function and arguments are; a
-                warning says so if the entry point or the arguments differ. Which function of this
-                program it was is not compared.
+                warning says so if they differ. Functions are told apart by module and name.
             CorruptRecord: the job is held, because its stored records cannot be read.
             Canceled, Fenced: as `check`.
         """
@@ -149,7 +148,7 @@ class Driver:
             stored = self._wait(job_id)
         else:
             stored = readable(entry)
-            if stored.call not in ("", spec.call):
+            if _runs_other(spec, stored.call, stored.spec.function if stored.spec else ""):
                 log.warning(
                     "job %r has ended %s ago with another function or other arguments; its result "
                     "is returned, nothing runs",
@@ -181,6 +180,7 @@ class Driver:
             runner=RunnerKind.THREAD if local else RunnerKind.PROCESS,
             restart=restart,
             application=self._application,
+            function=name_of(function) if callable(function) else "",
         )
 
     def _submit(self, spec: JobSpec, function: Callable[..., Json] | str) -> None:
@@ -197,10 +197,12 @@ class Driver:
             view = catalog.view(job_id)
             if view.problems:
                 raise CorruptRecord(f"job {job_id!r} is held: {view.problems[0]}") from None
-            if view.spec is not None and view.spec.call != spec.call:
+            before = view.spec
+            if before is not None and _runs_other(spec, before.call, before.function):
                 raise InvalidInput(
-                    f"job {job_id!r} was submitted with another function or other arguments; a job "
-                    "id names one run: choose another"
+                    f"job {job_id!r} was submitted with another function or other arguments: as "
+                    f"{_call(before)}, and this is {_call(spec)}; a job id names one run: choose "
+                    "another"
                 ) from None
         if not isinstance(function, str):
             self._dispatcher.provide(job_id, function)
@@ -354,6 +356,16 @@ def _led(main: Callable[[Driver], T], name: str, master: Master, replica: Replic
         outcome.append(replica.hand_back())
     result: T = outcome[0]
     return result
+
+
+def _runs_other(spec: JobSpec, call: str, function: str) -> bool:
+    """Return whether a job was stored with another function or other arguments than `spec` has;
+    what an older version has not stored is not compared."""
+    return call not in ("", spec.call) or function not in ("", spec.function)
+
+
+def _call(spec: JobSpec) -> str:
+    return shown_call(spec.function or spec.entry_point, spec.arguments)
 
 
 def _warn_of_former_keywords() -> None:

@@ -8,12 +8,10 @@ import inspect
 import logging
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -40,6 +38,7 @@ from jrs.store import applications, mains
 from jrs.store.result_store import JobResultStore
 
 from .attempt.code_version import code_version
+from .attempt.entry_point import name_of
 from .attempt.job_log import printed
 from .attempt.run import record_result, until_answered
 from .attempt.triage import is_of_jrs
@@ -82,7 +81,7 @@ def identity_of(
         )
     record = ApplicationRecord(
         name,
-        _entry_point_of(main),
+        name_of(main),
         dict(arguments),
         started_by=f"{_user()}@{socket.gethostname()}",
         host=socket.gethostname(),
@@ -296,20 +295,6 @@ def _finish_cleanup(backend: Backend, name: str, leadership: Leadership) -> None
     remaining = Remaining(backend, name, of_others=True)
     while not leadership.lost.is_set() and remaining.is_any():
         leadership.lost.wait(0.02)
-
-
-def _entry_point_of(main: Callable[..., Any]) -> str:
-    """Return where `main` is. A program is named by its module or file, not by ``__main__``, which
-    every program is; and not by its folder, which may differ from host to host."""
-    function = inspect.unwrap(main)
-    function = getattr(function, "func", function)  # Of a `functools.partial`.
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    place = getattr(function, "__module__", None) or "?"
-    if place == "__main__":
-        program = sys.modules["__main__"]
-        spec = getattr(program, "__spec__", None)
-        place = spec.name if spec is not None else Path(getattr(program, "__file__", place)).name
-    return f"{place}:{name}"
 
 
 def _user() -> str:

@@ -86,6 +86,12 @@ def digest_of(entry_point: str, arguments: dict[str, Json]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def shown_call(entry_point: str, arguments: dict[str, Json]) -> str:
+    """Return a call for people; very long arguments are cut."""
+    said = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return f"{entry_point}({said[:200]})"
+
+
 def _ordinal(number: int) -> str:
     suffix = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0)
     return f"{number}{suffix or 'th'}"

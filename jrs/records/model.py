@@ -119,6 +119,9 @@ class JobSpec(Stored):
     traceparent: str = ""
     """The span of its submitter, in the W3C's form; empty if it had none. What is malformed is
     ignored."""
+    function: str = ""
+    """Where the function of a ``driver:NAME`` is: ``module:qualname``, or ``file.py:qualname`` if
+    that file is the program. Empty if unknown, as in specs of older versions."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()

@@ -13,7 +13,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput, WrongState
 from jrs.contract.operations import Delete, Op, Record
 from jrs.records import keys
-from jrs.records.applications import ApplicationRecord
+from jrs.records.applications import ApplicationRecord, shown_call
 from jrs.records.codec import decode
 from jrs.records.model import JobResult
 
@@ -92,5 +92,4 @@ def check_unneeded(backend: Backend, result: JobResult) -> None:
 
 
 def _shown(record: ApplicationRecord) -> str:
-    arguments = ", ".join(f"{name}={value!r}" for name, value in record.arguments.items())
-    return f"{record.entry_point}({arguments[:200]})"
+    return shown_call(record.entry_point, record.arguments)

@@ -113,6 +113,24 @@ def absolute(entry_point: str) -> str:
     return f"{os.path.abspath(place)}:{name}" if colon and place.endswith(".py") else entry_point
 
 
+def name_of(function: Callable[..., Any]) -> str:
+    """Return where a function is, as ``module:qualname``, for telling it from another one: no code
+    of it, which may be mended between two runs. Lambdas of one function have one name.
+
+    A program is named by its module or file, not by ``__main__``, which every program is; and not
+    by its folder, which may differ from host to host.
+    """
+    function = inspect.unwrap(function)
+    function = getattr(function, "func", function)  # Of a `functools.partial`.
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    place = getattr(function, "__module__", None) or "?"
+    if place == "__main__":
+        program = sys.modules["__main__"]
+        spec = getattr(program, "__spec__", None)
+        place = spec.name if spec is not None else Path(getattr(program, "__file__", place)).name
+    return f"{place}:{name}"
+
+
 def from_file(entry_point: str) -> ModuleType | None:
     """Return the module that was loaded for an entry point in a file; None for any other."""
     place = entry_point.rpartition(":")[0]

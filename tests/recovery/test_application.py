@@ -23,7 +23,7 @@ from jrs.contract.errors import CorruptRecord, InvalidInput, ResultExpired, TooL
 from jrs.contract.operations import Create, Fence, Update
 from jrs.records import keys
 from jrs.records.codec import encode
-from jrs.records.model import JobStatus, MasterInfo
+from jrs.records.model import JobStatus, MasterInfo, RunnerKind
 from jrs.records.not_finished import JobNotFinished
 from jrs.recovery import application, standby
 from jrs.recovery.application import Driver
@@ -483,6 +483,49 @@ def test_bad_input_to_run_changes_nothing(
     kept = (keys.CLUSTER_HISTORY, keys.FEED, keys.history("main"))
     stored = [key for key in stored if not key.startswith(kept)]
     assert stored == ["applications/main", keys.STORAGE, keys.EPOCH]
+
+
+def one(job: jrs.Job) -> str:
+    return "one"
+
+
+def two(job: jrs.Job) -> str:
+    return "two"
+
+
+@pytest.mark.parametrize("function", [two, lambda job: "two"], ids=["function", "lambda"])
+def test_another_function_of_the_driver_is_not_taken_for_the_first(
+    url: str, function: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """By its name: refused while the job has no result, and said once it has one."""
+    with open_backend(url, cluster=CLUSTER) as backend:
+        put(backend, keys.JOBS + "job", driven(one))
+    with pytest.raises(InvalidInput, match=r"test_application:one\(\), and this is \S+:\S+\("):
+        run(lambda driver: driver.run("job", function), url)
+
+    assert run(lambda driver: [driver.run("job", each) for each in (one, function)], url) == (
+        ["one", "one"]
+    )
+    (said,) = [each for each in caplog.messages if "job 'job' has ended" in each]
+    assert "with another function or other arguments" in said
+
+
+def test_a_function_that_an_older_version_stored_is_not_compared(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_backend(url, cluster=CLUSTER) as backend:
+        put(backend, keys.JOBS + "job", driven(None))
+
+    assert run(lambda driver: [driver.run("job", each) for each in (two, one)], url) == (
+        ["two", "two"]
+    )
+    assert not [each for each in caplog.messages if "has ended" in each]
+
+
+def driven(function: Callable[..., str] | None) -> jrs.JobSpec:
+    """Return the spec of "job", as `driver.run` stores it; None: as an older version did."""
+    name = f"{__name__}:{function.__qualname__}" if function else ""
+    return jrs.JobSpec("job", "driver:job", runner=RunnerKind.THREAD, function=name)
 
 
 def needs(job: jrs.Job, day: str) -> str:
