@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, TypeVar, overload
 
@@ -19,6 +20,7 @@ from jrs.contract.errors import (
     Unavailable,
 )
 from jrs.contract.leadership import Leadership
+from jrs.contract.runtime import daemon, start_thread
 from jrs.contract.texts import shown, span
 from jrs.records.applications import LOST_MAIN, shown_call
 from jrs.records.checks import check_job_id, check_json, merged
@@ -284,6 +286,8 @@ def run(
             arguments or a job, or `main` did not return JSON.
         JobNotFinished: the application was canceled; or a job of that name FAILED or was CANCELED.
         ResultExpired: the application ended, and its result was expired.
+        Unavailable: the backend does not answer at first, or this host has no thread left for what
+            begins here; `main` has not begun.
 
     The process ends by itself, with exit status 76 and without an exception, if something that it
     cannot end runs on: `main` after this process was replaced as leader, or a job in a thread after
@@ -343,8 +347,8 @@ def _led(main: Callable[[Driver], T], name: str, master: Master, replica: Replic
             standby.leads.clear()
         return True
 
-    waits = threading.Thread(target=standby.run, args=(stop, over), name="jrs-standby", daemon=True)
-    waits.start()
+    waits = daemon(partial(standby.run, stop, over), "jrs-standby")
+    start_thread(waits)
     try:
         master.run(stop, lead)
     finally:

@@ -22,7 +22,7 @@ from jrs.contract.clock import Clock
 from jrs.contract.errors import Conflict, CorruptRecord, JrsError
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.operations import Delete, create_or_update
-from jrs.contract.runtime import RUNTIME, Runtime
+from jrs.contract.runtime import RUNTIME, Runtime, start_thread
 from jrs.contract.texts import when
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -218,6 +218,9 @@ class Registration:
 
     Args:
         acknowledged: called after each heartbeat that the backend has acknowledged.
+
+    Raises:
+        Unavailable: this host has no thread left for it.
     """
 
     def __init__(
@@ -244,7 +247,7 @@ class Registration:
         self._changed = threading.Condition()
         self._closing = False
         self._thread = runtime.thread(self._run, "jrs-registry")
-        self._thread.start()
+        start_thread(self._thread)
 
     def leading(self, epoch: int | None) -> None:
         """Announce that this master leads in `epoch`; None announces that it does not lead."""

@@ -59,6 +59,9 @@ class LeaderContext:
     runtime: Runtime = RUNTIME
     health: MasterHealth = attrs.field(factory=MasterHealth)
     """Counts what happens, for probes and metrics."""
+    each_turn: list[Callable[[], bool]] = attrs.field(init=False, factory=list)
+    """What the dispatcher calls in each of its turns, about once a second, until it returns True:
+    it must not block."""
     historian: Historian = attrs.field(
         init=False,
         default=attrs.Factory(

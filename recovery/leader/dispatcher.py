@@ -97,6 +97,7 @@ class Dispatcher:
             clock=clock,
             late_after=float("inf") if context.ttl is None else context.ttl * _LATE,
             turned=context.health.turned,
+            each_turn=context.each_turn,
         )
         self._tasks = BackgroundTasks(
             context.runtime, self._loop, self._agenda, fenced=self._step_down, failed=self._failed

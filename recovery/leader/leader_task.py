@@ -16,7 +16,7 @@ from .context import LeaderContext
 class LeaderTask(abc.ABC):
     """Work of a leader that nothing waits for, in a thread of its own; a context manager, which
     runs it. An interruption at any point leaves only work for the next pass. On a host without a
-    thread for it, this leadership does without it.
+    thread for it, the leader does without it, and asks for the thread again in each turn.
 
     Args:
         context: of the leadership.
@@ -32,8 +32,8 @@ class LeaderTask(abc.ABC):
         try:
             start_thread(self._thread)
         except Unavailable as error:
-            said = f"{error}; that is left to the next leader"
-            self._context.emit(EventKind.ERROR, "", said)
+            self._context.emit(EventKind.ERROR, "", f"{error}; trying again")
+            self._context.each_turn.append(self._has_begun)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -46,6 +46,15 @@ class LeaderTask(abc.ABC):
     @abc.abstractmethod
     def _run(self) -> None:
         """Do the work, until the task is over."""
+
+    def _has_begun(self) -> bool:
+        """Return whether no further try is needed, after one more if it is."""
+        if not self._is_over():
+            try:
+                start_thread(self._thread)
+            except Unavailable:
+                return False  # It was reported.
+        return True
 
     def _is_over(self) -> bool:
         return self._over.is_set() or self._context.leadership.lost.is_set()

@@ -30,6 +30,8 @@ class Loop:
         emit: called with the kind, the job and the message of each failure.
         late_after: how many seconds late a turn must begin to set `late`.
         turned: called after each turn.
+        each_turn: called in each turn, before anything that needs the backend, until they return
+            True; others may be added from any thread.
     """
 
     def __init__(
@@ -42,9 +44,11 @@ class Loop:
         emit: Callable[[EventKind, str, str], None],
         clock: Clock,
         late_after: float,
-        turned: Callable[[], None] = lambda: None,
+        turned: Callable[[], None],
+        each_turn: list[Callable[[], bool]],
     ) -> None:
         self._turned = turned
+        self._each_turn = each_turn
         self._turn = turn
         self._until_next = until_next
         self._over = over
@@ -88,6 +92,9 @@ class Loop:
 
     def _take_turn(self) -> bool:
         try:
+            for call in [*self._each_turn]:
+                if call():
+                    self._each_turn.remove(call)
             while not self._events.empty() and not self._over():
                 self._events.get()()
             self._turn()

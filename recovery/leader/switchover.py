@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, JrsError
 from jrs.contract.leadership import Leadership
-from jrs.contract.runtime import RUNTIME, Runtime
+from jrs.contract.runtime import RUNTIME, Runtime, start_thread
 from jrs.records import keys
 from jrs.records.cluster import SwitchoverRecord
 from jrs.store.masters import MasterRole, Registration, Registry, newest_epoch
@@ -55,7 +55,7 @@ class Switchovers:
         self._thread = runtime.thread(self._run, "jrs-switchover")
 
     def __enter__(self) -> Switchovers:
-        self._thread.start()
+        start_thread(self._thread)
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Self
 
 from jrs.contract.errors import InvalidInput, Unavailable
+from jrs.contract.runtime import start_thread
 from jrs.host import credentials
 
 from ..files.sync import sync
@@ -183,7 +184,7 @@ class Background:
         self._thread = threading.Thread(target=self._run, name="jrs-class-data", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        start_thread(self._thread)
         return self
 
     def __exit__(self, *exc: object) -> None:

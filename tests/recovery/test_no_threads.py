@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import jrs
 from jrs.backends.file.backend import FileBackend
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
+from jrs.contract.errors import Unavailable
 from jrs.contract.leadership import Leadership
 from jrs.contract.runtime import Runtime
 from jrs.records.model import JobStatus
@@ -160,13 +162,42 @@ def test_a_leader_without_a_thread_that_it_needs(
 def test_a_leader_without_a_thread_for_what_nothing_waits_for(
     memory: FaultyMemory, root: Path, lacking: Lacking, name: str
 ) -> None:
-    """It leads without it, and says so."""
-    events = _led(memory, root, lambda: lacking(name, 1))
+    """It leads without it, says so once, and has it as soon as the host has a thread."""
+
+    def work_begins() -> None:
+        until(lambda: name in {thread.name for thread in threading.enumerate()}, "it has a thread")
+
+    events = _led(memory, root, lambda: lacking(name, 2), work_begins)
 
     assert events.count("elected") == events.count("error") == 1
 
 
-def _led(backend: Backend, root: Path, lack: Callable[[], None]) -> list[str]:
+@pytest.mark.parametrize("name", ["jrs-standby", "jrs-registry", "jrs-switchover"])
+def test_a_replica_without_a_thread_at_its_start(
+    tmp_path: Path, lacking: Lacking, name: str
+) -> None:
+    """It raises an error of jrs, and leaves nothing behind; the next call runs main."""
+    lacking(name, 1)
+    url, calls = (tmp_path / "store").as_uri(), list[int]()
+
+    def main(driver: jrs.Driver) -> None:
+        calls.append(driver.epoch)
+
+    with pytest.raises(Unavailable, match=name):
+        jrs.run(main, url, name="app")
+    assert "jrs-standby" not in {thread.name for thread in threading.enumerate()}
+    assert calls == []
+
+    jrs.run(main, url, name="app")
+    assert calls == [1]
+
+
+def _led(
+    backend: Backend,
+    root: Path,
+    lack: Callable[[], None],
+    while_it_leads: Callable[[], None] = lambda: None,
+) -> list[str]:
     """Return the kinds of the events of a master that leads once, short of threads at first."""
     events: list[Event] = []
     stop, led = threading.Event(), threading.Event()
@@ -177,6 +208,7 @@ def _led(backend: Backend, root: Path, lack: Callable[[], None]) -> list[str]:
         events.append(event)
 
     def lead(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
+        while_it_leads()
         led.set()
         return True
 

@@ -19,7 +19,7 @@ import attrs
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import OutcomeUnknown, Unavailable
-from jrs.contract.runtime import RUNTIME, Runtime
+from jrs.contract.runtime import RUNTIME, Runtime, start_thread
 
 from ..launch_socket import Kind
 from ..warm_plan import WarmPlan
@@ -90,7 +90,7 @@ class WarmPool:
         self._thread = runtime.thread(self._run, "jrs-warm")
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        start_thread(self._thread)
         return self
 
     def __exit__(self, *_: object) -> None:
