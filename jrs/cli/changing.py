@@ -22,8 +22,7 @@ from jrs.cli.common import (
 from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.snapshots import echo_restored, progress_of
-from jrs.cli.stopping import echo_held, wait_stopped
-from jrs.client.client import Client
+from jrs.cli.stopping import echo_held, echo_unled
 from jrs.client.job import JobHandle
 from jrs.contract.errors import NotFound
 from jrs.records.checks import check_job_id
@@ -63,7 +62,7 @@ def rescale_command(
     with connect(ref, storage=storage, spec_key=spec_key) as client:
         job = client.job(job_id)
         job.rescale(partitions)
-        return _restarted(client, job, f"has {partitions} partitions", no_wait=no_wait)
+        return _restarted(job, f"has {partitions} partitions", no_wait=no_wait)
 
 
 @click.command("upgrade")
@@ -100,7 +99,7 @@ def upgrade_command(
             spec = job.view().spec
             check_entry(entry_point, spec.arguments if spec else {})
         job.upgrade(entry_point)
-        return _restarted(client, job, f"runs {entry_point}", no_wait=no_wait)
+        return _restarted(job, f"runs {entry_point}", no_wait=no_wait)
 
 
 @click.command("fork")
@@ -137,7 +136,7 @@ def fork_command(
     return 0
 
 
-def _restarted(client: Client, job: JobHandle, what: str, *, no_wait: bool) -> int:
+def _restarted(job: JobHandle, what: str, *, no_wait: bool) -> int:
     stop = job.view().stop
     if stop is not None and not stop.again:
         echo(f"{job.id} {what} when it is resumed", err=True)
@@ -146,7 +145,7 @@ def _restarted(client: Client, job: JobHandle, what: str, *, no_wait: bool) -> i
     if no_wait:
         return 0
     try:
-        stop = wait_stopped(client, job)
+        stop = job.wait_stopped(notify=echo_unled)
     except NotFound:  # The leader removes the stop when it restarts the job.
         echo(f"{job.id} {what} from now on", err=True)
         return 0

@@ -26,6 +26,7 @@ from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import DURATION
 from jrs.cli.job_options import job_options
+from jrs.cli.stopping import echo_unled
 from jrs.client.connection import entry_point_of
 from jrs.client.job import JobHandle
 from jrs.contract.errors import DuplicateJob, InvalidInput
@@ -212,12 +213,7 @@ def cancel_command(ref: ClusterRef, job_id: str, reason: str, waits: bool) -> in
         else:
             echo(f"{job_id} is CANCELED already", err=True)
         if waits:
-
-            def tell(explained: Explanation) -> None:
-                if explained.nobody_leads:
-                    echo(f"jrs: {explained.nobody_leads}", err=True)
-
-            result = job.result(notify=tell)
+            result = job.result(notify=echo_unled)
             echo(f"{job_id} ended {result.status.name}", err=True)
     return 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -23,17 +22,13 @@ from jrs.cli.common import (
 from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import DURATION
-from jrs.client.client import Client
-from jrs.client.job import JobHandle
-from jrs.contract.clock import Deadline
 from jrs.records.model import JobStatus, StopMode, StopRecord
+from jrs.recovery.inspect.explain import Explanation
 
 _DURABLE = (
     "The request is durable at once, and a new leader continues it after a failover. 'jrs cancel' "
     "overrides it at any time."
 )
-_FIRST_LOOK, _LOOK = 1.0, 4.0
-"""Seconds after which it looks whether a master leads: the first time, and from then on."""
 _timeout = click.option("--timeout", type=DURATION, metavar="DURATION",
                         help="Give up after this time and exit 3; the request stays.")  # fmt: skip
 
@@ -135,28 +130,10 @@ def resume_command(ref: ClusterRef, job_id: str) -> int:
     return 0
 
 
-def wait_stopped(
-    client: Client,
-    job: JobHandle,
-    timeout: float | None = None,
-    progress: Callable[[StopRecord], None] = lambda stop: None,
-) -> StopRecord | None:
-    """Wait as `JobHandle.wait_stopped` does, and say meanwhile when no master leads.
-
-    `progress` may be called with the same stop twice.
-    """
-    deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
-    pause, said = _FIRST_LOOK, ""
-    while True:
-        try:
-            return job.wait_stopped(min(pause, deadline.bounded()), progress)
-        except TimeoutError:
-            if deadline.expired:
-                raise
-        pause, led = _LOOK, client.leader()
-        if led.leader is None and str(led) != said:
-            said = str(led)
-            echo(f"jrs: {said}", err=True)
+def echo_unled(explained: Explanation) -> None:
+    """Say that no master leads, if none does, to who waits for what a leader does with a job."""
+    if explained.nobody_leads:
+        echo(f"jrs: {explained.nobody_leads}", err=True)
 
 
 def echo_held(stop: StopRecord) -> None:
@@ -196,7 +173,7 @@ def _stop(
                     echo(f"  {name}: {step}", err=True)
 
         try:
-            stop = wait_stopped(client, job, timeout, tell)
+            stop = job.wait_stopped(timeout, tell, notify=echo_unled)
         except TimeoutError as error:
             echo(f"jrs: {error}", err=True)
             return EXIT_TIMEOUT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from jrs.client import waiting
 from jrs.client.connection import Connection, entry_point_of
 from jrs.contract.errors import InvalidInput, NoSuchResult, WrongState
 from jrs.records.lineage import Descendant
@@ -12,6 +13,7 @@ from jrs.records.model import StopMode, StopRecord, StopState
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.transfer import Progress, silent
+from jrs.recovery.inspect.explain import Explanation
 from jrs.recovery.snapshots.restore import Restored
 from jrs.recovery.snapshots.retry import descendants
 from jrs.recovery.spark import rescaling
@@ -67,6 +69,8 @@ class JobChanges:
         self,
         timeout: float | None = None,
         progress: Callable[[StopRecord], None] = lambda stop: None,
+        *,
+        notify: Callable[[Explanation], None] | None = None,
     ) -> StopRecord | None:
         """Wait until the job is suspended or held; return its stop, or None if it has ended.
 
@@ -75,13 +79,16 @@ class JobChanges:
         Args:
             timeout: seconds; None waits forever.
             progress: called with the stop each time it has changed.
+            notify: called with what happens to the job, as by `result`.
 
         Raises:
             TimeoutError: not within `timeout`. The request stays.
             WrongState: draining was refused; the message names the stage. The job keeps running.
             NotFound: the job was resumed.
         """
-        return self._connection.stops.wait(self.id, timeout, progress)
+        if notify is None:
+            return self._connection.stops.wait(self.id, timeout, progress)
+        return waiting.for_stop(self._connection, self.id, timeout, progress, notify)
 
     def resume(self) -> bool:
         """Have a suspended or held job started again. Durable, idempotent.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
 
 from jrs.client.connection import Connection
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import NotFound, Unavailable, WrongState
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.model import JobResult, ResultState, StageRecord, StageSummary
+from jrs.records.model import JobResult, ResultState, StageRecord, StageSummary, StopRecord
 from jrs.recovery.inspect.explain import Explainer, Explanation, explain
 from jrs.recovery.inspect.history import HistoryEntry, history, recorded_entries
 from jrs.store.stored_result import how_it_ended
@@ -19,6 +21,8 @@ _FIRST, _LAST = 1.0, 8.0
 """Seconds between two looks at what happens to a job: the first, and the longest."""
 _LOOK = 1.0
 
+T = TypeVar("T")
+
 
 def for_result(
     connection: Connection,
@@ -26,15 +30,60 @@ def for_result(
     timeout: float | None,
     notify: Callable[[Explanation], None],
 ) -> JobResult:
-    """Wait for a result, and call `notify` whenever something else happens to the job."""
+    """Wait for a result; see `JobHandle.result`."""
+    wait = partial(connection.results.wait, job_id)
+    try:
+        return _notifying(connection, job_id, timeout, wait, notify)
+    except TimeoutError:
+        raise TimeoutError(f"job {job_id!r} has no result after {timeout:g} s") from None
+
+
+def for_stop(
+    connection: Connection,
+    job_id: str,
+    timeout: float | None,
+    progress: Callable[[StopRecord], None],
+    notify: Callable[[Explanation], None],
+) -> StopRecord | None:
+    """Wait for a stop; see `JobHandle.wait_stopped`."""
+    seen: StopRecord | None = None
+
+    def changed(stop: StopRecord) -> None:
+        nonlocal seen
+        if stop != seen:
+            seen = stop
+            progress(stop)
+
+    def wait(seconds: float) -> StopRecord | None:
+        return connection.stops.wait(job_id, seconds, changed)
+
+    return _notifying(connection, job_id, timeout, wait, notify)
+
+
+def _notifying(
+    connection: Connection,
+    job_id: str,
+    timeout: float | None,
+    wait: Callable[[float], T],
+    notify: Callable[[Explanation], None],
+) -> T:
+    """Return what `wait` returns, and call `notify` whenever something else happens to the job.
+
+    Args:
+        wait: called with a number of seconds, after which it raises `TimeoutError`.
+
+    Raises:
+        TimeoutError: not within `timeout` seconds.
+        Whatever else `wait` raises.
+    """
     deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
     backend, seen, reported, pause = connection.backend, "", "", _FIRST
     while True:
         try:
-            return connection.results.wait(job_id, min(pause, deadline.bounded()))
+            return wait(min(pause, deadline.bounded()))
         except TimeoutError:
             if deadline.expired:
-                raise TimeoutError(f"job {job_id!r} has no result after {timeout:g} s") from None
+                raise
         try:
             # The queue moves whenever a job starts, and to read it takes as long as it is.
             view = connection.jobs.view(job_id)

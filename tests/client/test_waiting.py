@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import attrs
 import pytest
 
 from jrs import Client, Create, Delete, Explanation, JobResult, JobStatus, MasterInfo
 from jrs.client import waiting
 from jrs.contract.backend import Backend
-from jrs.contract.operations import Record
+from jrs.contract.operations import Record, Update
 from jrs.records import keys
 from jrs.records.codec import encode
+from jrs.records.model import StopRecord, StopState
 from jrs.recovery.inspect import explain
 from jrs.recovery.inspect.queue import places
 from jrs.store.masters import Registry
@@ -94,6 +96,38 @@ def test_a_queue_that_moves_is_read_once_and_reported_once(
 
     assert told[2] == "waiting: place 1 in the queue [wait]"
     assert len(queues) == 2
+
+
+def test_a_wait_for_a_stop_reports_what_happens_to_the_job(
+    memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that no master leads, once, and tells of each change of the stop once."""
+    monkeypatch.setattr(waiting, "_FIRST", 0.001)
+    monkeypatch.setattr(waiting, "_LAST", 0.001)
+    client, told, stops = Client(memory), list[Explanation](), list[StopRecord]()
+    job = client.submit("m:f", id="job")
+    job.suspend(reason="a release")
+    with ThreadPoolExecutor(1) as pool:
+        end = pool.submit(job.wait_stopped, 60.0, stops.append, notify=told.append)
+        until(lambda: told, "it is said that nobody leads")
+        looks = memory.reads.count(keys.PAUSE)
+        until(lambda: memory.reads.count(keys.PAUSE) > looks + 2, "it has looked again")
+        assert len(told) == len(stops) == 1
+        stopped = attrs.evolve(stops[0], state=StopState.DONE)
+        (stored,) = memory.scan(keys.STOPS)
+        memory.commit(Update(stored.key, encode(stopped), stored.version))
+
+        assert end.result(timeout=60.0) == stopped
+    assert told[0].nobody_leads.startswith("no master has ever led this cluster")
+    assert stops[-1] == stopped
+
+
+def test_a_wait_for_a_stop_that_takes_too_long(memory: FaultyMemory) -> None:
+    job = Client(memory).submit("m:f", id="job")
+    job.suspend()
+
+    with pytest.raises(TimeoutError, match="has not stopped yet; the request stays"):
+        job.wait_stopped(0.0, notify=lambda explained: None)
 
 
 def test_the_queue_is_read_once_for_many_jobs(client: Client, queues: list[Backend]) -> None:
