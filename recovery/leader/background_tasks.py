@@ -119,13 +119,18 @@ class BackgroundTasks:
         times = 1 if before is None else before.times + 1
         passes = isinstance(error, (Unavailable, OutcomeUnknown))
         delay = TICK if passes else min(LONGEST, TICK * 2 ** min(times - 1, 10))
-        job.failing[action] = failing = Failing(times, self._clock() + delay)
-        self._agenda.at(failing.until, job_id, f"failing {action}")
+        self._try_later(job_id, job, action, times, delay)
         self._failed(job_id, error, delay)
 
-    def rest(self, job: JobMemory, action: Action) -> None:
+    def rest(self, job_id: str, job: JobMemory, action: Action) -> None:
         """Try an action that did not fail again a little later: another process works on it."""
-        job.failing[action] = Failing(0, self._clock() + TICK)
+        self._try_later(job_id, job, action, 0, TICK)
+
+    def _try_later(
+        self, job_id: str, job: JobMemory, action: Action | None, times: int, delay: float
+    ) -> None:
+        job.failing[action] = failing = Failing(times, self._clock() + delay)
+        self._agenda.at(failing.until, job_id, f"failing {action}")
 
     def close(self, deadline: Deadline) -> bool:
         """Begin no further task; return whether all tasks in progress have ended."""

@@ -313,7 +313,8 @@ class Dispatcher:
         self, job_id: str, job: JobMemory, decision: Decision, look: Look, *, turn: bool
     ) -> None:
         """Have the job checked at the moments when its decision may change by time alone: those
-        that were to come when this check began, although they may have passed by now."""
+        that were to come when this check began, although they may have passed by now. What is tried
+        again is on the agenda already: see `BackgroundTasks`."""
         checked = job.checked_at
         moments = {
             "restart": job.restart.at,
@@ -324,7 +325,6 @@ class Dispatcher:
             "held": checked + _HELD if decision.action is Action.HOLD else 0.0,
             "turn": 0.0 if turn else checked + _TURN,
         }
-        moments |= {f"failing {action}": one.until for action, one in job.failing.items()}
         for cause, moment in moments.items():
             if moment > checked:
                 self._agenda.at(moment, job_id, cause)

@@ -215,7 +215,7 @@ def _none(reactions: Reactions, case: Case, found: Any) -> None:
 
 def _rest(reactions: Reactions, case: Case, found: Any) -> None:
     """Do it again later: another process may be working on it."""
-    reactions.tasks.rest(case.job, case.decision.action)
+    reactions.tasks.rest(case.job_id, case.job, case.decision.action)
 
 
 @attrs.frozen
