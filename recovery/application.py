@@ -291,7 +291,8 @@ def run(
 
     The process ends by itself, with exit status 76 and without an exception, if something that it
     cannot end runs on: `main` after this process was replaced as leader, or a job in a thread after
-    `main` has returned or raised. A result that `main` has returned is durable by then.
+    `main` has returned or raised. A result that `main` has returned is durable by then: the next
+    call returns it.
 
     Example::
 
@@ -336,7 +337,10 @@ def _led(main: Callable[[Driver], T], name: str, master: Master, replica: Replic
 
     def lead(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
         def call() -> T:
-            return call_users(main, Driver(name, master, dispatcher, leadership))
+            try:
+                return call_users(main, Driver(name, master, dispatcher, leadership))
+            finally:
+                dispatcher.main_runs.clear()  # What follows is no user code, whatever it waits for.
 
         standby.leads.set()
         try:

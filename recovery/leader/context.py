@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 
 import attrs
@@ -59,6 +60,8 @@ class LeaderContext:
     runtime: Runtime = RUNTIME
     health: MasterHealth = attrs.field(factory=MasterHealth)
     """Counts what happens, for probes and metrics."""
+    main_runs: threading.Event = attrs.field(init=False, factory=threading.Event)
+    """Set while a driver's main runs: user code, which this process cannot end."""
     each_turn: list[Callable[[], bool]] = attrs.field(init=False, factory=list)
     """What the dispatcher calls in each of its turns, about once a second, until it returns True:
     it must not block."""

@@ -64,6 +64,7 @@ class Dispatcher:
 
     def __init__(self, context: LeaderContext) -> None:
         self._context = context
+        self.main_runs = context.main_runs
         self._backend = context.backend
         self._leadership = context.leadership
         self._emit = context.emit

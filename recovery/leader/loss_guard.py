@@ -52,7 +52,7 @@ class LossGuard:
         self._ttl = ttl
         self._end_process = end_process
         self._over = threading.Event()
-        self._main_runs = threading.Event()
+        self._main_runs = context.main_runs
         self._thread = context.runtime.thread(self._run, f"jrs-guard-e{leadership.epoch}")
 
     def start(self) -> None:
@@ -66,7 +66,8 @@ class LossGuard:
             self._thread.join()
 
     def call_main(self, main: Callable[[], bool]) -> bool:
-        """Return what a driver's main returns; False, without a call, if the leadership is lost."""
+        """Return what `main` returns; False, without a call, if the leadership is lost. It counts
+        as user code until it returns, or until it clears `LeaderContext.main_runs` itself."""
         self._main_runs.set()
         try:
             # In this order: either it does not begin, or the guard knows that it runs.

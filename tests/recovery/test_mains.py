@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +17,13 @@ from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Record
 from jrs.records import keys
 from jrs.records.history import HistoryKind
-from jrs.recovery import application
+from jrs.recovery import application, master, replica
+from jrs.recovery.leader import loss_guard
+from jrs.recovery.master import EXIT_DEPOSED
 from jrs.store import applications, history
 from jrs.store.result_store import JobResultStore
 from tests.recovery.support import CLUSTER, Faulty
+from tests.support import BOUND
 
 NAME = "nightly"
 Run = Callable[..., Any]
@@ -130,6 +135,75 @@ def test_a_run_waits_for_the_backend(
 
     assert run(main) is None
     assert calls == ["main", "job"]
+
+
+@pytest.mark.parametrize("hangs", ["record_result", "_finish_cleanup"])
+def test_a_main_that_has_returned_does_not_end_the_process(
+    run: Run, hangs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leadership is lost while jrs itself waits for the backend: no user code runs on."""
+    exits, calls, original = list[int](), list[int](), getattr(replica, hangs)
+    monkeypatch.setattr(master, "_end_process", exits.append)
+    monkeypatch.setattr(loss_guard, "_GRACE_LOST", 0.0)
+
+    def hang(*given: Any, **more: Any) -> Any:
+        lost = given[-1] if hangs == "record_result" else given[-1].lost
+        (guard,) = [one for one in threading.enumerate() if one.name == "jrs-guard-e1"]
+        lost.set()
+        guard.join(BOUND)
+        assert not guard.is_alive()
+        return original(*given, **more)
+
+    def main(driver: jrs.Driver) -> int:
+        calls.append(driver.epoch)
+        monkeypatch.setattr(replica, hangs, hang)
+        return 42
+
+    assert run(main) == 42
+    assert calls == [1]
+    assert exits == []
+
+
+DEAF = """
+import sys, threading, time
+import jrs
+from jrs.recovery.cleanup import remaining
+from jrs.recovery.leader import loss_guard
+
+running = threading.Event()
+
+def deaf(job):
+    running.set()
+    while True:
+        time.sleep(0.01)
+
+def main(driver):
+    threading.Thread(target=driver.run, args=("deaf", deaf), daemon=True).start()
+    running.wait(60)
+    remaining._PATIENCE = loss_guard._GRACE = 0.0
+    return 42
+
+print(jrs.run(main, sys.argv[1], name="nightly", ttl=30.0))
+"""
+
+
+def test_a_main_that_has_returned_next_to_a_job_that_does_not_end(tmp_path: Path) -> None:
+    """The process ends, with what main returned in the store. The next one returns that, and the
+    job is CANCELED only now that it runs no more."""
+    url = (tmp_path / "store").as_uri()
+
+    def run() -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-c", DEAF, url], stdout=subprocess.PIPE, text=True, timeout=120
+        )
+        return done.returncode, done.stdout
+
+    assert run() == (EXIT_DEPOSED, "")
+    with jrs.connect(url) as client:
+        assert client.job(NAME).result(timeout=0).payload == 42
+        assert client.job("deaf").status() is jrs.JobStatus.RUNNING
+        assert run() == (0, "42\n")
+        assert client.job("deaf").result(timeout=0).status is jrs.JobStatus.CANCELED
 
 
 def test_a_result_is_stored_once_if_its_outcome_is_unknown(
