@@ -77,10 +77,14 @@ class BatchCommitter:
             self._run = self._context.runtime.token()
             return self._run
 
-    def begin(self) -> None:
+    def begin(self, since: int = 0) -> None:
         """Publish what an earlier attempt has committed; make the head if the stage has none yet.
 
         Call it before the staging folder is emptied.
+
+        Args:
+            since: the first batch that goes to this sink: the head passes over the batches that
+                went to another one meanwhile.
 
         Raises:
             Fenced: this attempt was shut out.
@@ -96,6 +100,7 @@ class BatchCommitter:
             if found is not None:
                 # Spark notes a batch once it was published: then a user may have moved it away.
                 self._publish(found[0], is_noted=committed >= found[0].batch)
+                self._pass_over(*found, min(since - 1, committed))
                 return
             newest = max(committed, *self._rows.published(), -1)
             job_id = self._context.job_id
@@ -125,9 +130,7 @@ class BatchCommitter:
                         f"and its output ends at batch {head.batch}: restore the job from a "
                         "snapshot"
                     )
-            if head.batch < committed:
-                moved = attrs.evolve(head, batch=committed, plan="")
-                self._move(record, self._rows.skipped(head, moved))
+            self._pass_over(head, record, committed)
 
     def commit(self, batch: int, files: Sequence[str], run: str = "") -> None:
         """Commit a batch, and publish it. Durable and idempotent.
@@ -194,6 +197,12 @@ class BatchCommitter:
         self._rows.before_commit(moved)
         self._move(record, moved)
         self._publish(moved)
+
+    def _pass_over(self, head: StreamHead, record: Record, last: int) -> None:
+        """Move the head over batches that this sink has not seen, up to the last of them."""
+        if head.batch < last:
+            moved = attrs.evolve(head, batch=last, plan="")
+            self._move(record, self._rows.skipped(head, moved))
 
     def _head(self) -> tuple[StreamHead, Record] | None:
         return heads.stored(self._context.backend, self._context.job_id, self._stage)

@@ -381,6 +381,27 @@ def test_the_end_of_the_output(lead: Lead, memory: FaultyMemory) -> None:
     assert Attempt(lead, attempt=2).committer.ends_at(5) is None
 
 
+def test_a_stage_that_comes_back_from_another_sink(lead: Lead) -> None:
+    """The head passes over the batches that the other sink has; over no others."""
+    attempt = Attempt(lead)
+    for batch in range(2):
+        attempt.plan()
+        attempt.run(batch)
+        attempt.query.commit()
+    attempt.query.run(3)
+    again = Attempt(lead, attempt=2, uses_sink=False)
+    again.committer.begin(since=4)
+    assert head(lead).batch == 3
+    with pytest.raises(JobHeld, match="its output ends at batch 3"):
+        again.committer.skip(4)
+
+    for _ in range(2):
+        again.committer.begin(since=6)  # The query was not started before its attempt died.
+        again.committer.skip(4)
+    again.run(5)
+    assert published(lead) == {"batch=0": "rows 0", "batch=1": "rows 1", "batch=5": "rows 5"}
+
+
 def test_a5_a_batch_that_spread_the_state(lead: Lead) -> None:
     """A5: no sink sees it, so the head passes over it; over no batch that has read something."""
     attempt = Attempt(lead)

@@ -392,6 +392,29 @@ def test_a6_a_function_is_called_again_with_the_same_input(lead: Lead) -> None:
     assert (folder / "sources/0/2").is_file()
 
 
+def test_a_stage_that_comes_back_from_a_function(lead: Lead) -> None:
+    """Another host runs the function's newest batch again, as its state is not known there."""
+    stream = begin(lead)
+    stream.batch()
+    function = Stream(lead, 2, uses_sink=False)
+    keeper = PlanKeeper(function.context, "sums", function.query.ck)
+    for batch in (1, 2):
+        function.query.batch = batch - 1
+        function.query.plan()
+        keeper.keep(batch)
+        function.query.commit()
+    third = Stream(lead, 3, uses_sink=False)
+    third.committer.begin(since=3)
+    assert (head(lead).batch, rows(lead)) == (2, {0: "rows 0"})
+    third.lose_host()
+    last = third.next(4)
+
+    assert (position(last.query.ck).committed, position(last.query.ck).planned) == (1, 2)
+    last.batch("again")
+    last.batch()
+    assert rows(lead) == {0: "rows 0", 3: "rows 3"}
+
+
 # -- batch stages --------------------------------------------------------------------------------
 
 
