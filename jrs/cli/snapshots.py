@@ -252,8 +252,9 @@ def export_command(client: Client, job_id: str, snapshot: str, folder: Path) -> 
 @click.option("--as", "as_id", metavar="NEW", help="Restore it as a new job.")
 @click.option("--claim", is_flag=True, help="Use the snapshot up; by default it stays.")
 @click.option("--accept-published", is_flag=True,
-              help="Restore although the job has since called foreachBatch functions or "
-              "published tables, which no restore takes back.")  # fmt: skip
+              help="Restore although the job has since called foreachBatch functions, written "
+              "with a sink such as Delta, or published tables: no restore takes that back.",
+              )  # fmt: skip
 @click.option("--finish", metavar="JOB", help="Complete an interrupted restore.")
 @spec_key_option
 @json_option

@@ -181,7 +181,8 @@ class JobSnapshots:
             as_id: the id of a new job.
             claim: use the snapshot up; by default it stays.
             accept_published: put the job back even if it has called functions of `foreachBatch`
-                since, or has published at places of yours: no restore takes that back.
+                since, has written with a sink that knows its batches, or has published at places of
+                yours: no restore takes that back.
 
         Raises:
             NoSuchSnapshot, DamagedSnapshot: it cannot be restored.

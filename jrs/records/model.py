@@ -26,6 +26,7 @@ from jrs.records.settings import JobSettings
 from jrs.records.stages import StageRecord as StageRecord
 from jrs.records.stages import StageSummary as StageSummary
 from jrs.records.stages import StreamRecord as StreamRecord
+from jrs.records.stages import StreamSink as StreamSink
 from jrs.records.stop import StopMode as StopMode
 from jrs.records.stop import StopRecord as StopRecord
 from jrs.records.stop import StopState as StopState

@@ -89,6 +89,23 @@ class StageRecord(Stored):
 
 
 @attrs.frozen
+class StreamSink(Stored):
+    """The sink of a streaming stage."""
+
+    name: str
+    """That of its data source, or ``foreachBatch``."""
+    path: str = ""
+    """Where it writes, without secrets; empty if it is not given one."""
+    knows_batches: bool = False
+    """Whether it may leave out a batch whose number it has, and jrs cannot look there."""
+    since: int = 0
+    """The first batch that it gets: the earlier ones went to another sink."""
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.path}" if self.path else self.name
+
+
+@attrs.frozen
 class StreamRecord(Stored):
     """A streaming stage that has been started: the plan and Spark version of its checkpoint."""
 
@@ -108,6 +125,8 @@ class StreamRecord(Stored):
     query: str = ""
     """The hash of the whole plan without what Spark draws at random for each start; empty if an
     older version of jrs recorded the plan."""
+    sink: StreamSink | None = None
+    """None if an older version of jrs recorded the stage."""
 
     def of_any_plan(self) -> StreamRecord:
         """Return the record for changed code that resumes from the same checkpoint."""

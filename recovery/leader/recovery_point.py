@@ -16,6 +16,7 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StreamRecord
 from jrs.records.policies import SnapshotPolicy
+from jrs.records.snapshots import SnapshotRecord
 from jrs.store import heads
 
 from ..checkpoint_format import checkpoint
@@ -24,7 +25,7 @@ from ..files import epoch_folders
 from ..files.disk_errors import is_lost
 from ..files.rescaled_checkpoint import complete_interrupted_rescale
 from ..rules.events import EventKind
-from ..snapshots import folders
+from ..snapshots import folders, outside
 from ..snapshots.catalog import SnapshotCatalog
 from ..snapshots.restore import published_batches
 from ..snapshots.scheduled import take_scheduled_snapshot
@@ -127,20 +128,35 @@ class RecoveryPoints:
         usable = self._catalog.newest_usable(job_id)
         for record, why in usable.skipped:
             self._emit(EventKind.DAMAGED, job_id, f"snapshot {record.number}: {why}")
-        if usable.record is None:
+        why_not = self._why_held(job_id, usable.record)
+        if usable.record is None or why_not:
             what = "; ".join(f"stage {stage!r}: {why}" for stage, why in damage.items())
             for stage in damage:
                 # After a resume, the stored state is tried once more.
                 self._storage.forget_damage(job_id, self._fence.epoch, stage)
             raise JobHeld(
-                f"job {job_id!r} cannot resume from its stored state, and has no usable snapshot: "
-                f"{what}"
+                f"job {job_id!r} cannot resume from its stored state, and {why_not}: {what}"
             )
         self._catalog.restore(
             usable.record, accept_published=True, fence=self._fence, is_stopped=lambda _: True
         )
         take_over(self._backend, self._storage, job_id, self._fence)
         self._emit(EventKind.RESTORED, job_id, f"resumes from snapshot {usable.record.number}")
+
+    def _why_held(self, job_id: str, usable: SnapshotRecord | None) -> str:
+        """Return why the job cannot go back to its newest usable snapshot by itself; empty if it
+        can."""
+        if usable is None:
+            return "has no usable snapshot"
+        # A function of `foreachBatch` is told of the new generation; these sinks are not.
+        done = list(outside.written(self._backend, self._storage, usable))
+        if not done:
+            return ""
+        return (
+            f"goes back to snapshot {usable.number} only by jrs snapshot restore {job_id} "
+            f"{usable.number} --accept-published and jrs resume {job_id}, since "
+            f"{outside.named(done)}"
+        )
 
     def _bring_copies(self, job_id: str, copies: CheckpointCopies) -> None:
         fetched = copies.bring(job_id)

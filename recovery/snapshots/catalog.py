@@ -268,7 +268,8 @@ class SnapshotCatalog(SnapshotIndex):
             claim: use the snapshot up; by default it stays, and shares no file that is written.
             fork: its queries get new ids, so that both jobs can run side by side.
             accept_published: what the job has done since, outside of its folders, may stay: the
-                calls of its functions of `foreachBatch`, and what it has published.
+                calls of its functions of `foreachBatch`, what it has written with sinks that know
+                its batches, and what it has published.
             is_stopped: returns whether nothing of a job runs; by default, whether the job is
                 suspended, has no spec, or never had an attempt. A leader that recovers returns
                 True.

@@ -3,39 +3,105 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, WrongState
+from jrs.contract.errors import CorruptRecord, Unavailable, WrongState
 from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.heads import StreamPlan
-from jrs.records.model import StageRecord
-from jrs.records.snapshots import Manifest
+from jrs.records.model import StageRecord, StreamRecord
+from jrs.records.snapshots import Manifest, SnapshotRecord
 from jrs.store import heads
+
+from ..checkpoint_format.position import position
+from ..checkpoint_format.unreadable import UnreadableCheckpoint
+from ..files import epoch_folders
+from ..files.disk_errors import is_lost
+from ..files.job_folders import JobStorage
 
 _MOST = 3
 """The things that an error names; it counts the others."""
 
 
-def check_accepted(backend: Backend, found: Manifest) -> None:
-    """Raise `WrongState` if the job of a snapshot has called functions of `foreachBatch` since, or
-    has published at places of its user's own."""
-    done = list(since(backend, found))
+def check_accepted(backend: Backend, storage: JobStorage, found: Manifest) -> None:
+    """Raise `WrongState` if the job of a snapshot has called functions of `foreachBatch` since, has
+    written with sinks that know its batches, or has published at places of its user's own."""
+    done = [*_called_or_published(backend, found), *written(backend, storage, found)]
     if not done:
         return
-    named, more = done[:_MOST], len(done) - _MOST
-    if more > 0:
-        named.append(f"and {more} more")
     raise WrongState(
         f"a restore of job {found.job_id!r} from snapshot {found.number} does not take back what "
-        f"the job has done elsewhere since: {'; '.join(named)}. Restore it with "
+        f"the job has done elsewhere since: {named(done)}. Restore it with "
         "--accept-published (accept_published=True) if that may stay, or as a new job with --as"
     )
 
 
-def since(backend: Backend, found: Manifest) -> Iterator[str]:
-    """Yield, for people, what the job of a snapshot has done since, outside of its folders.
+def named(done: list[str]) -> str:
+    """Return some of what a job has done, and how much more there is."""
+    some, more = done[:_MOST], len(done) - _MOST
+    return "; ".join([*some, f"and {more} more"] if more > 0 else some)
+
+
+def written(
+    backend: Backend, storage: JobStorage, found: Manifest | SnapshotRecord
+) -> Iterator[str]:
+    """Yield, for people, what the job of a snapshot has written since with sinks that know a batch
+    by its number. Such a sink leaves out the batches that the job then counts again, without an
+    error, so their rows would be lost.
+
+    Raises:
+        Unavailable: the backend did not answer, or a checkpoint cannot be read now.
+    """
+    batches = _batches(found)
+    folder = storage.folder(found.job_id)
+    for record in backend.scan(keys.streams(found.job_id)):
+        try:
+            sink = decode(StreamRecord, record.value, record.key).sink
+        except CorruptRecord:
+            continue  # The leader holds the job because of it.
+        if sink is None or not sink.knows_batches:
+            continue
+        if found.output and Path(sink.path).is_relative_to(folder):
+            continue  # It goes back with the job.
+        stage = record.key.removeprefix(keys.streams(found.job_id))
+        before, newest = batches.get(stage, -1), _planned(folder, stage)
+        if newest == before:
+            continue
+        # Behind the snapshot, it was lost, or another restore has put it there.
+        known = newest is not None and newest > before
+        which = _range(before + 1, newest or 0) if known else "an unknown number of batches"
+        yield (
+            f"stage {stage!r} has written {which} to {sink}, which leaves out others of these "
+            "numbers unless you remove them first"
+        )
+
+
+def _planned(folder: Path, stage: str) -> int | None:
+    """Return the newest batch that a stage's checkpoint has planned; None if it cannot be read."""
+    epoch = epoch_folders.in_place(folder)
+    if epoch is None:
+        return None
+    checkpoint = epoch / "streams" / stage / "ck"
+    try:
+        return position(checkpoint).planned
+    except UnreadableCheckpoint:
+        return None
+    except OSError as error:
+        if is_lost(error):
+            return None
+        raise Unavailable(f"{checkpoint} cannot be read now: {error}") from error
+
+
+def _batches(found: Manifest | SnapshotRecord) -> dict[str, int]:
+    """Return the newest batch of each stream in a snapshot; -1 if it had committed none."""
+    return {stage.name: -1 if stage.batch is None else stage.batch for stage in found.stages}
+
+
+def _called_or_published(backend: Backend, found: Manifest) -> Iterator[str]:
+    """Yield, for people, which functions the job of a snapshot has called since, and what it has
+    published at places of its user's own.
 
     Raises:
         Unavailable: the backend did not answer.
@@ -44,7 +110,7 @@ def since(backend: Backend, found: Manifest) -> Iterator[str]:
         generation = heads.generation_of(backend, found.job_id)
     except CorruptRecord:
         generation = None  # The restore begins one that no plan can be of.
-    batches = {stage.name: -1 if stage.batch is None else stage.batch for stage in found.stages}
+    batches = _batches(found)
     for record in backend.scan(keys.plans(found.job_id)):
         stage = record.key.removeprefix(keys.plans(found.job_id))
         before = batches.get(stage, -1)

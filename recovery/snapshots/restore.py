@@ -123,7 +123,7 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
             guards = swap.suspended_guards(catalog.backend, job_id)
             before = _check_startable(catalog, found.manifest, job_id, request)
             if job_id == found.manifest.job_id and not request.accept_published:
-                outside.check_accepted(catalog.backend, found.manifest)
+                outside.check_accepted(catalog.backend, storage, found.manifest)
             if stage := _from_stage(before, found.manifest, job_id, request):
                 found = from_stage.without(whole, stage)
             check(str(request.source), whole, thorough=True, progress=request.progress)
@@ -160,7 +160,7 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
         guards = swap.suspended_guards(catalog.backend, job_id)
         before = _check_startable(catalog, found, job_id, request)
         if job_id == found.job_id and not request.accept_published:
-            outside.check_accepted(catalog.backend, found)
+            outside.check_accepted(catalog.backend, catalog.storage, found)
         if stage := _from_stage(before, found, job_id, request):
             found = from_stage.without_stage(found, stage, partial(is_there, objects))
         in_objects.check(objects, source, thorough=False, progress=request.progress)

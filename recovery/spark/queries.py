@@ -17,7 +17,9 @@ import attrs
 import pyspark
 
 from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import redacted
 from jrs.host import mounts
+from jrs.records.model import StreamSink
 
 from ..files.job_folders import JobStorage
 from .reasons import message, passes
@@ -39,8 +41,12 @@ _NOT_COMPUTED = re.compile(
     r"(\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: )?"
     r"assertion failed: CheckpointInfo length: \d+, numPartitions: \d+"
 )
+_FUNCTION = "foreachBatch"
+"""The name of the sink that calls a function with each batch."""
 _FILES = {"avro", "csv", "json", "orc", "parquet", "text"}
 """Formats of Spark's file sink, whose log knows a batch by its number alone."""
+_WITHOUT_NUMBERS = {"console", "foreach", "kafka", "memory", "noop"}
+"""Sinks that take each batch that they get, whatever its number."""
 _LOCAL = re.compile(r"file:(//[^/]*)?(?=/)")
 _SCHEME = re.compile(r"[^/:]+:")
 # A "#" would follow the name of a column.
@@ -56,7 +62,7 @@ def check_writer(
         storage: where the files of its job are.
     """
     options = _peek(writer._jwrite, "extraOptions")
-    source, mode = _peek(writer._jwrite, "source"), str(_peek(writer._jwrite, "outputMode"))
+    source, mode = _sink(writer), str(_peek(writer._jwrite, "outputMode"))
     problem = ""
     if _option(options, "checkpointLocation") is not None:
         problem = "it sets checkpointLocation, which jrs sets: leave it out"
@@ -67,7 +73,7 @@ def check_writer(
         )
     elif source == "memory" and mode != "Complete":
         problem = "a memory sink forgets its rows with the driver: write to files instead"
-    elif storage.objects is not None and (found := _problem_with_objects(writer, str(source))):
+    elif storage.objects is not None and (found := _problem_with_objects(writer, source)):
         problem = found
     elif source in _FILES and not mounts.fences_names(storage.root):
         problem = (
@@ -98,7 +104,7 @@ def check_writer(
 def _problem_with_objects(writer: DataStreamWriter, sink: str) -> str:
     """Return why a query cannot be run where its checkpoint is uploaded batch by batch; empty if
     it can."""
-    if sink not in (FORMAT, "foreachBatch"):
+    if sink not in (FORMAT, _FUNCTION):
         return (
             f"it writes with the sink {sink!r}, whose commits jrs does not see, and the storage "
             "has objects, to which its checkpoint is uploaded before each commit: write with "
@@ -135,7 +141,7 @@ def _nodes(writer: DataStreamWriter) -> Iterator[Any]:
 
 def uses_sink(writer: DataStreamWriter) -> bool:
     """Return whether the query writes to the sink of jrs."""
-    return bool(_peek(writer._jwrite, "source") == FORMAT)
+    return _sink(writer) == FORMAT
 
 
 @attrs.frozen
@@ -169,36 +175,43 @@ def guard_function(writer: DataStreamWriter, before: Callable[[int], None]) -> N
 
 def calls_function(writer: DataStreamWriter) -> bool:
     """Return whether the query calls a function with each batch (`foreachBatch`)."""
-    return bool(_peek(writer._jwrite, "source") == "foreachBatch")
+    return _sink(writer) == _FUNCTION
 
 
 def path_of(writer: DataStreamWriter) -> Path | None:
     """Return the folder to which the query's sink writes; None if it sets no path."""
-    path = _option(_peek(writer._jwrite, "extraOptions"), "path")
-    # As Hadoop reads it: nothing is escaped, with a scheme or without.
-    return None if path is None else Path(_LOCAL.sub("", str(path)))
+    path = _path(writer)
+    return None if path is None else Path(path)
 
 
 def remote_files(writer: DataStreamWriter) -> str | None:
     """Return where the query writes with Spark's file sink, if that is a place such as ``hdfs://…``
     which is no folder of this host; None otherwise."""
-    path = _option(_peek(writer._jwrite, "extraOptions"), "path")
-    if path is None or _peek(writer._jwrite, "source") not in _FILES:
+    path = _path(writer)
+    if path is None or _sink(writer) not in _FILES:
         return None
-    return str(path) if _SCHEME.match(_LOCAL.sub("", str(path))) else None
+    return path if _SCHEME.match(path) else None
 
 
 def local_files(writer: DataStreamWriter) -> Path | None:
     """Return the folder of this host to which the query writes with Spark's file sink; None if it
     has another sink, or no path, or another place."""
-    if _peek(writer._jwrite, "source") not in _FILES or remote_files(writer) is not None:
+    if _sink(writer) not in _FILES or remote_files(writer) is not None:
         return None
     return path_of(writer)
 
 
+def sink_of(writer: DataStreamWriter) -> StreamSink:
+    """Return the query's sink, for the record of its stage."""
+    name, path = _sink(writer), _path(writer) or ""
+    is_seen = name in {*_WITHOUT_NUMBERS, FORMAT, _FUNCTION} or local_files(writer) is not None
+    place = redacted(path) if _SCHEME.match(path) else path
+    return StreamSink(name, place, knows_batches=not is_seen)
+
+
 def is_table(writer: DataStreamWriter) -> bool:
     """Return whether the query writes to a table in memory, which has the query's name."""
-    return bool(_peek(writer._jwrite, "source") == "memory")
+    return _sink(writer) == "memory"
 
 
 def make_active(writer: DataStreamWriter) -> None:
@@ -342,6 +355,19 @@ def _has_timers(writer: DataStreamWriter) -> bool:
 def printed(writer: DataStreamWriter) -> str:
     """Return the query's plan as Spark prints it."""
     return str(_peek(writer._jwrite, "ds").queryExecution().analyzed().toString())
+
+
+def _sink(writer: DataStreamWriter) -> str:
+    """Return the name of the query's sink. Spark takes the names of data sources in any case."""
+    name = str(_peek(writer._jwrite, "source"))
+    return name if name == _FUNCTION else name.lower()
+
+
+def _path(writer: DataStreamWriter) -> str | None:
+    """Return the path that the query sets for its sink; that of a folder of this host without its
+    scheme. As Hadoop reads it, nothing is escaped, with a scheme or without."""
+    path = _option(_peek(writer._jwrite, "extraOptions"), "path")
+    return None if path is None else _LOCAL.sub("", str(path))
 
 
 def _option(options: Any, name: str) -> Any:

@@ -12,23 +12,29 @@ from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
-from jrs.records.model import StreamRecord
+from jrs.records.model import StreamRecord, StreamSink
 
 from ..attempt.context import AttemptContext
+from .checkpoint_reads import position
 from .plan_hashes import PlanHashes, plan_hashes
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
-def record_query(context: AttemptContext, record: StreamRecord, writer: DataStreamWriter) -> None:
+def record_query(
+    context: AttemptContext, record: StreamRecord, writer: DataStreamWriter
+) -> StreamRecord:
     """Record the query of a stage's checkpoint, or refuse a checkpoint of another query. Durable.
 
     Args:
         record: without the query.
 
+    Returns:
+        What is recorded.
+
     Raises:
-        JobHeld: the checkpoint is of another query.
+        JobHeld: the checkpoint is of another query, or is damaged.
         Fenced: this attempt was shut out.
         Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
     """
@@ -42,12 +48,13 @@ def record_query(context: AttemptContext, record: StreamRecord, writer: DataStre
     try:
         with context.historian.recorded(job_id, HistoryKind.STREAM, said) as event:
             commit_and_read_back(context.backend, own, *event, fence=context.fence)
-        return
+        return record
     except Conflict:
         stored = context.backend.get(key)
     if stored is None:
-        return  # It was just cleaned up: the leader that did so has fenced this attempt.
+        return record  # It was just cleaned up: the leader that did so has fenced this attempt.
     before = decode(StreamRecord, stored.value, key)
+    record = attrs.evolve(record, sink=_sink(context, before, record))
     if before.plan:
         if not _is_same(before, record, plan):
             raise JobHeld(
@@ -59,6 +66,7 @@ def record_query(context: AttemptContext, record: StreamRecord, writer: DataStre
         commit_and_read_back(
             context.backend, Update(key, encode(record), stored.version), fence=context.fence
         )
+    return record
 
 
 def _is_same(before: StreamRecord, record: StreamRecord, plan: PlanHashes) -> bool:
@@ -77,4 +85,16 @@ def _renewed(before: StreamRecord, record: StreamRecord) -> StreamRecord:
     """Return what is recorded of the same query from now on."""
     # Attempts of older versions of jrs compare `plan`, which may have seeds that were drawn.
     plan = before.plan if before.spark == record.spark else record.plan
-    return attrs.evolve(before, plan=plan, query=record.query, spark=record.spark)
+    return attrs.evolve(before, plan=plan, query=record.query, spark=record.spark, sink=record.sink)
+
+
+def _sink(context: AttemptContext, before: StreamRecord, record: StreamRecord) -> StreamSink | None:
+    """Return what is recorded of a stage's sink from now on. Another one than before gets the
+    batches that the checkpoint has not committed."""
+    old, new = before.sink, record.sink
+    if old is None or new is None:
+        return new
+    if (old.name, old.path) == (new.name, new.path):
+        return attrs.evolve(old, knows_batches=new.knows_batches)
+    checkpoint = context.storage.checkpoint(record.job_id, context.epoch, record.name)
+    return attrs.evolve(new, since=position(checkpoint).committed + 1)

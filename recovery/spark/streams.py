@@ -108,12 +108,13 @@ class Streams:
         queries.check_writer(writer, name, context.storage, bounded=bounded)
         self._hold_back()
         place = StreamRecord(
-            job.job_id, name, bounded, "", str(session.version), order=order, after=after
-        )
-        record_query(context, place, writer)
+            job.job_id, name, bounded, "", str(session.version), order=order, after=after,
+            sink=queries.sink_of(writer),
+        )  # fmt: skip
+        sink = record_query(context, place, writer).sink
         committer, progress = None, ProgressWatch()
         if queries.uses_sink(writer):
-            committer = self._committer(name, output, progress)
+            committer = self._committer(name, output, progress, sink.since if sink else 0)
         folder = context.storage.stream(job.job_id, job.epoch, name)
         checkpoint = folder / "ck"
         # Unique in the session, which jobs may share; but a table has the name of its stage.
@@ -306,15 +307,21 @@ class Streams:
             self._marks = []
             self._changed.notify_all()
 
-    def _committer(self, stage: str, output: Path, progress: ProgressWatch) -> BatchCommitter:
-        """Return what commits the batches of a stage, once it has published what is committed."""
+    def _committer(
+        self, stage: str, output: Path, progress: ProgressWatch, since: int
+    ) -> BatchCommitter:
+        """Return what commits the batches of a stage, once it has published what is committed.
+
+        Args:
+            since: the first batch that goes to the sink of jrs.
+        """
         context = self._context
         folder = context.storage.stream_folder(context.job_id, context.epoch, stage)
         committer = BatchCommitter(context, stage, folder, output, progress.newest)
         if context.storage.objects is None:
             with writing(f"making {output}"):
                 context.storage.make_folder(output)
-        committer.begin()
+        committer.begin(since)
         self._sink_server().add(stage, committer)
         return committer
 

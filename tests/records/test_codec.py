@@ -221,6 +221,7 @@ EXAMPLES = [
     model.StageRecord("j", "load", [1], 1, 2, 0.5, 9.0, "load-1"),
     model.StopRecord("j", model.StopMode.DRAIN, stages={"sums": "flushing"}),
     model.StreamRecord("j", "sums", True, "a1", "4.0", 1.0),
+    model.StreamRecord("j", "sums", True, "a1", "4.0", sink=model.StreamSink("delta", "/t", True)),
     heads.StreamHead("j", "sums", 1, 7, "a1", "batch=7.c4"),
     heads.StreamHead(
         "j", "sums", 1, 7,

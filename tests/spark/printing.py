@@ -1,4 +1,4 @@
-"""The hashes of two wide queries, and the settings that others see meanwhile, as JSON."""
+"""The hashes of two wide queries, the settings that others see meanwhile, and sinks, as JSON."""
 
 from __future__ import annotations
 
@@ -35,6 +35,18 @@ def main() -> None:
         "query": one.query == other.query,
         "seen": seen,
         "before": before,
+        "sinks": [
+            (sink.name, sink.path, sink.knows_batches)
+            for sink in map(
+                queries.sink_of,
+                (
+                    rows.writeStream.foreachBatch(lambda frame, batch: None),
+                    rows.writeStream.foreach(print),
+                    rows.writeStream.format("Kafka"),
+                    rows.writeStream.option("Path", "hdfs://nn/orders"),
+                ),
+            )
+        ],
     }
     print(json.dumps(found))
     spark.stop()

@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_settings_with_which_a_plan_is_printed() -> None:
-    """The whole plan counts, and no query that starts meanwhile gets the settings for it."""
+    """The whole plan counts, and no query that starts meanwhile gets the settings for it. The sinks
+    of real writers are known."""
     program = "tests/spark/printing.py"
     done = subprocess.run(
         [sys.executable, program], cwd=ROOT, capture_output=True, text=True, timeout=BOUND
@@ -23,3 +24,9 @@ def test_settings_with_which_a_plan_is_printed() -> None:
 
     assert (found["printed"], found["query"]) == (True, False)
     assert found["seen"] == [found["before"]] * 4
+    assert found["sinks"] == [
+        ["foreachBatch", "", False],
+        ["foreach", "", False],
+        ["kafka", "", False],
+        ["parquet", "hdfs://nn/orders", True],
+    ]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from pathlib import Path
 
+import attrs
 import pytest
 
-from jrs.contract.errors import WrongState
-from jrs.contract.operations import Create
+from jrs.contract.errors import Unavailable, WrongState
+from jrs.contract.operations import Create, Update
 from jrs.records import keys
+from jrs.records.codec import decode, encode
 from jrs.records.heads import StreamPlan
-from jrs.records.model import StageRecord
+from jrs.records.model import StageRecord, StreamRecord, StreamSink
 from jrs.recovery.snapshot_catalog import SnapshotCatalog
+from jrs.recovery.snapshots import outside
 from jrs.store import heads, restores
 from tests.recovery.snapshots.fabricate import FakeJob
 from tests.recovery.support import FaultyMemory
@@ -24,6 +30,16 @@ def called(job: FakeJob, stage: str, batch: int, generation: int = 1) -> None:
 def published(job: FakeJob, stage: str, target: str) -> None:
     record = StageRecord("job", stage, None, 1, 1, 0.5, 9.0, target=target)
     job.record(keys.stage("job", stage), record)
+
+
+DELTA = StreamSink("delta", "s3a://bucket/orders", knows_batches=True)
+
+
+def writes_to(job: FakeJob, sink: StreamSink | None) -> None:
+    stored = job.backend.get(keys.stream("job", "hourly"))
+    assert stored is not None
+    record = attrs.evolve(decode(StreamRecord, stored.value, stored.key), sink=sink)
+    job.backend.commit(Update(stored.key, encode(record), stored.version))
 
 
 def test_a4_calls_of_functions(
@@ -109,6 +125,98 @@ def test_a4_a_restore_that_is_finished(
             catalog.restore(record, accept_published=True)
     assert restores.stored(memory, "job") is not None
     assert catalog.finish_restore("job").number == record.number
+
+
+def test_what_a_sink_has_that_knows_its_batches(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory
+) -> None:
+    """It would leave out the batches that the job counts again, and their rows would be lost. A
+    batch that was planned may be in it."""
+    job.suspend()
+    writes_to(job, DELTA)
+    record = catalog.create("job")
+    catalog.restore(record)  # Nothing was written since.
+    job.query.ck = next(catalog.storage.folder("job").glob("e*/streams/hourly/ck"))
+    job.run(2)
+    job.query.plan()
+    before = list(memory.scan(""))
+
+    with pytest.raises(WrongState) as refused:
+        catalog.restore(record)
+    assert (
+        "elsewhere since: stage 'hourly' has written batches 5 to 7 to delta at "
+        "s3a://bucket/orders, which leaves out others of these numbers unless you remove them "
+        "first. Restore it with --accept-published"
+    ) in str(refused.value)
+    assert list(memory.scan("")) == before
+    catalog.restore(record, as_job="new")
+    catalog.restore(record, accept_published=True)
+    catalog.restore(record)
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        None,
+        StreamSink("kafka"),
+        StreamSink("parquet", "/data/orders"),
+        StreamSink("delta", "{folder}/out/hourly", knows_batches=True),
+    ],
+)
+def test_sinks_that_lose_nothing(
+    catalog: SnapshotCatalog, job: FakeJob, sink: StreamSink | None
+) -> None:
+    """One that an older version recorded, that takes each batch, that jrs looks into itself, or
+    that goes back with the job."""
+    job.suspend()
+    folder = str(catalog.storage.folder("job"))
+    writes_to(job, sink and attrs.evolve(sink, path=sink.path.format(folder=folder)))
+    record = catalog.create("job")
+    job.run(2)
+    assert catalog.restore(record).job_id == "job"
+
+
+def test_a_sink_that_stays_where_it_is(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """A snapshot without output takes back nothing of a table in the job's folder."""
+    job.suspend()
+    writes_to(job, attrs.evolve(DELTA, path=str(job.out("hourly"))))
+    record = catalog.create("job", output=False)
+    job.run(2)
+    assert len(list(outside.written(job.backend, catalog.storage, record))) == 1
+
+
+@pytest.mark.parametrize("lost", ["offsets", "e*", "a batch"])
+def test_a_checkpoint_that_does_not_say_what_its_sink_has(
+    catalog: SnapshotCatalog, job: FakeJob, lost: str
+) -> None:
+    job.suspend()
+    writes_to(job, DELTA)
+    record = catalog.create("job")
+    job.run(2)
+    if lost == "offsets":
+        shutil.rmtree(job.query.ck / lost)
+    elif lost == "a batch":
+        for log in ("offsets", "commits"):
+            shutil.rmtree(job.query.ck / log)  # Another restore went further back.
+    else:
+        shutil.rmtree(job.epoch)
+    with pytest.raises(WrongState, match="has written an unknown number of batches to delta"):
+        catalog.restore(record)
+
+
+def test_a_checkpoint_that_cannot_be_read_now(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.suspend()
+    writes_to(job, DELTA)
+    record = catalog.create("job")
+
+    def fail(checkpoint: Path) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(checkpoint))
+
+    monkeypatch.setattr(outside, "position", fail)
+    with pytest.raises(Unavailable, match="cannot be read now"):
+        catalog.restore(record)
 
 
 def died() -> None:

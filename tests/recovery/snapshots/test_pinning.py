@@ -11,12 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from jrs.contract.errors import JobHeld, Unavailable
+from jrs.contract.operations import Update
 from jrs.records import keys
-from jrs.records.codec import decode
-from jrs.records.model import AttemptRecord, StageRecord, StreamRecord
+from jrs.records.codec import decode, encode
+from jrs.records.model import AttemptRecord, StageRecord, StreamRecord, StreamSink
 from jrs.records.policies import SnapshotPolicy
 from jrs.records.snapshots import SnapshotFormat, TakenBy
 from jrs.recovery.checkpoint_format import checkpoint, offset_log
@@ -230,6 +232,36 @@ def test_a_table_with_partitions_that_are_called_batch(state: RecoveryPoints, jo
     """A folder of the table's own is no batch of its sink's."""
     put(job.out("hourly") / "batch=2026" / "part-0.parquet", "rows")
     state.ensure_recoverable("job")
+
+
+def test_a_sink_that_knows_what_a_snapshot_does_not(
+    state: RecoveryPoints, catalog: SnapshotCatalog, storage: JobStorage, job: FakeJob
+) -> None:
+    """A leader does not go back behind such a sink by itself: it would leave out the next batches.
+    It does once nothing was written since, or the user has taken the job back."""
+    sink = StreamSink("delta", "s3a://bucket/orders", knows_batches=True)
+    stored = job.backend.get(keys.stream("job", "hourly"))
+    assert stored is not None
+    record = attrs.evolve(decode(StreamRecord, stored.value, stored.key), sink=sink)
+    job.backend.commit(Update(stored.key, encode(record), stored.version))
+    state.take_scheduled_snapshot("job", SnapshotPolicy())
+    job.run()
+    (number,) = (one.number for one in catalog.list("job"))
+    how = f"jrs snapshot restore job {number} --accept-published and jrs resume job"
+    for _ in range(2):
+        storage.report_damage("job", int(job.epoch.name[1:]), "hourly", "bad sectors")
+        with pytest.raises(JobHeld) as held:
+            state.ensure_recoverable("job")
+        assert how in str(held.value)
+        assert "batch 5 to delta at s3a://bucket/orders" in str(held.value)
+        assert "bad sectors" in str(held.value)
+    assert positions.position(job.query.ck).committed == 5
+    state.ensure_recoverable("job")  # After a resume, the stored state is tried once more.
+
+    catalog.restore(catalog.get("job", number), accept_published=True, is_stopped=lambda _: True)
+    storage.report_damage("job", int(job.epoch.name[1:]), "hourly", "bad sectors")
+    state.ensure_recoverable("job")
+    assert positions.position(job.query.ck).committed == 4
 
 
 def test_a_resume_tries_what_was_damaged(

@@ -12,11 +12,12 @@ from jrs.contract.errors import JobHeld
 from jrs.contract.operations import create_or_update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
-from jrs.records.model import StreamRecord
+from jrs.records.model import StreamRecord, StreamSink
 from jrs.recovery.spark import stream_records
 from jrs.recovery.spark.plan_hashes import PlanHashes
 from jrs.recovery.spark.stream_records import record_query
 from tests.recovery.lead import Lead
+from tests.recovery.snapshots.fabricate import FakeQuery
 from tests.recovery.support import FaultyMemory
 
 KEY = keys.stream("job", "sums")
@@ -44,13 +45,14 @@ class Stage:
 
     def begin(
         self, query: str = "query", printed: str = "printed", *, drawn: bool = False,
-        spark: str = "4.1", bounded: bool = False,
+        spark: str = "4.1", bounded: bool = False, sink: StreamSink | None = None,
     ) -> StreamRecord:  # fmt: skip
         found, writer = PlanHashes(query, printed, drawn), cast("Any", None)
         self.patch.setattr(stream_records, "plan_hashes", lambda *_: found)
-        record = StreamRecord("job", "sums", bounded, "", spark)
-        record_query(self.lead.context(), record, writer)
-        return self.stored
+        record = StreamRecord("job", "sums", bounded, "", spark, sink=sink)
+        recorded = record_query(self.lead.context(), record, writer)
+        assert recorded == self.stored
+        return recorded
 
 
 @pytest.fixture
@@ -114,3 +116,24 @@ def test_another_spark_prints_other_plans(stage: Stage) -> None:
         stage.begin("other", "p4.3", spark="4.3")
 
     assert stage.begin(spark="4.1") == attrs.evolve(NEW, order=3)  # A host that has it yet.
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_the_sink_of_a_stage(stage: Stage, changed: bool) -> None:
+    """Another one gets what the checkpoint has not committed, also if the query is another one."""
+    table = StreamSink("delta", "/data/one", knows_batches=True)
+    stage.store(NEW)
+    assert stage.begin(sink=table).sink == table  # An older version knew none.
+    assert stage.begin(sink=attrs.evolve(table, knows_batches=False)).sink == attrs.evolve(
+        table, knows_batches=False
+    )
+    query = FakeQuery(stage.lead.storage.checkpoint("job", stage.lead.leadership.epoch, "sums"))
+    query.start().run(3).plan()
+    if changed:
+        stage.store(stage.stored.of_any_plan())
+    other = StreamSink("jrs")
+    for _ in range(2):
+        assert stage.begin(sink=other).sink == attrs.evolve(other, since=3)
+        query.run()
+    moved = attrs.evolve(table, path="/data/two")
+    assert stage.begin(sink=moved).sink == attrs.evolve(moved, since=5)

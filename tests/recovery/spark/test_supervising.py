@@ -20,7 +20,7 @@ from jrs.contract.errors import Conflict, Fenced, JobHeld, OutcomeUnknown, Unava
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Check, Create, Update
 from jrs.records import keys
-from jrs.records.model import JobSpec, StopMode, StopRecord, StopState
+from jrs.records.model import JobSpec, StopMode, StopRecord, StopState, StreamSink
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.batch_committer import BatchCommitter
@@ -718,6 +718,7 @@ def test_where_a_sink_writes_to(monkeypatch: pytest.MonkeyPatch, told: str, fold
         ("parquet", "file:///data/orders", False),
         ("parquet", None, False),
         ("delta", "s3a://bucket/orders", False),
+        ("Parquet", "hdfs://nn:8020/orders", True),
     ],
 )
 def test_a_file_sink_on_another_filesystem(
@@ -731,3 +732,26 @@ def test_a_file_sink_on_another_filesystem(
     assert queries.remote_files(writer) == (path if is_remote else None)
     is_local = path is not None and not is_remote and sink != "delta"
     assert queries.local_files(writer) == (queries.path_of(writer) if is_local else None)
+
+
+@pytest.mark.parametrize(
+    ("sink", "path", "recorded"),
+    [
+        ("delta", "s3a://key:secret@bucket/orders?sig=1", ("delta", "s3a://bucket/orders", True)),
+        ("Iceberg", "prod.db.orders", ("iceberg", "prod.db.orders", True)),
+        ("parquet", "hdfs://nn:8020/orders", ("parquet", "hdfs://nn:8020/orders", True)),
+        ("Parquet", "file:///data/orders", ("parquet", "/data/orders", False)),
+        ("foreachBatch", None, ("foreachBatch", "", False)),
+        ("kafka", None, ("kafka", "", False)),
+        ("jrs", None, ("jrs", "", False)),
+    ],
+)
+def test_what_is_recorded_of_a_sink(
+    monkeypatch: pytest.MonkeyPatch, sink: str, path: str | None, recorded: tuple[str, str, bool]
+) -> None:
+    """Without secrets; and whether it may leave out a batch by its number, unseen by jrs."""
+    monkeypatch.setattr(queries, "_peek", lambda of, name: sink)
+    monkeypatch.setattr(queries, "_option", lambda options, name: path)
+    writer: Any = SimpleNamespace(_jwrite=None)
+
+    assert queries.sink_of(writer) == StreamSink(*recorded)
