@@ -97,7 +97,8 @@ class StreamPlan(Stored):
     batch: int
     epoch: int
     attempt: int
-    """The attempt that wrote it, and its leader's epoch."""
+    """The attempt that wrote it, and its leader's epoch; both 0 if no attempt has called the
+    present code's function: after a restore, and after an upgrade of what left the batch unread."""
     files: dict[str, str] = attrs.field(factory=dict, repr=False, hash=False)
     """The files of the checkpoint that plan the batch, by their paths in it, without those that
     earlier plans have named. All of them are synced; large ones are left out here."""
@@ -111,6 +112,13 @@ class StreamPlan(Stored):
 
     def least_reader(self) -> int:
         return 1 if self.manifest is None else 2
+
+    def of_changed_code(self) -> StreamPlan:
+        """Return the plan for changed code. A batch that the former code left unread is a new one
+        for it: no sink has it yet."""
+        if not self.is_unread:
+            return self
+        return attrs.evolve(self, epoch=0, attempt=0, is_unread=False)
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()

@@ -30,6 +30,7 @@ from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.heads import JobGeneration, StreamHead, StreamPlan
 from jrs.records.objects import StoredObject
+from jrs.records.stages import StreamRecord
 from jrs.store import cluster_format, restores
 
 SINCE_FORMAT = 6
@@ -147,6 +148,25 @@ def adopted(
         plan = StreamPlan(job_id, stage, 1, batches.get(stage) or 0, 0, 0, manifest=named)
         found[keys.plan(job_id, stage)] = encode(plan)
     return found
+
+
+def changed_code_ops(backend: Backend, job_id: str) -> Iterator[Op]:
+    """Yield the operations on the records of a job's streams for the changed code that it gets.
+
+    Raises:
+        CorruptRecord: it is not known which queries the streams have.
+        Unavailable: the backend did not answer.
+    """
+    for stored in backend.scan(keys.streams(job_id)):
+        any_plan = decode(StreamRecord, stored.value, stored.key).of_any_plan()
+        yield Update(stored.key, encode(any_plan), stored.version)
+    for stored in backend.scan(keys.plans(job_id)):
+        try:
+            plan = decode(StreamPlan, stored.value, stored.key)
+        except CorruptRecord:
+            continue  # The next attempt holds the job because of it.
+        if plan.of_changed_code() != plan:
+            yield Update(stored.key, encode(plan.of_changed_code()), stored.version)
 
 
 def give_up_restore(backend: Backend, job_id: str, fence: Fence | None) -> None:

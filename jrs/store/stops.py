@@ -38,9 +38,9 @@ from jrs.records import keys
 from jrs.records.checks import check_job_id
 from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
-from jrs.records.model import JobSpec, StopMode, StopRecord, StopState, StreamRecord
+from jrs.records.model import JobSpec, StopMode, StopRecord, StopState
 from jrs.records.signing import SpecKey, renewed
-from jrs.store import cluster_format, restores
+from jrs.store import cluster_format, heads, restores
 from jrs.store.historian import Historian
 from jrs.store.history_texts import hold_text, of_change, stop_came_to
 from jrs.store.result_store import JobResultStore
@@ -201,9 +201,7 @@ class JobStops:
             changed = attrs.evolve(changed, partitions=partitions)
         if entry_point is not None:
             changed = attrs.evolve(changed, entry_point=entry_point)
-            for plan in self._backend.scan(keys.streams(job_id)):
-                any_plan = decode(StreamRecord, plan.value, plan.key).of_any_plan()
-                ops.append(Update(plan.key, encode(any_plan), plan.version))
+            ops += heads.changed_code_ops(self._backend, job_id)
         if step is not before.step:
             restart = StopRecord(job_id, StopMode.SUSPEND, requested_at=self._now())
             ops.append(self._put(before, at_step(restart, step)))

@@ -19,10 +19,11 @@ from jrs.recovery.attempt.plan_keeper import PlanKeeper
 from jrs.recovery.checkpoint_format import plan_files
 from jrs.recovery.checkpoint_format.position import position
 from jrs.store import attempt_fence, heads
+from jrs.store.stops import JobStops
 from tests.recovery.attempt.stream_attempt import Attempt
 from tests.recovery.lead import Lead
 from tests.recovery.snapshots.fabricate import FakeQuery
-from tests.recovery.support import FaultyMemory
+from tests.recovery.support import FaultyMemory, spec
 
 
 @pytest.fixture
@@ -339,6 +340,33 @@ def test_a_batch_that_its_function_did_not_read(lead: Lead) -> None:
     stage.query.commit()
     again.call()
     assert not kept(lead).is_unread
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_an_unread_batch_that_changed_code_gets(lead: Lead, is_read: bool) -> None:
+    """The batch is a new one for it: no sink has it by right, until that code was called for it."""
+    stage = Stage(lead)
+    batch = stage.call()
+    stage.keeper.note_unread(batch)
+    lead.backend.commit(Create(keys.JOBS + "job", encode(spec("job"))))
+    JobStops(lead.backend).reconfigure("job", entry_point="etl.v2:main")
+
+    changed = Stage(lead, 2, stage.query)
+    assert not changed.keeper.may_have(batch)
+    changed.keeper.keep(batch)
+    if not is_read:
+        changed.keeper.note_unread(batch)
+    assert Stage(lead, 3, stage.query).keeper.may_have(batch) is is_read
+
+
+def test_a_batch_that_the_former_code_has_written(lead: Lead) -> None:
+    """Its sink may have it, whatever code the job gets; also next to a plan that is damaged."""
+    stage = Stage(lead)
+    batch = stage.call()
+    lead.backend.commit(Create(keys.JOBS + "job", encode(spec("job"))))
+    lead.backend.commit(Create(keys.plan("job", "other"), b"{"))
+    JobStops(lead.backend).reconfigure("job", entry_point="etl.v2:main")
+    assert Stage(lead, 2, stage.query).keeper.may_have(batch)
 
 
 def test_a_batch_is_noted_by_no_attempt_that_was_shut_out(lead: Lead) -> None:
