@@ -103,7 +103,8 @@ class StreamPlan(Stored):
     """The files of the checkpoint that plan the batch, by their paths in it, without those that
     earlier plans have named. All of them are synced; large ones are left out here."""
     manifest: StoredObject | None = None
-    """The `BatchManifest` with the checkpoint, where the storage is of objects."""
+    """The `BatchManifest` with the checkpoint, where the storage is of objects: before the batch,
+    or behind it if the query has ended there."""
     is_unread: bool = False
     """Whether its function did not read all of the batch, though no earlier attempt had called it
     for that batch."""

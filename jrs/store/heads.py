@@ -207,7 +207,7 @@ def plan_decides(head: StreamHead | None, plan: StreamPlan | None) -> bool:
     and not its head's.
 
     A stage has both if its sink was changed between that of jrs and a function: then the one that
-    is further counts. At the same batch both have the state before it.
+    is further counts. At the same batch both have the state before it at least.
 
     Args:
         plan: of the job's generation.

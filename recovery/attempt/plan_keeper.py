@@ -10,11 +10,12 @@ no plans.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
 
-from jrs.contract.errors import JobHeld
+from jrs.contract.errors import JobHeld, JrsError
 from jrs.contract.operations import Record, Update, create_or_update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -24,6 +25,7 @@ from jrs.store import heads
 
 from ..checkpoint_format import plan_files
 from ..checkpoint_format.plan_files import PlanFiles
+from ..checkpoint_format.position import position
 from ..files import copied_from
 from ..storage.copies import read_record
 from .batch_reports import BatchReports, Progress, unknown
@@ -105,6 +107,22 @@ class PlanKeeper:
                 return
             self._commit(batch, before, record)
 
+    def keep_done(self) -> None:
+        """Have objects the state behind the newest batch that the function was called for, if the
+        query has ended with it: then another host does not call the function for it again. Durable.
+        Raises nothing: without that, it does.
+        """
+        if not self._keeps or self._context.storage.objects is None:
+            return
+        with self._turn, suppress(JrsError, OSError):
+            plan, record = self._stored()
+            done = position(self._checkpoint).committed
+            if plan is None or record is None or plan.batch != done:
+                return
+            files = self._upload_behind(plan).put_complete(done)
+            plan = self._named(plan, files)
+            self._context.commit(Update(record.key, encode(plan), record.version))
+
     def may_have(self, batch: int) -> bool:
         """Return whether an earlier attempt called the function for a batch, so that its sink may
         have it by right, whatever has become of the state that the attempt computed."""
@@ -145,17 +163,24 @@ class PlanKeeper:
 
     def _uploaded(self, plan: StreamPlan, before: StreamPlan | None) -> StreamPlan:
         """Return a plan that names the checkpoint in objects."""
+        return self._named(plan, self._upload_behind(before).put_planned(plan.batch))
+
+    def _upload_behind(self, before: StreamPlan | None) -> CheckpointUpload:
+        """Return the upload that continues from what a plan names."""
         uploads = self._context.uploads
         if self._upload is None:
             known: tuple[StoredFile, ...] = ()
             if before is not None and before.manifest is not None:
                 known = read_record(uploads.objects, BatchManifest, before.manifest).checkpoint
             self._upload = CheckpointUpload(uploads.writer, self._stage, self._checkpoint, known)
-        files = self._upload.put_planned(plan.batch)
+        return self._upload
+
+    def _named(self, plan: StreamPlan, files: tuple[StoredFile, ...]) -> StreamPlan:
+        """Return a plan that names these files of the checkpoint."""
         manifest = BatchManifest(
             plan.job_id, plan.stage, plan.generation, plan.batch, checkpoint=files
         )
-        named, _ = uploads.put_batch(manifest, None)
+        named, _ = self._context.uploads.put_batch(manifest, None)
         copied_from.note(self._checkpoint.parent, plan.generation, named.name)
         return attrs.evolve(plan, manifest=named)
 

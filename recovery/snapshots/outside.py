@@ -12,14 +12,17 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.heads import StreamPlan
 from jrs.records.model import StageRecord, StreamRecord
+from jrs.records.objects import BatchManifest
 from jrs.records.snapshots import Manifest, SnapshotRecord
 from jrs.store import heads
 
+from ..checkpoint_format.checkpoint import commit_of
 from ..checkpoint_format.position import position
 from ..checkpoint_format.unreadable import UnreadableCheckpoint
 from ..files import epoch_folders
 from ..files.disk_errors import is_lost
 from ..files.job_folders import JobStorage
+from ..storage.copies import read_record
 
 _MOST = 3
 """The things that an error names; it counts the others."""
@@ -28,7 +31,7 @@ _MOST = 3
 def check_accepted(backend: Backend, storage: JobStorage, found: Manifest) -> None:
     """Raise `WrongState` if the job of a snapshot has called functions of `foreachBatch` since, has
     written with sinks that know its batches, or has published at places of its user's own."""
-    done = [*_called_or_published(backend, found), *written(backend, storage, found)]
+    done = [*_called_or_published(backend, storage, found), *written(backend, storage, found)]
     if not done:
         return
     raise WrongState(
@@ -99,12 +102,23 @@ def _batches(found: Manifest | SnapshotRecord) -> dict[str, int]:
     return {stage.name: -1 if stage.batch is None else stage.batch for stage in found.stages}
 
 
-def _called_or_published(backend: Backend, found: Manifest) -> Iterator[str]:
+def _is_done(storage: JobStorage, found: Manifest, stage: str, batch: int) -> bool:
+    """Return whether the objects of a snapshot have the state behind the batch of its plan."""
+    if storage.objects is None:
+        return False
+    try:
+        manifest = read_record(storage.objects, BatchManifest, found.plans[stage])
+    except CorruptRecord:
+        return False  # The restore is refused because of it.
+    return any(file.path == commit_of(batch) for file in manifest.checkpoint)
+
+
+def _called_or_published(backend: Backend, storage: JobStorage, found: Manifest) -> Iterator[str]:
     """Yield, for people, which functions the job of a snapshot has called since, and what it has
     published at places of its user's own.
 
     Raises:
-        Unavailable: the backend did not answer.
+        Unavailable: the backend or the store did not answer.
     """
     try:
         generation = heads.generation_of(backend, found.job_id)
@@ -114,7 +128,7 @@ def _called_or_published(backend: Backend, found: Manifest) -> Iterator[str]:
     for record in backend.scan(keys.plans(found.job_id)):
         stage = record.key.removeprefix(keys.plans(found.job_id))
         before = batches.get(stage, -1)
-        if before >= 0 and stage in found.plans:
+        if before >= 0 and stage in found.plans and not _is_done(storage, found, stage, before):
             # Objects have the plan of that batch and the state before it: a restore computes the
             # batch again, and calls the function for it in another generation.
             before -= 1

@@ -183,6 +183,8 @@ class StageQuery:
             self._suspending = True
         if self._query is not None:
             boundary.stop_at_boundary(self._query, self.checkpoint)
+            if self.keeper is not None:
+                self.keeper.keep_done()
         if self.step is not Step.FINISHED:
             self.step = Step.QUIESCED
 

@@ -195,6 +195,37 @@ def test_a6_a_restore_of_what_a_function_was_called_for(
     assert (position(checkpoint).committed, position(checkpoint).planned) == (0, 1)
 
 
+def test_a_function_whose_query_has_ended_at_a_batch(lead: Lead, catalog: SnapshotCatalog) -> None:
+    """Another host resumes behind the batch, and does not call the function for it again; so does a
+    restore, which does not ask then."""
+    begin(lead)
+    lead.backend.commit(Delete(keys.head("job", "sums")))
+    stream = Stream(lead, uses_sink=False)
+    keeper = PlanKeeper(stream.context, "sums", stream.query.ck)
+    stream.query.start()
+    for batch in range(3):
+        stream.query.plan()
+        keeper.keep(batch)
+        keeper.keep_done()  # The batch is under way: there is nothing to keep.
+        stream.query.commit()
+    stream.query.plan()
+    keeper.keep_done()
+    record = catalog.create("job")
+    suspend(lead)
+    for restored in (False, True):
+        if restored:
+            catalog.restore(record)
+        stream.lose_host()
+        lead.storage.take_over("job", lead.leadership.epoch)
+        copies(lead).bring("job")
+
+        checkpoint = lead.storage.checkpoint("job", lead.leadership.epoch, "sums")
+        assert (position(checkpoint).committed, position(checkpoint).planned) == (2, 2)
+        assert not list(checkpoint.glob("offsets/3"))
+        again = PlanKeeper(stream.context, "sums", checkpoint)
+        again.begin()
+
+
 @pytest.mark.parametrize("sink", ["a function now", "that of jrs now"])
 def test_a_stage_whose_sink_was_changed(lead: Lead, catalog: SnapshotCatalog, sink: str) -> None:
     """A host that has no file of the job resumes from the newest batch, of whichever sink."""

@@ -408,12 +408,25 @@ class Keeper:
     called: int
     """The batch that an earlier attempt called it for."""
     unread: list[int] = attrs.field(factory=list)
+    kept: int = 0
 
     def may_have(self, batch: int) -> bool:
         return batch == self.called
 
     def note_unread(self, batch: int) -> None:
         self.unread.append(batch)
+
+    def keep_done(self) -> None:
+        self.kept += 1
+
+
+def test_a_suspend_keeps_what_a_function_was_called_for(scene: Scene) -> None:
+    """Once its query has ended; otherwise another host would call it again for the last batch."""
+    keeper = Keeper(0)
+    writer = scene.add("one")
+    scene.streams._stages["one"].keeper = cast("PlanKeeper", keeper)
+    scene.streams.suspend()
+    assert (keeper.kept, writer.query.isActive) == (1, False)
 
 
 def test_a_batch_whose_state_was_lost_with_its_host(scene: Scene, repeated: Writer) -> None:
