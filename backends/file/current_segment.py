@@ -13,16 +13,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jrs.contract.errors import CorruptRecord
+from jrs.contract.operations import EPOCH_KEY
 
 from . import segments
 from .base import Base
-from .base.overlay import Layer
+from .base.overlay import Layer, Stored
 from .batch_log import BatchLog
 from .compaction import Compaction
 from .format import lines
 from .format.folder import sync_folder
 from .line_log import LineLog
 from .segment_log import SegmentLog, unavailable
+
+_LONGEST_EPOCH = 2048
+"""Bytes of the longest record of the epoch that a header has; it is ten times shorter, unless the
+name of a leader is very long."""
 
 
 class CurrentSegment:
@@ -135,9 +140,7 @@ class CurrentSegment:
                 return
             if self._may_begin_pending(sealed):
                 below = self.log.state_machine.overlay
-                following = segments.open_next(
-                    self.folder, sealed, self._identity, self._next_form(), below
-                )
+                following = segments.open_next(self.folder, self._next_header(sealed), below)
                 if following is not None:
                     os.close(self.log.fd)  # Only the log: its state is the layer below.
                     self._begin(following, pending=True)
@@ -225,10 +228,23 @@ class CurrentSegment:
         """Write the base of the next segment in this process."""
         assert self.log.sealed is not None
         changes = self.log.state_machine.changes.after("", inclusive=True)
-        segments.write_base(
-            self.folder, self.log.sealed, self.base, changes, self._next_form(), self._identity,
-            weight=self.log.sealed - self.log.start,
-        )  # fmt: skip
+        header = self._next_header(self.log.sealed)
+        weight = self.log.sealed - self.log.start
+        segments.write_base(self.folder, header, self.base, changes, weight=weight)
+
+    def _next_header(self, sealed: int) -> segments.Header:
+        form = self._next_form()
+        epoch = self._epoch_at_the_seal() if form == segments.Form.LEVELS else None
+        return segments.Header(sealed, self._identity, form, epoch=epoch)
+
+    def _epoch_at_the_seal(self) -> Stored | None:
+        """Return the epoch's record for the header of the next segment."""
+        try:
+            record = self.log.state_machine.overlay.get(EPOCH_KEY)
+        except CorruptRecord:
+            return None
+        value = b"" if record is None else lines.escape(record.value)
+        return None if record is None or len(value) > _LONGEST_EPOCH else (value, record.version)
 
     def _next_form(self) -> segments.Form:
         """Return the form of the next segment, which is never older than the form of this one.

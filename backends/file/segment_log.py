@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
+from jrs.contract.operations import EPOCH_KEY
 
 from . import damage, segments
 from .format import lines
@@ -48,6 +49,8 @@ class SegmentLog(ABC):
         self.state_machine = StateMachine(
             segment.base, self.path, self.start, self.accepted, on_change
         )
+        if segment.epoch is not None:
+            self.state_machine.changes.set(EPOCH_KEY, segment.epoch)
         self.applied = self.start
         """The offset up to which the log is applied."""
         self.synced = self.start

@@ -198,7 +198,7 @@ def test_a_base_of_the_old_form_behind_the_raise(
         assert form_of(backend) == segments.Form.LINES
         backend.commit(Create("more", b"1"))
         start = segments.newest(log)
-        segments.write_base(log, start, Base(), [], segments.Form.BATCHES)
+        segments.write_base(log, segments.Header(start, b""), Base(), [])
         assert not segments.log_path(log, start, segments.Form.BATCHES).exists()
         backend.compact()
         assert form_of(backend) == segments.Form.BATCHES

@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.file.backend import FileBackend
-from jrs.contract.errors import CorruptRecord, Unavailable
-from jrs.contract.operations import Create, Delete, Update
+from jrs.backends.file.base_writer import write_next
+from jrs.backends.file.compaction import Compaction
+from jrs.contract.errors import CorruptRecord, Fenced, Unavailable
+from jrs.contract.operations import EPOCH_KEY, Create, Delete, Update
+from jrs.testing.chaos.late import LateCompaction
 from jrs.testing.contract import contents, present
+from tests.support import rot
 
 
 def compacted(root: Path, names: str) -> FileBackend:
@@ -84,6 +88,43 @@ def test_damage_under_a_commit_holds_what_it_wrote(tmp_path: Path) -> None:
                 other.get(held)
         assert present(other, "r/d").value == b"new"
         assert other.get("a/1") is None
+
+
+@pytest.mark.parametrize("small", [True, False], ids=["small", "pending"])
+def test_a_damaged_epoch_divides_no_processes(tmp_path: Path, small: bool) -> None:
+    """A process that knew the epoch before its line in the base was damaged, one that opens the
+    folder afterwards, and the next base agree on every fenced commit, old fences included."""
+
+    def compaction(folder: Path) -> Compaction:
+        return Compaction(folder) if small else LateCompaction(folder, lambda: True)
+
+    with FileBackend(tmp_path, compaction=compaction) as backend:
+        old = backend.campaign("m1", ttl=60.0, stop=threading.Event())
+        assert old is not None
+        old.resign()
+        leads = backend.campaign("m2", ttl=60.0, stop=threading.Event())
+        assert leads is not None
+        backend.compact()
+        backend.commit(Create("r/1", b""), fence=leads.fence)
+        rot(tmp_path, EPOCH_KEY)
+        with FileBackend(tmp_path) as other:
+            for number, handle in enumerate((backend, other), start=2):
+                handle.commit(Create(f"r/{number}", b""), fence=leads.fence)
+                with pytest.raises(Fenced):
+                    handle.commit(Create(f"r/{number}", b""), fence=old.fence)
+            write_sealed(backend)
+            for handle in (backend, other, FileBackend(tmp_path)):
+                with handle:
+                    assert [record.key for record in handle.scan("r/")] == ["r/1", "r/2", "r/3"]
+                    assert present(handle, EPOCH_KEY).version == leads.fence.version
+                    assert handle.get("r/1") is not None
+        leads.resign()
+
+
+def write_sealed(backend: FileBackend) -> None:
+    """Seal the log, and have a process that opens the folder write the next base."""
+    backend.replica.segment.log.write_seal()
+    write_next(backend.replica.folder)
 
 
 def test_a_commit_held_by_damage_can_be_given_up(tmp_path: Path) -> None:

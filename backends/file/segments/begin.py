@@ -68,16 +68,9 @@ def begin_bare(folder: Path, header: Header) -> None:
 
 
 def write_base(
-    folder: Path,
-    start: int,
-    base: Base,
-    changes: Iterable[Change],
-    form: Form = Form.LINES,
-    identity: bytes = b"",
-    *,
-    weight: int = 0,
+    folder: Path, following: Header, base: Base, changes: Iterable[Change], *, weight: int = 0
 ) -> None:
-    """Write the base of the segment at `start` from `base` and the `changes` since (in key order).
+    """Write the base of the `following` segment from `base` and the `changes` since (in key order).
 
     Begins the segment if necessary; afterwards it continues no other one. It does not matter which
     process wins, and if one dies, the next one completes the work.
@@ -85,20 +78,16 @@ def write_base(
     Args:
         weight: the bytes of the changes; they decide which runs are merged.
     """
-    if form == Form.LINES:
-        _write_two_files(folder, start, base, changes)
+    if following.form == Form.LINES:
+        _write_two_files(folder, following.start, base, changes)
     else:
-        _write_run(folder, start, base, changes, Header(start, identity, form), weight)
+        _write_run(folder, following, base, changes, weight)
 
 
 def _write_run(
-    folder: Path,
-    start: int,
-    base: Base,
-    changes: Iterable[Change],
-    header: Header,
-    weight: int,
+    folder: Path, header: Header, base: Base, changes: Iterable[Change], weight: int
 ) -> None:
+    start = header.start
     if header.identity:
         # A process that knows no levels may have begun the segment: the tail tells its form.
         header = _begun(folder, header)
@@ -132,7 +121,8 @@ def _write_run(
 
 
 def _begun(folder: Path, header: Header) -> Header:
-    """Return the header with the form of the segment's tail; begin the segment if necessary."""
+    """Return the header with the form and the epoch of the segment's tail; begin the segment if
+    necessary."""
     path = log_path(folder, header.start, Form.BATCHES)
     if not path.exists():
         _begin_tail(folder, header)
@@ -141,7 +131,7 @@ def _begun(folder: Path, header: Header) -> Header:
             found = Header.parse(file.read(4096))
     except FileNotFoundError:
         return header  # The segment was swept, and is nothing that counts.
-    return header if found is None else header._replace(form=found.form)
+    return header if found is None else header._replace(form=found.form, epoch=found.epoch)
 
 
 def _write_two_files(folder: Path, start: int, base: Base, changes: Iterable[Change]) -> None:

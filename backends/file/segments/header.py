@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 from jrs.contract.errors import UnsupportedVersion
 
 from ..base.index import Names, Trailer, name, named
+from ..base.overlay import Stored
 from ..format.lines import checked, sealed
 from .forms import Form
 
@@ -19,12 +20,15 @@ class Header(NamedTuple):
     """The identity of the cluster's log, which no other log has."""
     form: Form = Form.BATCHES
     runs: Names = ()
+    epoch: Stored | None = None
+    """The epoch's record at the segment's begin. Nearly every commit depends on it, so its line in
+    the base is not left to be the only copy. None if it was absent, unknown or long, and in the
+    form of batches."""
 
     def line(self) -> bytes:
-        runs = map(name, self.runs)
-        return sealed(
-            b"\t".join((b"L", b"%d" % self.form, b"%d" % self.start, self.identity, *runs))
-        )
+        epoch = [] if self.epoch is None else [b"E%d:%s" % (self.epoch[1], self.epoch[0])]
+        fields = (b"%d" % self.form, b"%d" % self.start, self.identity)
+        return sealed(b"\t".join((b"L", *fields, *epoch, *map(name, self.runs))))
 
     def bare(self) -> Self:
         """Return the header without runs: the first line of the tail, which never changes."""
@@ -49,4 +53,8 @@ class Header(NamedTuple):
         form = int(fields[1])
         if form not in (Form.BATCHES, Form.LEVELS):
             raise UnsupportedVersion("a segment in the form of a newer jrs; upgrade this one")
-        return cls(int(fields[2]), fields[3], Form(form), named(fields[4:]))
+        epoch, runs = None, fields[4:]
+        if runs and runs[0].startswith(b"E"):
+            version, _, value = runs.pop(0)[1:].partition(b":")
+            epoch = value, int(version)
+        return cls(int(fields[2]), fields[3], Form(form), named(runs), epoch)

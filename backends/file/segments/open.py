@@ -11,7 +11,7 @@ from zlib import crc32
 from jrs.contract.errors import CorruptRecord, Unavailable
 
 from ..base import Base
-from ..base.overlay import Layer
+from ..base.overlay import Layer, Stored
 from ..format.batches import head_at
 from ..format.folder import open_or_create, publish, sync_folder
 from .begin import begin_bare
@@ -47,6 +47,8 @@ class Segment(NamedTuple):
     flaws: list[str]
     following: int | None = None
     """The offset of the segment that continues this one, or None."""
+    epoch: Stored | None = None
+    """The epoch's record at its begin, if its header has it."""
 
     def close(self) -> None:
         os.close(self.fd)
@@ -130,14 +132,15 @@ def _open_batch_log(folder: Path, start: int) -> Segment:
         if start and not header.runs:
             raise _strange(folder, start)
         base = Base.open(header.runs, lambda run: run_path(folder, run))
-        return Segment(start, header.form, fd, base, header.bare().line(), flaws)
+        return _segment(header, fd, base, flaws)
     except BaseException:
         os.close(fd)
         raise
 
 
-def open_next(folder: Path, start: int, identity: bytes, form: Form, base: Layer) -> Segment | None:
-    """Begin the segment at `start`, unless it exists, and open it; it continues the previous one.
+def open_next(folder: Path, next_one: Header, base: Layer) -> Segment | None:
+    """Begin the segment with this header, unless it exists, and open it; it continues the previous
+    one.
 
     Returns None if other processes are already in a later segment: open the newest one instead.
 
@@ -147,8 +150,9 @@ def open_next(folder: Path, start: int, identity: bytes, form: Form, base: Layer
     Raises:
         CorruptRecord, Unavailable: as `open_newest`.
     """
+    start = next_one.start
     try:
-        begin_bare(folder, Header(start, identity, form))
+        begin_bare(folder, next_one)
         fd, header, flaws = _open_tail(folder, start)
     except FileNotFoundError as error:
         if newest(folder) >= start:
@@ -159,10 +163,15 @@ def open_next(folder: Path, start: int, identity: bytes, form: Form, base: Layer
         # If this process slept, it has just begun a segment that was swept long ago.
         if newest(folder) >= start:
             return None
-        if header.identity != identity:
+        if header.identity != next_one.identity:
             raise _strange(folder, start)
         opened.pop_all()
-    return Segment(start, header.form, fd, base, header.bare().line(), flaws)
+    return _segment(header, fd, base, flaws)
+
+
+def _segment(header: Header, fd: int, base: Layer, flaws: list[str]) -> Segment:
+    first = header.bare().line()
+    return Segment(header.start, header.form, fd, base, first, flaws, epoch=header.epoch)
 
 
 def _open_tail(folder: Path, start: int) -> tuple[int, Header, list[str]]:

@@ -9,7 +9,8 @@ import pytest
 
 from jrs.backends.file.backend import FileBackend
 from jrs.contract.errors import CorruptRecord, WrongState
-from jrs.contract.operations import EPOCH_KEY, Create
+from jrs.contract.operations import Check, Create
+from jrs.testing.contract import present
 from tests.support import rot
 
 MARK = b"~~"
@@ -47,11 +48,13 @@ def test_no_damage_is_accepted_next_to_a_leader(tmp_path: Path) -> None:
     with FileBackend(tmp_path) as backend, FileBackend(tmp_path) as operator:
         leads = backend.campaign("m1", ttl=60.0, stop=threading.Event())
         assert leads is not None
+        backend.commit(Create("r/0", b"x"), fence=leads.fence)
         backend.compact()
-        backend.commit(Create("r/1", b"x"), fence=leads.fence)
+        known = present(backend, "r/0").version
+        backend.commit(Check("r/0", known), Create("r/1", b"x"), fence=leads.fence)
         assert operator.get("r/1") is not None
-        rot(tmp_path, EPOCH_KEY)
-        backend.commit(Create("r/2", b"x"), fence=leads.fence)
+        rot(tmp_path, "r/0")
+        backend.commit(Check("r/0", known), Create("r/2", b"x"), fence=leads.fence)
         for handle in (operator, FileBackend(tmp_path)):
             with handle, pytest.raises(WrongState, match="a master leads"):
                 handle.accept_damage()

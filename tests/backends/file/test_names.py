@@ -9,7 +9,7 @@ import pytest
 from jrs.backends.file import segments
 from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.base import Base
-from jrs.backends.file.segments import Form, begin, names
+from jrs.backends.file.segments import Form, Header, begin, names
 from jrs.contract.operations import Create
 
 
@@ -45,5 +45,5 @@ def test_a_run_that_is_swept_before_its_header_names_it(
 
     segments.create(tmp_path / "log")
     monkeypatch.setattr(begin, "trailer_of", swept)
-    segments.write_base(tmp_path / "log", 99, Base(), [], Form.LEVELS, b"identity")
+    segments.write_base(tmp_path / "log", Header(99, b"identity", Form.LEVELS), Base(), [])
     assert not names.header_path(tmp_path / "log", 99).exists()
