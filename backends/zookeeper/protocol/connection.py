@@ -31,12 +31,12 @@ from . import codec
 from .access import Access
 from .request import Request
 from .sessions import Sessions, log
-from .sockets import BufferedSocket, Handler
+from .sockets import BufferedSocket, Handler, Patience
 
 _WINDOW = 128
 """Most requests in kazoo at a time; more would block the threads that wake kazoo's thread."""
 _SILENCE = 3.0
-"""Seconds without a byte from the server, while requests wait, after which it counts as hung."""
+"""Most seconds without a byte from the server, while requests wait: then it counts as hung."""
 _NUDGE = 0.5
 """Seconds of such a silence after which another request is sent, to wake the server."""
 _TICK = 0.25
@@ -64,7 +64,8 @@ class Connection:
         session: tuple[int, bytes] | None = None,
     ) -> None:
         self.where = access.where
-        self._handler = Handler(name, access.tls)
+        self._patience = Patience(timeout)
+        self._handler = Handler(name, access.tls, self._patience)
         self._client = KazooClient(
             hosts=access.address.hosts,
             timeout=timeout,
@@ -79,6 +80,7 @@ class Connection:
             self._client, self._client._conn_retry.copy(), log, access.sasl_options
         )
         self._protocol.ready = self._up
+        self._protocol.patience = self._patience
         self._client._connection = self._protocol
         self._client.add_listener(self._changed)
         self._mutex = threading.Lock()
@@ -240,7 +242,10 @@ class Connection:
                 return
             request.completed = True
             self._flying.discard(request)
-            self._heard = time.monotonic()
+            now = time.monotonic()
+            if request.reply is not None:
+                self._patience.restore(now - self._heard)
+            self._heard = now
             # What is answered behind its deadline was given up, and is not lost.
             lost = request.lost and request.reply is None
             if request.sent and lost and not self.tolerates_late_writes:
@@ -312,7 +317,8 @@ class Connection:
         socket = self._protocol._socket
         if isinstance(socket, BufferedSocket):
             self._heard = max(self._heard, socket.heard_at)
-        if now - self._heard > _SILENCE:
+        if now - self._heard > self._patience.within(_SILENCE):
+            self._patience.lengthen()
             self._heard = now
             return True
         if now - max(self._heard, self._nudged) > _NUDGE and self._client.connected:

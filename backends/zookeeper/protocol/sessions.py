@@ -26,7 +26,7 @@ from kazoo.retry import RetryFailedError
 
 from . import codec
 from .request import Request
-from .sockets import ANSWER_TIMEOUT
+from .sockets import ANSWER_TIMEOUT, Patience
 
 _LONGEST_READ = 8.0
 """Seconds within which an idle connection notices that the server is gone."""
@@ -48,6 +48,7 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
         session: the id and the password of the newest session.
         in_doubt: those of a session that lost a write, until it has ended.
         ended: whether a server has acknowledged that it closed the session.
+        patience: how long an answer may take before the next endpoint is tried.
     """
 
     granted = 0.0
@@ -55,6 +56,9 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
     in_doubt: tuple[int, bytes] | None = None
     ended = False
     ready: Callable[[], None]
+    patience: Patience
+    _left: tuple[str, int] | None = None
+    """The endpoint that was tried last."""
     _xid: int
 
     def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
@@ -65,7 +69,8 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
             # end kazoo's thread, and with it the session.
             log.warning("no host can be looked up: %s", error.strerror)
             return []
-        return found
+        # The one that was left comes last: it may hang.
+        return sorted(found, key=lambda place: place[1:] == self._left)
 
     def _connect_attempt(self, *place: Any) -> object:
         try:
@@ -79,12 +84,16 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
 
     def _connect(self, *place: Any) -> tuple[float, float]:
         client = self.client
+        self._left = place[1:]
         if self.in_doubt is not None:  # kazoo forgets a session whose login fails.
             client._session_id, client._session_passwd = self.in_doubt
         try:
             reading, connecting = super()._connect(*place)
         except SessionExpiredError:
             self.in_doubt = None
+            raise
+        except (ConnectionDropped, self.handler.timeout_exception):
+            self.patience.lengthen()
             raise
         except SessionClosedRequireSaslError as error:
             raise AuthFailedError from error
@@ -102,7 +111,7 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
         return min(reading, _LONGEST_READ * 1000), connecting
 
     def _read(self, length: int, timeout: float) -> bytes:
-        read: bytes = super()._read(length, min(timeout, ANSWER_TIMEOUT))
+        read: bytes = super()._read(length, min(timeout, self.patience.within(ANSWER_TIMEOUT)))
         return read
 
     def _read_response(self, header: Any, buffer: Any, offset: int) -> int | None:
@@ -117,7 +126,8 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 sent = 0
         if sent < len(message):
-            super()._write(memoryview(message)[sent:], min(timeout, ANSWER_TIMEOUT))
+            patience = self.patience.within(ANSWER_TIMEOUT)
+            super()._write(memoryview(message)[sent:], min(timeout, patience))
 
     def _send_request(self, reading: float, connecting: float) -> None:
         # All waiting requests at once: sending each alone takes most of a request's time.

@@ -27,10 +27,47 @@ from ...remote.tls import CurrentContext
 
 _PIECE = 65536
 ANSWER_TIMEOUT = 3.0
-"""Seconds for one attempt to connect, and for any answer during the handshake; afterwards the next
-endpoint is tried."""
+"""Most seconds for one attempt to connect, and for any answer during the handshake; afterwards the
+next endpoint is tried."""
+
+_PART = 1 / 6
+"""The part of a session's timeout for which a server may be silent."""
+_SHORTEST = 0.75
+"""Seconds for which any server may be silent: garbage collections and slow disks take a while."""
 
 _SLICE = 0.05
+
+
+class Patience:
+    """How long a server may be silent before the next one is tried.
+
+    A part of the session's timeout, so that the session, and what depends on it, survives a server
+    that hangs. Where all servers are slow it grows, until they answer in time.
+
+    Args:
+        session: the timeout of the session, in seconds.
+    """
+
+    def __init__(self, session: float) -> None:
+        self._session = session
+        self._given_up = 0
+
+    def within(self, longest: float) -> float:
+        """Return the seconds of silence that are borne, at most `longest`."""
+        return min(longest, self._first * (1 << self._given_up))
+
+    def lengthen(self) -> None:
+        """Bear more: a server was given up."""
+        self._given_up = min(self._given_up + 1, 3)
+
+    def restore(self, silence: float) -> None:
+        """Bear as much as at first, if a server has answered after a silence that is shorter."""
+        if silence <= self._first:
+            self._given_up = 0
+
+    @property
+    def _first(self) -> float:
+        return max(_SHORTEST, self._session * _PART)
 
 
 class BufferedSocket:
@@ -152,21 +189,21 @@ def _await(
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler of threads and sockets, with our own sockets."""
 
-    def __init__(self, name: str, tls: CurrentContext | None) -> None:
+    def __init__(self, name: str, tls: CurrentContext | None, patience: Patience) -> None:
         super().__init__()
         self.given_up = False
         """True while the client is being closed: connecting then stops waiting."""
         self._name = name
         self._tls = tls
+        self._patience = patience
 
     def create_connection(
         self, address: tuple[str, int], hostname: str, **_its_own_rules: object
     ) -> BufferedSocket:
         # Each time, because the files may have been renewed since the last connection.
         context = None if self._tls is None else self._tls.get()
-        return connect(
-            address, hostname, context, Deadline.after(ANSWER_TIMEOUT), lambda: self.given_up
-        )
+        deadline = Deadline.after(self._patience.within(ANSWER_TIMEOUT))
+        return connect(address, hostname, context, deadline, lambda: self.given_up)
 
     def select(
         self,

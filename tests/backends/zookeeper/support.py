@@ -11,7 +11,7 @@ from jrs.backends.remote.guardian import Ender
 from jrs.backends.shared.lease import LeadershipLease
 from jrs.backends.zookeeper import close_session
 from jrs.backends.zookeeper.backend import ZooKeeperBackend
-from jrs.backends.zookeeper.protocol import codec, connection, sessions
+from jrs.backends.zookeeper.protocol import codec, connection, sessions, sockets
 from jrs.backends.zookeeper.protocol.connection import Connection
 from jrs.backends.zookeeper.protocol.multi_read import read
 from jrs.contract.clock import Deadline
@@ -25,6 +25,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take no server that a busy machine slows down for one that hangs. What waits for a server
     that hangs then waits for long, so that a test of it does not pass by luck."""
     monkeypatch.setattr(connection, "_SILENCE", BOUND / 2)
+    monkeypatch.setattr(sockets, "_SHORTEST", BOUND / 2)
     monkeypatch.setattr(sessions, "_LONGEST_READ", 3600.0)
 
 

@@ -16,17 +16,19 @@ import pytest
 from kazoo.exceptions import AuthFailedError
 from kazoo.protocol.connection import ConnectionHandler
 
+from jrs.backends.shared.lease import SAFE, LeadershipLease
 from jrs.backends.zookeeper import watch as watching
 from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.protocol import codec, connection, handshake
 from jrs.backends.zookeeper.protocol.access import Access
-from jrs.contract.clock import Deadline
+from jrs.backends.zookeeper.protocol.connection import Connection
+from jrs.contract.clock import Deadline, lease_time
 from jrs.contract.errors import JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Update
 from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
-from tests.backends.zookeeper.support import expire, has_sent
+from tests.backends.zookeeper.support import campaign_of, expire, has_sent
 from tests.support import BOUND, until
 
 SHORT = 0.5
@@ -283,7 +285,11 @@ def spread(zookeeper_ensemble: ZooKeeperServer, cluster: str) -> Iterator[Open]:
 
 def home_of(backend: ZooKeeperBackend, server: ZooKeeperServer) -> int:
     """Return the index of the member that a handle is connected to."""
-    return server.endpoints.index(backend._connection._protocol._socket.getpeername())
+    return member_of(backend._connection, server)
+
+
+def member_of(made: Connection, server: ZooKeeperServer) -> int:
+    return server.endpoints.index(made._protocol._socket.getpeername())
 
 
 def test_a_member_that_hangs_is_left_although_requests_continue(
@@ -310,6 +316,34 @@ def test_a_member_that_hangs_is_left_although_requests_continue(
         asking.join()
 
     assert home != home_of(backend, zookeeper_ensemble)
+
+
+def test_a_leader_keeps_the_lead_when_its_member_hangs(
+    spread: Open, zookeeper_ensemble: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves a member that hangs early enough, also with a short ttl."""
+    monkeypatch.undo()  # What is to be tested is when a server counts as hung.
+    backend = spread()
+    leader = zookeeper_ensemble.leader()
+    while True:
+        leads = lead(backend, ttl=4.0)
+        home = member_of(campaign_of(leads), zookeeper_ensemble)
+        if home != leader:  # Where that one hangs, no write ends until the others miss it.
+            break
+        leads.resign()
+    paused = lease_time()
+    zookeeper_ensemble[home].pause()
+
+    assert isinstance(leads, LeadershipLease)
+    later = paused + SAFE * 4.0
+
+    def heard(leads: LeadershipLease = leads) -> bool:
+        return leads.valid_until > later
+
+    until(lambda: leads.lost.is_set() or heard(), "heartbeats of later than the pause")
+    assert not leads.lost.is_set()
+    assert home != member_of(campaign_of(leads), zookeeper_ensemble)
+    leads.resign()
 
 
 def test_a_server_that_sleeps_over_a_request_is_woken(
