@@ -1,4 +1,5 @@
-"""A fixture for tests that make network namespaces: it lends an ordinary user a root of its own."""
+"""Fixtures for tests that make network namespaces: a root of its own for an ordinary user, and
+servers on hosts of their own."""
 
 from __future__ import annotations
 
@@ -6,10 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
-from jrs.testing.servers.fixtures import missing
+from jrs.testing.servers import EtcdServer, Server, ServerMissing, ZooKeeperServer
+from jrs.testing.servers.fixtures import had, missing
+from jrs.testing.servers.namespaces import Namespaces
 
 UNSHARED = "JRS_TEST_UNSHARED"
 OWN = 'mount -t tmpfs jrs /run && ip link set lo up && exec "$@"'
@@ -37,3 +41,20 @@ def as_root(request: pytest.FixtureRequest) -> None:
     assert done.returncode == 0, done.stdout[-4000:]
 
     pytest.skip("passed in a user namespace of its own")
+
+
+@pytest.fixture
+def place(as_root: None) -> Iterator[Namespaces]:
+    """A host for each of three servers, and for two clients."""
+    try:
+        place = Namespaces(3, clients=2)
+    except ServerMissing as error:
+        missing(error)
+    yield place
+    place.close()
+
+
+@pytest.fixture(params=[EtcdServer, ZooKeeperServer], ids=["etcd", "zookeeper"])
+def server(request: pytest.FixtureRequest, place: Namespaces) -> Iterator[Server]:
+    with had(lambda: request.param(place, 3)) as server:
+        yield server

@@ -4,43 +4,22 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from jrs.contract.operations import Create
 from jrs.testing.contract import contents
 from jrs.testing.masters import Masters
-from jrs.testing.servers import EtcdServer, Server, ServerMissing, ZooKeeperServer
-from jrs.testing.servers.fixtures import had, missing
+from jrs.testing.servers import Server
 from jrs.testing.servers.namespaces import Namespaces
 from jrs.testing.worker import Worker
 from tests.chaos.support import Stamps, newest, refused_for_good
-from tests.unshared import as_root
+from tests.unshared import as_root, place, server
 
-__all__ = ["as_root"]
+__all__ = ["as_root", "place", "server"]
 
 LEADER_HOST, CANDIDATE_HOST = 3, 4
 TTL = 5.0
 """Longer than an election among the servers, which the healing may bring about once more."""
-
-
-@pytest.fixture
-def place(as_root: None) -> Iterator[Namespaces]:
-    """A host for each of three servers, and for two masters."""
-    try:
-        place = Namespaces(3, clients=2)
-    except ServerMissing as error:
-        missing(error)
-    yield place
-    place.close()
-
-
-@pytest.fixture(params=[EtcdServer, ZooKeeperServer], ids=["etcd", "zookeeper"])
-def server(request: pytest.FixtureRequest, place: Namespaces) -> Iterator[Server]:
-    with had(lambda: request.param(place, 3)) as server:
-        yield server
 
 
 def test_a_leader_on_the_side_of_the_minority(

@@ -5,37 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from jrs.contract.clock import Deadline
-from jrs.testing.servers import EtcdServer, Server, ServerMissing, ZooKeeperServer
-from jrs.testing.servers.fixtures import had, missing
+from jrs.testing.servers import Server
 from jrs.testing.servers.namespaces import Hosts, Namespaces
 from tests.testing.servers.values import read, write
-from tests.unshared import as_root
+from tests.unshared import as_root, place, server
 
-__all__ = ["as_root"]
+__all__ = ["as_root", "place", "server"]
 
 pytestmark = pytest.mark.usefixtures("as_root")
-
-
-@pytest.fixture
-def place(as_root: None) -> Iterator[Namespaces]:
-    """Three hosts for members and one for a client."""
-    try:
-        place = Namespaces(3, clients=1)
-    except ServerMissing as error:
-        missing(error)
-    yield place
-    place.close()
-
-
-@pytest.fixture(params=[EtcdServer, ZooKeeperServer], ids=["etcd", "zookeeper"])
-def server(request: pytest.FixtureRequest, place: Namespaces) -> Iterator[Server]:
-    with had(lambda: request.param(place, 3)) as server:
-        yield server
 
 
 def test_a_leader_that_is_cut_off_from_its_peers(server: Server, place: Namespaces) -> None:
