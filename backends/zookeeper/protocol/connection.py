@@ -31,7 +31,7 @@ from . import codec
 from .access import Access
 from .request import Request
 from .sessions import Sessions, log
-from .sockets import BufferedSocket, Handler, Patience
+from .sockets import BufferedSocket, Handler, SilenceLimit
 
 _WINDOW = 128
 """Most requests in kazoo at a time; more would block the threads that wake kazoo's thread."""
@@ -64,8 +64,8 @@ class Connection:
         session: tuple[int, bytes] | None = None,
     ) -> None:
         self.where = access.where
-        self._patience = Patience(timeout)
-        self._handler = Handler(name, access.tls, self._patience)
+        self._silence_limit = SilenceLimit(timeout)
+        self._handler = Handler(name, access.tls, self._silence_limit)
         self._client = KazooClient(
             hosts=access.address.hosts,
             timeout=timeout,
@@ -80,7 +80,7 @@ class Connection:
             self._client, self._client._conn_retry.copy(), log, access.sasl_options
         )
         self._protocol.ready = self._up
-        self._protocol.patience = self._patience
+        self._protocol.silence_limit = self._silence_limit
         self._client._connection = self._protocol
         self._client.add_listener(self._changed)
         self._mutex = threading.Lock()
@@ -244,7 +244,7 @@ class Connection:
             self._flying.discard(request)
             now = time.monotonic()
             if request.reply is not None:
-                self._patience.restore(now - self._heard)
+                self._silence_limit.restore(now - self._heard)
             self._heard = now
             # What is answered behind its deadline was given up, and is not lost.
             lost = request.lost and request.reply is None
@@ -317,8 +317,8 @@ class Connection:
         socket = self._protocol._socket
         if isinstance(socket, BufferedSocket):
             self._heard = max(self._heard, socket.heard_at)
-        if now - self._heard > self._patience.within(_SILENCE):
-            self._patience.lengthen()
+        if now - self._heard > self._silence_limit.within(_SILENCE):
+            self._silence_limit.lengthen()
             self._heard = now
             return True
         if now - max(self._heard, self._nudged) > _NUDGE and self._client.connected:

@@ -26,7 +26,7 @@ from kazoo.retry import RetryFailedError
 
 from . import codec
 from .request import Request
-from .sockets import ANSWER_TIMEOUT, Patience
+from .sockets import ANSWER_TIMEOUT, SilenceLimit
 
 _LONGEST_READ = 8.0
 """Seconds within which an idle connection notices that the server is gone."""
@@ -48,7 +48,7 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
         session: the id and the password of the newest session.
         in_doubt: those of a session that lost a write, until it has ended.
         ended: whether a server has acknowledged that it closed the session.
-        patience: how long an answer may take before the next endpoint is tried.
+        silence_limit: how long an answer may take before the next endpoint is tried.
     """
 
     granted = 0.0
@@ -56,7 +56,7 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
     in_doubt: tuple[int, bytes] | None = None
     ended = False
     ready: Callable[[], None]
-    patience: Patience
+    silence_limit: SilenceLimit
     _left: tuple[str, int] | None = None
     """The endpoint that was tried last."""
     _xid: int
@@ -93,7 +93,7 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
             self.in_doubt = None
             raise
         except (ConnectionDropped, self.handler.timeout_exception):
-            self.patience.lengthen()
+            self.silence_limit.lengthen()
             raise
         except SessionClosedRequireSaslError as error:
             raise AuthFailedError from error
@@ -111,7 +111,7 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
         return min(reading, _LONGEST_READ * 1000), connecting
 
     def _read(self, length: int, timeout: float) -> bytes:
-        read: bytes = super()._read(length, min(timeout, self.patience.within(ANSWER_TIMEOUT)))
+        read: bytes = super()._read(length, min(timeout, self.silence_limit.within(ANSWER_TIMEOUT)))
         return read
 
     def _read_response(self, header: Any, buffer: Any, offset: int) -> int | None:
@@ -126,8 +126,8 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 sent = 0
         if sent < len(message):
-            patience = self.patience.within(ANSWER_TIMEOUT)
-            super()._write(memoryview(message)[sent:], min(timeout, patience))
+            longest = self.silence_limit.within(ANSWER_TIMEOUT)
+            super()._write(memoryview(message)[sent:], min(timeout, longest))
 
     def _send_request(self, reading: float, connecting: float) -> None:
         # All waiting requests at once: sending each alone takes most of a request's time.

@@ -38,7 +38,7 @@ _SHORTEST = 0.75
 _SLICE = 0.05
 
 
-class Patience:
+class SilenceLimit:
     """How long a server may be silent before the next one is tried.
 
     A part of the session's timeout, so that the session, and what depends on it, survives a server
@@ -189,20 +189,20 @@ def _await(
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler of threads and sockets, with our own sockets."""
 
-    def __init__(self, name: str, tls: CurrentContext | None, patience: Patience) -> None:
+    def __init__(self, name: str, tls: CurrentContext | None, silence_limit: SilenceLimit) -> None:
         super().__init__()
         self.given_up = False
         """True while the client is being closed: connecting then stops waiting."""
         self._name = name
         self._tls = tls
-        self._patience = patience
+        self._silence_limit = silence_limit
 
     def create_connection(
         self, address: tuple[str, int], hostname: str, **_its_own_rules: object
     ) -> BufferedSocket:
         # Each time, because the files may have been renewed since the last connection.
         context = None if self._tls is None else self._tls.get()
-        deadline = Deadline.after(self._patience.within(ANSWER_TIMEOUT))
+        deadline = Deadline.after(self._silence_limit.within(ANSWER_TIMEOUT))
         return connect(address, hostname, context, deadline, lambda: self.given_up)
 
     def select(
