@@ -13,6 +13,7 @@ from jrs.contract.errors import JrsError
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import EpochRecord
+from jrs.testing.chaos.harm import Harms
 from jrs.testing.chaos.hosts import Hosts
 from jrs.testing.chaos.marks import MARK
 from jrs.testing.chaos.meddling import Meddler
@@ -31,6 +32,7 @@ class ChaosCluster:
         storage: the folder of the jobs' files.
         server: the servers of the backend; None with the file backend.
         disk: a small filesystem with the store and the files, if the plan fills it.
+        harms: what hurts it now.
         fleet: its hosts.
     """
 
@@ -46,6 +48,7 @@ class ChaosCluster:
         self.name = f"chaos-{self._mark[:12]}"
         self.server = server
         self.disk: Path | None = None
+        self.harms = Harms()
         self._plan = plan
         self._folder = folder
         with ExitStack() as stack:
@@ -98,8 +101,7 @@ class ChaosCluster:
         return fsck(self.url.removeprefix(f"{SCHEME}:"), self.name, self.storage)
 
     def heal(self) -> None:
-        """Let everything be whole, but for what was killed. Idempotent."""
-        self.fleet.heal()
+        """Wait until the servers are healthy. Idempotent."""
         if self.server is not None:
             self.server.heal()
 

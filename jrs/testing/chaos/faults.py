@@ -1,7 +1,8 @@
 """Nemeses: what breaks during a chaos run, as values that are joined by ``|``.
 
 Each nemesis is one function. Its inner function does the harm, yields whom it hit, and undoes the
-harm behind the ``yield``; what was killed stays dead, and is started again by the run.
+harm behind the ``yield``; what was killed stays dead, and is started again by the run. Harm that
+lasts is that of `jrs.testing.chaos.harm`, since other faults may do the same harm meanwhile.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
 from typing import Protocol
@@ -19,7 +20,8 @@ import attrs
 
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
-from jrs.testing.chaos.meddling import Meddler
+from jrs.testing.chaos.harm import Harms, cut_off, down, full, hung, limited, meddled, stopped
+from jrs.testing.chaos.meddling import Meddler, Meddling
 from jrs.testing.servers import FINDERS, Proxies, Server
 
 _LEAST = 0.05
@@ -36,6 +38,8 @@ class Arena(Protocol):
 
     disk: Path | None
     """A small filesystem with the store and the files, if the run has one."""
+    harms: Harms
+    """What hurts the run now."""
 
     @property
     def server(self) -> Server | None:
@@ -169,9 +173,8 @@ def pause(
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         for pid in _one(arena.pids(who), rng):
-            os.kill(pid, signal.SIGSTOP)
-            yield f"{who} {pid}"
-            os.kill(pid, signal.SIGCONT)
+            with stopped(arena.harms, pid):
+                yield f"{who} {pid}"
 
     return _nemesis(f"pause {who}", strike, every, until, lasting=seconds)
 
@@ -180,14 +183,13 @@ def blackout(*, every: float = 20.0, until: float | None = None) -> Nemesis:
     """Kill (-9) all masters with all that they have started, and all servers, at once."""
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
-        if arena.server is not None:
-            arena.server.kill()
-        for pid in [*arena.pids("master"), *arena.pids("child"), *arena.pids("driver")]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        yield "everything"
-        if arena.server is not None:
-            arena.server.heal()
+        with ExitStack() as stack:
+            for member in arena.server or ():
+                stack.enter_context(down(arena.harms, member))
+            for pid in [*arena.pids("master"), *arena.pids("child"), *arena.pids("driver")]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            yield "everything"
 
     return _nemesis("blackout", strike, every, until, lasting=0.5)
 
@@ -213,15 +215,11 @@ def partition(
             hit = arena.hosts()[rng.randrange(2) :: 2]
         elif whom == "leader":
             hit = [host for host in [arena.leading()] if host is not None]
-        cut = [network for network in map(arena.network, hit) if network is not None]
-        try:
-            for network in cut:
-                network.freeze(requests=whom != "one way")
+        ways = ["replies"] if whom == "one way" else ["requests", "replies"]
+        with ExitStack() as stack:
+            cut = [host for host in hit if _cut(stack, arena, host, *ways)]
             if cut:
-                yield f"{whom}: {', '.join(hit)}"
-        finally:
-            for network in cut:
-                network.thaw()
+                yield f"{whom}: {', '.join(cut)}"
 
     return _nemesis(f"partition {whom}", strike, every, until, lasting=seconds, backends=SERVERS)
 
@@ -231,10 +229,9 @@ def disconnect(*, every: float = EVERY, until: float | None = None) -> Nemesis:
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         for host in _host(arena, rng):
-            if (network := arena.network(host)) is not None:
-                network.cut()
-                yield host
-                network.restore()
+            with ExitStack() as stack:
+                if _cut(stack, arena, host, "connections"):
+                    yield host
 
     return _nemesis("disconnect", strike, every, until, lasting=0.2, backends=SERVERS)
 
@@ -248,9 +245,8 @@ def kill_server(*, every: float = EVERY, until: float | None = None) -> Nemesis:
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         if arena.server is not None:
             member = rng.choice(list(arena.server))
-            member.kill()
-            yield member.name
-            member.start(wait=False)
+            with down(arena.harms, member):
+                yield member.name
 
     return _nemesis("kill a server", strike, every, until, lasting=1.0, backends=SERVERS)
 
@@ -264,9 +260,8 @@ def pause_server(
         if arena.server is not None:
             member = rng.choice(list(arena.server))
             if member.running:
-                member.pause()
-                yield member.name
-                member.resume()
+                with hung(arena.harms, member):
+                    yield member.name
 
     return _nemesis("pause a server", strike, every, until, lasting=seconds, backends=SERVERS)
 
@@ -280,7 +275,7 @@ def slow_disk(
     """Let each sync of a host's Python processes take longer, by `delay` seconds."""
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
-        yield from _meddle(arena, rng, delay=delay)
+        yield from _meddle(arena, rng, Meddling(delay=delay))
 
     return _nemesis(f"slow disk {delay:g} s", strike, every, until, lasting=seconds)
 
@@ -291,7 +286,7 @@ def failing_disk(
     """Let each sync of a host's Python processes fail (EIO)."""
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
-        yield from _meddle(arena, rng, fails=1)
+        yield from _meddle(arena, rng, Meddling(fails=True))
 
     return _nemesis("failing disk", strike, every, until, lasting=seconds)
 
@@ -302,14 +297,8 @@ def full_disk(seconds: float = 3.0, *, every: float = EVERY, until: float | None
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         if arena.disk is not None:
-            ballast = arena.disk / "ballast"
-            with suppress(OSError), ballast.open("wb", buffering=0) as file:
-                for size in (1 << 20, 4096, 1):
-                    with suppress(OSError):
-                        while file.write(bytes(size)):
-                            pass
-            yield str(arena.disk)
-            ballast.unlink(missing_ok=True)
+            with full(arena.harms, arena.disk):
+                yield str(arena.disk)
 
     return _nemesis("full disk", strike, every, until, lasting=seconds, backends=("file",),
                     small_disk=True)  # fmt: skip
@@ -319,7 +308,7 @@ def skew(seconds: float, *, every: float = EVERY, until: float | None = None) ->
     """Let the wall clock of a host jump, by up to so many seconds, forward or back."""
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
-        yield from _meddle(arena, rng, skew=rng.uniform(-seconds, seconds))
+        yield from _meddle(arena, rng, Meddling(skew=rng.uniform(-seconds, seconds)))
 
     return _nemesis(f"skew {seconds:g} s", strike, every, until, lasting=4.0)
 
@@ -329,15 +318,13 @@ def no_descriptors(
 ) -> Nemesis:
     """Let a process open no more descriptors."""
     _named("the process", who, WHO)
-    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         for pid in _one(arena.pids(who), rng):
             most = max(map(int, os.listdir(f"/proc/{pid}/fd")), default=2) + 1
             arena.starve(pid)
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, usual[1]))
-            yield f"{who} {pid}"
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
+            with limited(arena.harms, pid, resource.RLIMIT_NOFILE, most):
+                yield f"{who} {pid}"
 
     return _nemesis(f"no descriptors for {who}", strike, every, until, lasting=seconds)
 
@@ -347,15 +334,14 @@ def no_memory(
 ) -> Nemesis:
     """Let a process get no more memory."""
     _named("the process", who, WHO)
-    usual = resource.getrlimit(resource.RLIMIT_AS)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         for pid in _one(arena.pids(who), rng):
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
             arena.starve(pid)
-            resource.prlimit(pid, resource.RLIMIT_AS, (pages * resource.getpagesize(), usual[1]))
-            yield f"{who} {pid}"
-            resource.prlimit(pid, resource.RLIMIT_AS, usual)
+            size = pages * resource.getpagesize()
+            with limited(arena.harms, pid, resource.RLIMIT_AS, size):
+                yield f"{who} {pid}"
 
     return _nemesis(f"no memory for {who}", strike, every, until, lasting=seconds)
 
@@ -371,13 +357,19 @@ def _host(arena: Arena, rng: Random) -> list[str]:
     return [rng.choice(hosts)] if hosts else []
 
 
-def _meddle(arena: Arena, rng: Random, **changes: float) -> Iterator[str]:
+def _meddle(arena: Arena, rng: Random, meddling: Meddling) -> Iterator[str]:
     """Meddle with the disk or the clock of a host."""
     for host in _host(arena, rng):
-        arena.meddler(host).write(**changes)
-        said = ", ".join(f"{name} {value:+.3g}" for name, value in changes.items())
-        yield f"{host} {said}"
-        arena.meddler(host).heal()
+        with meddled(arena.harms, host, arena.meddler(host), meddling):
+            yield f"{host} {meddling}"
+
+
+def _cut(stack: ExitStack, arena: Arena, host: str, *ways: str) -> bool:
+    """Cut a host off from the servers until the stack is closed, if there are servers."""
+    network = arena.network(host)
+    if network is not None:
+        stack.enter_context(cut_off(arena.harms, host, network, *ways))
+    return network is not None
 
 
 def _one(pids: list[int], rng: Random) -> list[int]:

@@ -189,14 +189,6 @@ class Hosts:
                     return host.name
         return None
 
-    def heal(self) -> None:
-        """Let all networks, disks and clocks be whole."""
-        for host in self._hosts():
-            host.meddler.heal()
-            if host.network is not None:
-                host.network.thaw()
-                host.network.restore()
-
     def stop(self, seconds: float = 30.0) -> list[str]:
         """End all hosts; return a line for each of their processes that is left behind."""
         with self._lock:

@@ -11,6 +11,7 @@ from random import Random
 
 import attrs
 
+from jrs.contract.errors import InvalidInput
 from jrs.testing.chaos.faults import Arena, Fault, Nemesis
 from jrs.testing.chaos.recorded import Kind, Verb
 from jrs.testing.chaos.recorder import Recording
@@ -77,6 +78,8 @@ class Striker:
         for strike in strikes:
             self._at(strike.at, lambda strike=strike: self._strike(strike))  # type: ignore[misc]
         self._hurt: dict[int, tuple[Fault, Iterator[str]]] = {}
+        self._quiet_since = float("-inf")
+        self._over = False
         self._stop = threading.Event()
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="jrs-chaos-faults", daemon=True)
@@ -84,6 +87,13 @@ class Striker:
     @property
     def is_over(self) -> bool:
         return not self._thread.is_alive()
+
+    @property
+    def quiet_since(self) -> float:
+        """The moment of the monotonic clock since which no fault hurts anything; infinity: one
+        does."""
+        with self._lock:
+            return float("inf") if self._hurt else self._quiet_since
 
     def start(self) -> None:
         self._began = time.monotonic()
@@ -122,14 +132,21 @@ class Striker:
         except BaseException as error:
             self.failure = error
         finally:
-            for number in list(self._hurt):
+            with self._lock:
+                self._over = True
+                left = list(self._hurt)
+            for number in left:
                 self._heal(number)
 
     def _strike(self, strike: Strike) -> None:
         self._hurt_by(self._nemesis.faults[strike.fault], Random(strike.seed))
 
     def strike_now(self, fault: Fault) -> str | None:
-        """Let a fault strike now, from any thread; return whom it hit."""
+        """Let a fault strike now, from any thread; return whom it hit.
+
+        Raises:
+            InvalidInput: the time of the faults is over.
+        """
         return self._hurt_by(fault, self._rng)
 
     def _hurt_by(self, fault: Fault, rng: Random) -> str | None:
@@ -140,12 +157,18 @@ class Striker:
             return None  # It has ended meanwhile.
         if whom is not None:
             number = self._recording.begin(Verb.STRIKE, fault.name, whom)
-            self._hurt[number] = fault, harm
+            with self._lock:
+                is_over = self._over
+                self._hurt[number] = fault, harm
+            if is_over:
+                self._heal(number)
+                raise InvalidInput(f"{fault.name}: the time of the faults is over")
             self._at(time.monotonic() - self._began + fault.lasting, lambda: self._heal(number))
         return whom
 
     def _heal(self, number: int) -> None:
-        fault, harm = self._hurt.pop(number, (None, None))
+        with self._lock:
+            fault, harm = self._hurt.get(number, (None, None))
         if fault is None or harm is None:
             return
         try:
@@ -155,3 +178,6 @@ class Striker:
         except BaseException as error:  # The others are healed all the same.
             self.failure = self.failure or error
         self._recording.write(number, Kind.INFO, Verb.HEAL, fault.name)
+        with self._lock:
+            self._hurt.pop(number, None)
+            self._quiet_since = time.monotonic()

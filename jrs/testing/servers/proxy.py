@@ -141,12 +141,29 @@ class Proxy:
                     await _cancel(task)
             self._requests.open.set()
             self._replies.open.set()
-            if self._listener is None:
-                self._listener = socket.create_server(self.endpoint, backlog=128)
-                self._listener.setblocking(False)
-                self._loop.add_reader(self._listener, self._accept, self._listener)
+            self._listen()
 
         self._run(restore())
+
+    def shape(self, *, requests: bool, replies: bool, connections: bool) -> None:
+        """Be as told, whatever it was before.
+
+        Args:
+            requests: pass the bytes that clients send; else hold them.
+            replies: pass the bytes that the server sends; else hold them.
+            connections: accept connections; else reset all, and refuse new ones.
+        """
+
+        async def shape() -> None:
+            if not connections:
+                await self._shut()
+                await self._reset_all()
+            for direction, passes in ((self._requests, requests), (self._replies, replies)):
+                (direction.open.set if passes else direction.open.clear)()
+            if connections:
+                self._listen()
+
+        self._run(shape())
 
     def wait_until_held(self, timeout: float = _TIMEOUT) -> None:
         """Wait until bytes were held since the last `freeze()`.
@@ -269,6 +286,12 @@ class Proxy:
         finally:
             self._loop.remove_writer(sink)
 
+    def _listen(self) -> None:
+        if self._listener is None:
+            self._listener = socket.create_server(self.endpoint, backlog=128)
+            self._listener.setblocking(False)
+            self._loop.add_reader(self._listener, self._accept, self._listener)
+
     async def _shut(self) -> None:
         if self._listener is not None:
             self._loop.remove_reader(self._listener)
@@ -312,6 +335,11 @@ class Proxies:
         """Restore all proxies."""
         for proxy in self._all:
             proxy.restore()
+
+    def shape(self, *, requests: bool, replies: bool, connections: bool) -> None:
+        """Shape all proxies."""
+        for proxy in self._all:
+            proxy.shape(requests=requests, replies=replies, connections=connections)
 
     def close(self) -> None:
         """Close all proxies. Idempotent."""

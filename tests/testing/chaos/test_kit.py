@@ -28,6 +28,7 @@ from jrs.testing.chaos import (
 )
 from jrs.testing.chaos.checking.verdict import Run
 from jrs.testing.chaos.faults import ALL, Fault
+from jrs.testing.chaos.harm import Harms
 from jrs.testing.chaos.hosts import Hosts
 from jrs.testing.chaos.marks import MARK
 from jrs.testing.chaos.meddling import Meddler
@@ -347,6 +348,7 @@ class Fake:
 
     disk: Path | None = None
     server: Server | None = None
+    harms = Harms()
 
     def hosts(self) -> list[str]:
         return []
