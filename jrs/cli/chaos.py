@@ -21,6 +21,7 @@ from jrs.testing.chaos.checking.verdict import Check, Run, Violation
 from jrs.testing.chaos.failure import ChaosFailure
 from jrs.testing.chaos.faults import SCHEMES
 from jrs.testing.chaos.plan import Plan
+from jrs.testing.chaos.progress import told, works
 from jrs.testing.chaos.reading import CHECKS, checks_of, nemesis_of, run_of
 from jrs.testing.chaos.world import World
 
@@ -95,8 +96,8 @@ def run_command(
         except ChaosFailure as failure:
             found = failure.violations
         run = world.ended
-    # A crash is always a violation, whatever was asked for.
-    _print(run, list(dict.fromkeys([*wanted, no_crash])), found, folder, as_json)
+    # A crash is always a violation, whatever was asked for, and so is a job that is wrong.
+    _print(run, list(dict.fromkeys([*wanted, no_crash, works])), found, folder, as_json)
 
 
 @chaos_command.command("check")
@@ -133,6 +134,8 @@ def _print(
             echo(f"{'broken' if broken else 'holds ':6}  {each.name:15}  {each.promise}")
             for one in broken[:10]:
                 echo(f"          {one.message}")
+        for line in told(run.notes.get("last_words", {})):
+            echo(line)
         echo(f"{', '.join(f'{count:,} {name}' for name, count in figures.items())}")
         report = folder / "report.html"
         place = report if report.exists() else folder

@@ -172,6 +172,46 @@ def test_what_a_failure_says(tmp_path: Path) -> None:
     assert json.loads(checked.output)["violations"][0]["check"] == "once_per_job"
 
 
+def wrong(job, text: str) -> None:  # type: ignore[no-untyped-def]
+    """A job that raises an exception whatever the run does to it."""
+    job.stage("never", lambda stage: int(text)).result()
+
+
+def test_a_job_and_a_driver_that_are_wrong(tmp_path: Path) -> None:
+    """The run ends long before its time, and says what the job and the driver said last. What is
+    no check is refused before the run ends."""
+    folder = tmp_path / "run"
+    with World(Plan(masters=1, seconds=600, timeout=600), "file", folder) as world:
+        world.submit("job", wrong, copies=3, text="no number")
+        world.driver([sys.executable, "no_such_driver.py"])
+        for no_check in ("fenced", output_equals):
+            with pytest.raises(InvalidInput, match="no check: "):
+                world.check(no_check)  # type: ignore[arg-type]
+        with pytest.raises(TimeoutError, match="5 times without any fault"):
+            world.until_stage("job-1", "never", timeout=600)
+        with pytest.raises(ChaosFailure) as caught:
+            world.check(fenced)
+
+    page = (folder / "report.html").read_text()
+    for said in (str(caught.value), page.replace("&#39;", "'")):
+        assert "job-1 has failed" in said
+        assert "without any fault: ValueError: invalid literal for int()" in said
+        assert "job.stage(" in said  # The traceback.
+        assert "d1 has failed" in said
+        assert "can't open file" in said
+    with pytest.raises(InvalidInput, match="no outputs by the ids of jobs: 42"):
+        output_equals(42)
+
+
+def test_a_run_without_a_job_leaves_nothing(tmp_path: Path) -> None:
+    """`jrs fsck` finds nothing wrong with a storage in which no job has written."""
+    with World(Plan(masters=0, seconds=60), "file", tmp_path / "run") as world:
+        world.driver([sys.executable, "-c", "pass"])
+        run = world.check(nothing_left)
+
+    assert run.notes["left"] == []
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -54,7 +54,7 @@ def test_a_crash_is_named_whatever_was_checked(
     assert found.exit_code == chaos.EXIT_VIOLATED, found.output
     if as_json:
         said = json.loads(found.stdout)
-        assert said["checks"] == ["fenced", "linearizable", "no_crash"]
+        assert said["checks"] == ["fenced", "linearizable", "no_crash", "works"]
         assert [one["check"] for one in said["violations"]] == ["no_crash"]
     else:
         assert "broken  no_crash" in found.stdout

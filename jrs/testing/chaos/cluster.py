@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from jrs.contract.errors import JrsError
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import EpochRecord
+from jrs.recovery.rules.events import EventKind
 from jrs.testing.chaos.harm import Harms
 from jrs.testing.chaos.hosts import Hosts
 from jrs.testing.chaos.marks import MARK
@@ -20,7 +22,8 @@ from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.plan import Plan
 from jrs.testing.chaos.recorder import HISTORY, NAME, SCHEME, end_recording, recorded, recording_in
 from jrs.testing.chaos.surroundings import environment, fsck, small_disk
-from jrs.testing.masters import Masters
+from jrs.testing.chaos.trials import Trials
+from jrs.testing.masters import MasterEvent, Masters
 from jrs.testing.servers import FINDERS, Proxies, Server
 
 
@@ -43,6 +46,7 @@ class ChaosCluster:
         folder: Path,
         server: Server | None,
         say: Callable[[str], None],
+        trials: Trials,
     ) -> None:
         self._mark = uuid.uuid4().hex
         self.name = f"chaos-{self._mark[:12]}"
@@ -63,14 +67,16 @@ class ChaosCluster:
             elif server is None:
                 self.server = stack.enter_context(FINDERS[scheme](plan.members))
             self.storage = place / "files"
+            self.storage.mkdir()  # Perhaps no job makes it, and `jrs fsck` looks at it.
             self.recording = recording_in(history / self.name)
             stack.callback(end_recording, history / self.name)
             variables = {**plan.environment, MARK: self._mark}
             self.masters = stack.enter_context(
                 Masters(self.url, cluster=self.name, storage=self.storage, ttl=plan.ttl,
-                        options=plan.options, environment=variables)
+                        options=plan.options, environment=variables,
+                        on_event=lambda event: _note(trials, event))
             )  # fmt: skip
-            self.fleet = Hosts(self._url, self.server, folder, self._mark)
+            self.fleet = Hosts(self._url, self.server, folder, self._mark, trials)
             stack.callback(self.fleet.close)
             self._stack = stack.pop_all()
 
@@ -95,6 +101,15 @@ class ChaosCluster:
             self.fleet.add_master(f"m{number + 1}", self.masters)
         if self._plan.masters:
             self.masters.leader()
+
+    def has_reached(self, job_id: str, stage: str, kind: EventKind, batch: int | None) -> bool:
+        """Return whether a master has told that of a stage; if a batch is given, of it or of a
+        later one."""
+        return any(
+            event.job_id == job_id and event.stage == stage and event.kind == kind.value
+            and (batch is None or _last_number(event.message) >= batch)
+            for event in list(self.masters.events)
+        )  # fmt: skip
 
     def fsck(self) -> list[str]:
         """Return what `jrs fsck` finds."""
@@ -138,3 +153,16 @@ class ChaosCluster:
 
     def meddler(self, host: str) -> Meddler:
         return self.fleet.all[host].meddler
+
+
+def _note(trials: Trials, event: MasterEvent) -> None:
+    """Note that an attempt of a job starts, or has died."""
+    if event.kind == EventKind.ATTEMPT:
+        trials.begins(event.job_id)
+    elif event.kind == EventKind.DIED:
+        trials.fails(event.job_id)
+
+
+def _last_number(text: str) -> int:
+    numbers = re.findall(r"\d+", text)
+    return int(numbers[-1]) if numbers else -1

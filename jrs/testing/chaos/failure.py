@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from jrs.testing.chaos.checking.verdict import Run, Violation
+from jrs.testing.chaos.progress import told
 
 _SHOWN = 10
 """Violations that a message has."""
@@ -34,6 +35,7 @@ class ChaosFailure(AssertionError):
         lines += [f"  {violation}" for violation in found[:_SHOWN]]
         if len(found) > _SHOWN:
             lines.append(f"  and {len(found) - _SHOWN} more")
+        lines += told(run.notes.get("last_words", {}))
         report = folder / "report.html"
         lines += [f"report: {report}", f"history: jrs chaos check {folder}"]
         if again:

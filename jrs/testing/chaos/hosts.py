@@ -19,6 +19,7 @@ from jrs.testing.chaos.marks import MARK, marked
 from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.recorded import Verb
 from jrs.testing.chaos.recorder import HISTORY, NAME
+from jrs.testing.chaos.trials import Trials
 from jrs.testing.masters import LoggedProcess, MasterProcess, Masters
 from jrs.testing.processes import command_lines
 from jrs.testing.servers import Proxies, Server
@@ -70,12 +71,19 @@ class Hosts:
     Args:
         url: the backend's URL, recorded; as it is reached without a proxy.
         mark: of every process of the run.
+        trials: is told of each try of a driver.
     """
 
     def __init__(
-        self, url: Callable[[Proxies | None], str], server: Server | None, folder: Path, mark: str
+        self,
+        url: Callable[[Proxies | None], str],
+        server: Server | None,
+        folder: Path,
+        mark: str,
+        trials: Trials,
     ) -> None:
         self._url = url
+        self._trials = trials
         self._server = server
         self._folder = folder
         self._mark = mark
@@ -125,19 +133,23 @@ class Hosts:
             for host in self.all.values():
                 if host.is_done or host.process is not None:
                     continue
-                if host.lives:
-                    self._judge(host)
-                if not host.is_done:
-                    host.lives.append(host.start())
+                if host.lives and self._judge(host):
+                    host.is_done = True
+                    continue
+                if host.is_driver:
+                    self._trials.begins(host.name)
+                host.lives.append(host.start())
 
-    def _judge(self, host: Host) -> None:
-        """Evaluate an end: no fault that passes may end a master that has opened its store."""
+    def _judge(self, host: Host) -> bool:
+        """Evaluate an end: no fault that passes may end a master that has opened its store. Return
+        whether it ended for good."""
         ended = host.lives[-1]
         status = ended.process.returncode
         ended.release()
         if host.is_driver:
-            host.is_done = status == 0
-            return
+            if status:
+                self._trials.fails(host.name)
+            return not status
         said = ended.errors()
         last = said.rpartition("\n")[2]
         # One that cannot start, and says so, is started again, as by any supervisor.
@@ -147,6 +159,7 @@ class Hosts:
         aborted = status == -signal.SIGABRT and not said and ended.process.pid in self.starved
         if status not in (0, -9, -15, EXIT_DEPOSED) and not refused and not aborted:
             self.broken.append(f"{host.name} ended with status {status}: {last}")
+        return False
 
     def _had_opened(self, master: LoggedProcess) -> bool:
         """Return whether a master had opened its store: then it has campaigned."""
@@ -156,6 +169,19 @@ class Hosts:
     def unfinished(self) -> list[str]:
         """Return the replicas of drivers that have not ended with status 0."""
         return [host.name for host in self._hosts() if host.is_driver and not host.is_done]
+
+    def last_output(self) -> dict[str, str]:
+        """Return the end of what each of these replicas printed when it ended last, with the last
+        line in front."""
+        found = {}
+        for host in self._hosts():
+            ended = [one for one in host.lives if not one.alive]
+            if host.is_driver and not host.is_done and ended:
+                said = ended[-1].errors()
+                last = said.rpartition("\n")[2]
+                status = ended[-1].process.returncode
+                found[host.name] = f"status {status}: {last}\n{said}"
+        return found
 
     def _hosts(self) -> list[Host]:
         with self._lock:

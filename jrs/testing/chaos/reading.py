@@ -24,12 +24,13 @@ from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, ser
 from jrs.testing.chaos.checking.traces import protocol
 from jrs.testing.chaos.checking.verdict import Check, Run
 from jrs.testing.chaos.faults import ALL, Nemesis
+from jrs.testing.chaos.progress import works
 from jrs.testing.chaos.recorded import events_of
 
 CHECKS = {
     each.name: each
     for each in (
-        *(once_per_job, once_per_stage, no_overlap, nothing_lost, nothing_left, no_crash),
+        *(once_per_job, once_per_stage, no_overlap, nothing_lost, nothing_left, no_crash, works),
         *(linearizable, serializable, list_append, fenced, outcomes, watched, protocol),
         output_equals(undisturbed),
     )

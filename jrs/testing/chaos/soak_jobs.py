@@ -11,7 +11,7 @@ import attrs
 from jrs.records.model import JobSpec, JobStatus
 from jrs.records.policies import RestartPolicy
 from jrs.testing.chaos.operator import Then
-from jrs.testing.chaos.world import LASTING
+from jrs.testing.chaos.submissions import LASTING
 
 _ENTRY = "jrs.testing.chaos.jobs:"
 _FINISHED = frozenset({JobStatus.FINISHED})

@@ -11,9 +11,12 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import DuplicateJob, OutcomeUnknown, Unavailable
 from jrs.records import keys
 from jrs.records.model import JobResult, JobSpec
+from jrs.records.policies import RestartPolicy
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 
+LASTING = RestartPolicy(attempts=10_000, delay=0.1, max_delay=1.0, on_exception=True)
+"""For jobs that must finish however often they are killed."""
 _TURN = 0.2
 """Seconds between two looks at what has ended."""
 _PAGE = 200

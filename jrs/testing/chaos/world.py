@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,8 +14,8 @@ import attrs
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput, JrsError
+from jrs.contract.texts import shown
 from jrs.records.model import JobSpec
-from jrs.records.policies import RestartPolicy
 from jrs.recovery.rules.events import EventKind
 from jrs.testing.chaos import faults
 from jrs.testing.chaos.checking.jobs import counts, no_crash
@@ -25,16 +24,15 @@ from jrs.testing.chaos.cluster import ChaosCluster
 from jrs.testing.chaos.failure import ChaosFailure
 from jrs.testing.chaos.outputs import contents
 from jrs.testing.chaos.plan import Plan
+from jrs.testing.chaos.progress import Progress, works
 from jrs.testing.chaos.recorded import Event, events_of
 from jrs.testing.chaos.report import check_installed, write_report
 from jrs.testing.chaos.strikes import Striker, schedule
-from jrs.testing.chaos.submissions import Submission, Submissions
+from jrs.testing.chaos.submissions import LASTING, Submission, Submissions
 from jrs.testing.chaos.surroundings import check_entry, records_left
+from jrs.testing.chaos.trials import Trials
 from jrs.testing.polling import Poll
 from jrs.testing.servers import Server
-
-LASTING = RestartPolicy(attempts=10_000, delay=0.1, max_delay=1.0, on_exception=True)
-"""For jobs that must finish however often they are killed."""
 
 _SPREAD = 0.8
 """The part of the faults' time over which the copies of a job are submitted."""
@@ -81,9 +79,13 @@ class World:
         self.seed = plan.seed if seed is None else seed
         self.output = folder / "output"
         self.output.mkdir(parents=True)
-        self.cluster = ChaosCluster(plan, scheme, folder, server, say)
+        self._trials = Trials()
+        self.cluster = ChaosCluster(plan, scheme, folder, server, say, self._trials)
         self._hosts = self.cluster.fleet
         self._submissions = Submissions(self.cluster.backend)
+        self._progress = Progress(
+            self.cluster.backend, self._submissions, self._hosts, self._trials
+        )
         self._again = again
         self._checked: set[str] = set()
         self._striker: Striker | None = None
@@ -121,9 +123,11 @@ class World:
             self.cluster, self.plan.nemesis, strikes, self.cluster.recording,
             self._hosts.supervise, self.seed,
         )  # fmt: skip
+        striker = self._striker
+        self._trials.watch(lambda: striker.quiet_since)
         self._began = time.monotonic()
-        self._striker.start()
-        return self._striker
+        striker.start()
+        return striker
 
     # -- what a test does --------------------------------------------------------------------
 
@@ -195,14 +199,10 @@ class World:
         """Wait until a condition holds.
 
         Raises:
-            TimeoutError: it does not hold within `timeout` seconds.
+            TimeoutError: it does not hold within `timeout` seconds, or a job or a driver fails
+                without any fault: the message says why.
         """
-        deadline, pause = Deadline.after(timeout), Poll()
-        while not condition():
-            self._submissions.check()
-            if deadline.expired:
-                raise TimeoutError(f"waited until {what}: not within {timeout:g} s")
-            pause.sleep()
+        self._progress.until(condition, what, timeout)
 
     def until_stage(
         self,
@@ -216,16 +216,12 @@ class World:
         """Wait until a stage has begun or finished, or has committed a batch.
 
         Raises:
-            TimeoutError: not within `timeout` seconds.
+            TimeoutError: as `until`.
         """
         wanted = state if batch is None else EventKind.BATCH
 
         def reached() -> bool:
-            return any(
-                event.job_id == job_id and event.stage == stage and event.kind == wanted.value
-                and (batch is None or _last_number(event.message) >= batch)
-                for event in list(self.cluster.masters.events)
-            )  # fmt: skip
+            return self.cluster.has_reached(job_id, stage, wanted, batch)
 
         what = f"batch {batch}" if batch is not None else wanted.value
         self.until(reached, f"{stage} of {job_id}: {what}", timeout)
@@ -247,16 +243,21 @@ class World:
     def check(self, *checks: Check) -> Run:
         """End the run, and check what happened.
 
-        Waits until the faults are over and every job has ended. Returns the run.
+        Waits until the faults are over and every job has ended, or fails again and again without
+        any fault. Returns the run.
 
         Raises:
+            InvalidInput: an argument is no check. The run continues.
             ChaosFailure: a check has found something; the message says what, where the report is,
                 and how the run is repeated.
         """
+        for one in checks:
+            if not isinstance(one, Check):
+                raise InvalidInput(f"no check: {shown(one)}; output_equals needs an argument")
         run = self._end()
         if any(check.needs == "undisturbed" for check in checks) and "undisturbed" not in run.notes:
             run = self._keep({**run.notes, "undisturbed": self._undisturbed()}, run.events)
-        used = list(dict.fromkeys([*checks, no_crash]))
+        used = list(dict.fromkeys([*checks, no_crash, works]))
         found = [violation for check in used for violation in check.violations(run)]
         report = self.folder / "report.html"
         write_report(report, run, used, found, self._again)
@@ -271,7 +272,7 @@ class World:
         end = self._began + self.plan.seconds
         while time.monotonic() < end and not striker.is_over:
             self._submissions.check()
-            if self._has_work() and self._idle():
+            if self._progress.has_work and not self._progress.awaited():
                 break
             time.sleep(0.1)  # Both threads look at what they wait for by themselves.
         striker.stop()
@@ -295,24 +296,17 @@ class World:
         self._run = Run(events, notes)
         return self._run
 
-    def _idle(self) -> bool:
-        """Return whether every job and every driver has ended."""
-        return not self._submissions.unfinished() and not self._hosts.unfinished()
-
-    def _has_work(self) -> bool:
-        drivers = any(host.is_driver for host in self._hosts.all.values())
-        return drivers or bool(self._submissions.all())
-
     def _settle(self) -> list[str]:
-        """Wait until all has ended and is clean; return a line for each record that is left."""
+        """Wait until all has ended that can, and is clean; return a line for each record that is
+        left."""
         deadline, pause = Deadline.after(self.plan.timeout), Poll()
         while True:
             self._hosts.supervise()
             self._submissions.check()
             try:
                 left = [f"{key} is left" for key in records_left(self.cluster.backend)]
-                if self._idle() and not left:
-                    return []
+                if not self._progress.awaited() and (not left or self._progress.wrong()):
+                    return left
             except JrsError as error:
                 left = [f"it is unknown what is left: {error}"]
             if deadline.expired:
@@ -327,7 +321,9 @@ class World:
             "nemesis": str(self.plan.nemesis),
             "masters": self.plan.masters,
             "seconds": round(time.monotonic() - self._began, 1),
-            "unfinished": self._submissions.unfinished() + self._hosts.unfinished(),
+            "unfinished": self._progress.unfinished(),
+            "wrong": self._progress.wrong(),
+            "last_words": self._progress.last_words(),
             "copy_of": {each.spec.job_id: each.copy_of for each in jobs},
             "ended": {
                 each.spec.job_id: {
@@ -383,11 +379,6 @@ def _moved(value: dict[str, Any], before: str, after: str) -> dict[str, Any]:
     text = json.dumps(value).replace(json.dumps(before)[1:-1], json.dumps(after)[1:-1])
     moved: dict[str, Any] = json.loads(text)
     return moved
-
-
-def _last_number(text: str) -> int:
-    numbers = re.findall(r"\d+", text)
-    return int(numbers[-1]) if numbers else -1
 
 
 __all__ = ["World", "begun", "finished"]

@@ -37,6 +37,7 @@ from jrs.testing.chaos.recorded import Event, Kind, Verb, digest, events_of
 from jrs.testing.chaos.recorder import Recording, recorded
 from jrs.testing.chaos.report import strikes_by_nemesis
 from jrs.testing.chaos.strikes import Strike, Striker, schedule
+from jrs.testing.chaos.trials import Trials
 from jrs.testing.masters import LoggedProcess, Masters
 from jrs.testing.processes import command_lines
 from jrs.testing.servers import Server
@@ -149,7 +150,7 @@ def test_what_was_not_noted_is_not_judged(tmp_path: Path) -> None:
     run = run_of(tmp_path)
 
     assert [one.name for one in checks_of(()) if not one.can_judge(run)] == [
-        *("nothing_left", "no_crash", "output_equals"),
+        *("nothing_left", "no_crash", "works", "output_equals"),
     ]  # fmt: skip
     assert output_equals({"j": 1}).needs == "ended"
 
@@ -241,7 +242,7 @@ def test_a_master_that_cannot_be_started_is_no_fault(
     tmp_path: Path, program: str, broken: bool
 ) -> None:
     """Without descriptors its interpreter cannot; then it is started again."""
-    hosts = Hosts(lambda network: "", None, tmp_path, "none-of-a-run")
+    hosts = Hosts(lambda network: "", None, tmp_path, str(tmp_path), Trials())
     starter = Starter(["/bin/sh", "-c", program, sys.executable])
     try:
         hosts.add_master("m1", cast(Masters, starter))
@@ -264,7 +265,7 @@ def test_a_library_that_aborts_for_lack_of_descriptors_is_no_fault(
     tmp_path: Path, says: str, starved: bool, broken: bool
 ) -> None:
     """It says nothing; an abort of Python's, or without a reason, is one."""
-    hosts = Hosts(lambda network: "", None, tmp_path, "none-of-a-run")
+    hosts = Hosts(lambda network: "", None, tmp_path, str(tmp_path), Trials())
     program = f"printf '{says}'; kill -ABRT $$"
     try:
         hosts.add_master("m1", cast(Masters, Starter(["/bin/sh", "-c", program])))
@@ -287,7 +288,7 @@ def test_what_is_meant_by_an_attempt_is_no_watchdog(
     """A nemesis strikes what it names: not what has started it, and is told its program."""
     mark = "of-this-run"
     monkeypatch.setenv(MARK, mark)
-    hosts = Hosts(lambda network: "", None, tmp_path, mark)
+    hosts = Hosts(lambda network: "", None, tmp_path, mark, Trials())
     waits = [sys.executable, "-c", "input()", "-m"]
     started = [
         *(["jrs.recovery.attempt.watchdog", PROGRAM, "old:job:1.1;"], [PROGRAM, "5"]),

@@ -11,6 +11,8 @@ from typing import Any
 
 import attrs
 
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.testing.chaos.checking.facts import Anomaly, Fact, What
 from jrs.testing.chaos.checking.verdict import Check, Run, check
@@ -214,11 +216,16 @@ def output_equals(expected: Any) -> Check:
         expected: `undisturbed`, or what each job has to return: by its id or by the id that was
             given to `World.submit`.
 
+    Raises:
+        InvalidInput: it is neither.
+
     Example::
 
         world.check(output_equals(undisturbed))
         world.check(output_equals({"orders": {"rows": 42}}))
     """
+    if expected != undisturbed and not isinstance(expected, Mapping):
+        raise InvalidInput(f"output_equals: no outputs by the ids of jobs: {shown(expected)}")
 
     def find(run: Run) -> Iterator[Anomaly]:
         answers: Mapping[str, Any] = run.notes.get("undisturbed", {})
