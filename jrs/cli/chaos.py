@@ -12,6 +12,7 @@ import click
 
 from jrs.cli.common import Suggesting, echo, echo_json, import_from_here, json_option
 from jrs.cli.jobs import arguments_of
+from jrs.cli.signals import ended_by_signals
 from jrs.client.connection import entry_point_of
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import counted
@@ -88,7 +89,10 @@ def run_command(
     words += [word for pair in pairs for word in ("--arg", pair)]
     words += [word for name in names for word in ("--check", name)]
     again = shlex.join(["jrs", "chaos", "run", entry_point, *words])
-    with World(plan, scheme, folder, again=again, say=lambda text: echo(text, err=True)) as world:
+    with (
+        ended_by_signals(),
+        World(plan, scheme, folder, again=again, say=lambda text: echo(text, err=True)) as world,
+    ):
         world.submit("job", entry, copies=copies, **arguments)
         found: Sequence[Violation] = ()
         try:

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 
 from jrs.contract.runtime import RUNTIME
 
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
 _NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -43,3 +44,23 @@ def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
         thread.join()
         os.close(wakes)
         os.close(wake)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Raise `SystemExit` at SIGTERM or SIGHUP, while the block runs, so that it can tidy up.
+
+    Later ones are ignored. Ctrl-C raises `KeyboardInterrupt` anyway.
+    """
+
+    def end(number: int, _: object) -> None:
+        for each in _ENDS:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in _ENDS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

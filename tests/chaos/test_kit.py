@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 import time
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -38,6 +41,7 @@ from jrs.testing.chaos import (
 from jrs.testing.chaos.failure import ChaosFailure
 from jrs.testing.chaos.faults import ALL, partition, skew, slow_disk
 from jrs.testing.chaos.recorded import Verb
+from jrs.testing.chaos.recorder import HISTORY
 from jrs.testing.processes import all_pids
 from jrs.testing.servers import Server
 from tests.chaos.page import run_example, save_examples
@@ -253,6 +257,45 @@ def test_a_world_leaves_nothing(tmp_path: Path) -> None:
         assert len(mine) >= 4  # Two masters, a watchdog and an attempt.
 
     until(lambda: not mine & set(all_pids()), "all of them have ended")
+
+
+def of_run(folder: Path) -> dict[int, str]:
+    """Return the state of each process that the run in a folder has started."""
+    found = {}
+    for pid in all_pids():
+        with suppress(OSError):  # It has ended.
+            of = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if f"{HISTORY}={folder}/history".encode() in of:
+                stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+                found[pid] = stat.split()[0]
+    return {pid: state for pid, state in found.items() if state != "Z"}
+
+
+def has_stopped(folder: Path) -> bool:
+    return "T" in of_run(folder).values()
+
+
+def test_a_run_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
+    """No process lives or is stopped, and nothing is mounted, when a CI ends `jrs chaos run`."""
+    kits = {}
+    with ExitStack() as stack:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            folder = tmp_path / number.name
+            nemeses = 'pause(600, "attempt", every=0.2) | full_disk(every=500)'
+            arguments = (f"target={tmp_path}/{{id}}", "seconds=600")
+            command = [sys.executable, "-m", "jrs", "chaos", "run", f"{__file__}:work", "--folder",
+                       str(folder), "--masters", "1", "--seconds", "600", "--copies", "1",
+                       "--nemesis", nemeses]  # fmt: skip
+            command += [word for one in arguments for word in ("--arg", one)]
+            kits[number, folder] = stack.enter_context(subprocess.Popen(command))
+            stack.callback(kits[number, folder].kill)
+        for (number, folder), kit in kits.items():
+            until(partial(has_stopped, folder), "an attempt is stopped")
+            kit.send_signal(number)
+            kit.wait()
+    until(lambda: not any(of_run(folder) for _, folder in kits), "all have ended")
+    mounts = Path("/proc/self/mounts")
+    until(lambda: str(tmp_path) not in mounts.read_text(), "nothing is mounted")
 
 
 def test_the_same_seed_strikes_the_same() -> None:

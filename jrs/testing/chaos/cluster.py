@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from jrs.contract.backend import Backend
@@ -20,6 +20,7 @@ from jrs.testing.chaos.hosts import Hosts
 from jrs.testing.chaos.marks import MARK
 from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.plan import Plan
+from jrs.testing.chaos.reaper import Reaper
 from jrs.testing.chaos.recorder import HISTORY, NAME, SCHEME, end_recording, recorded, recording_in
 from jrs.testing.chaos.surroundings import environment, fsck, small_disk
 from jrs.testing.chaos.trials import Trials
@@ -56,6 +57,7 @@ class ChaosCluster:
         self._plan = plan
         self._folder = folder
         with ExitStack() as stack:
+            stack.enter_context(closing(Reaper(self._mark, folder / "disk")))
             history = folder / "history"
             stack.enter_context(environment({HISTORY: str(history), NAME: "world"}))
             place = folder

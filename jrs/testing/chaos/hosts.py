@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import signal
 import threading
@@ -15,7 +14,7 @@ from typing import Any
 import attrs
 
 from jrs.recovery.master import EXIT_DEPOSED
-from jrs.testing.chaos.marks import MARK, marked
+from jrs.testing.chaos.marks import MARK, end, marked
 from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.recorded import Verb
 from jrs.testing.chaos.recorder import HISTORY, NAME
@@ -235,9 +234,7 @@ class Hosts:
         """Kill what is left of the run. Idempotent."""
         for host in self.all.values():
             host.is_done = True
-        for pid in marked(self._mark):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, 9)
+        end(self._mark)
         for host in self.all.values():
             for process in host.lives:
                 if host.is_driver:

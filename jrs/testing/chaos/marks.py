@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from jrs.testing.processes import all_pids
@@ -25,3 +28,15 @@ def marked(mark: str) -> list[int]:
         if entry in held and state not in (b"Z", b"X"):
             found.append(pid)
     return found
+
+
+def end(mark: str, seconds: float = 30.0) -> list[int]:
+    """Kill (-9) all processes with the mark, and what they start meanwhile; return what is left
+    after that time."""
+    deadline = time.monotonic() + seconds
+    while (left := marked(mark)) and time.monotonic() < deadline:
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)  # No event reports the end of another process's child.
+    return left
