@@ -24,6 +24,7 @@ from jrs.testing.chaos.faults import SCHEMES
 from jrs.testing.chaos.plan import Plan
 from jrs.testing.chaos.progress import told, works
 from jrs.testing.chaos.reading import CHECKS, checks_of, nemesis_of, run_of
+from jrs.testing.chaos.strikes import never_hit
 from jrs.testing.chaos.world import World
 
 EXIT_VIOLATED = 1
@@ -126,18 +127,20 @@ def check_command(folder: Path, names: Sequence[str], as_json: bool) -> None:
 def _print(
     run: Run, checks: Sequence[Check], found: Sequence[Violation], folder: Path, as_json: bool
 ) -> None:
-    figures = counts(run)
+    figures, missed = counts(run), never_hit(run.notes)
     if as_json:
         violations = [{"check": one.check, "message": one.message, "calls": one.calls}
                       for one in found]  # fmt: skip
         echo_json({"folder": str(folder), "checks": [each.name for each in checks],
-                   "violations": violations, "figures": figures})  # fmt: skip
+                   "violations": violations, "never_hit": missed, "figures": figures})  # fmt: skip
     else:
         for each in checks:
             broken = [one for one in found if one.check == each.name]
             echo(f"{'broken' if broken else 'holds ':6}  {each.name:15}  {each.promise}")
             for one in broken[:10]:
                 echo(f"          {one.message}")
+        for line in missed:
+            echo(line)
         for line in told(run.notes.get("last_words", {})):
             echo(line)
         echo(f"{', '.join(f'{count:,} {name}' for name, count in figures.items())}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -42,7 +43,7 @@ from jrs.testing.chaos.failure import ChaosFailure
 from jrs.testing.chaos.faults import ALL, partition, skew, slow_disk
 from jrs.testing.chaos.recorded import Verb
 from jrs.testing.chaos.recorder import HISTORY
-from jrs.testing.processes import all_pids
+from jrs.testing.processes import all_pids, command_lines
 from jrs.testing.servers import Server
 from tests.chaos.page import run_example, save_examples
 from tests.support import until
@@ -82,6 +83,8 @@ def test_ten_lines(backend: str, tmp_path: Path) -> None:
     (report,) = (tmp_path / "kept").iterdir()
     assert "Passed" in report.read_text()
     assert "kill master" in report.read_text()
+    if backend == "file":
+        assert "partition leader: 0 of 0 strikes hit anyone" in printed
 
 
 @pytest.mark.soak
@@ -102,6 +105,53 @@ def test_a_driver(tmp_path: Path) -> None:
     )
 
     assert status == 0, printed
+
+
+DRIVER = """
+import os, time
+import jrs
+
+def load(job):
+    while not os.path.exists("{stop}"):
+        time.sleep(0.05)
+    return 1
+
+jrs.run(lambda driver: driver.run("load", load), os.environ["JRS_BACKEND"], name="week", ttl=2,
+        cluster=os.environ["JRS_CLUSTER"], storage=os.environ["JRS_STORAGE"])
+"""
+
+
+def test_a_driver_that_a_shell_starts(tmp_path: Path) -> None:
+    """It is hit as any driver, and is one host, also if the shell alone is killed. What a plan
+    never hits is told."""
+    stop, program = tmp_path / "stop", tmp_path / "program.py"
+    program.write_text(DRIVER.format(stop=stop))
+    nemesis = ALL["kill"]("jvm", every=0.1) | ALL["partition"]()
+    with World(Plan(masters=0, seconds=60, nemesis=nemesis), "file", tmp_path / "run") as world:
+        world.driver(["sh", "-c", f"{sys.executable} {program}; exit $?"], replicas=2)
+        world.until(lambda: world.pids("leader"), "a driver leads")
+        (leader,) = world.pids("leader")
+        assert str(program) in command_lines([leader])[leader]
+        assert leader in world.pids("driver")
+        assert world.strike(ALL["kill"]("leader")) == [f"leader {leader}"]
+        world.until(lambda: world.pids("leader") not in ([], [leader]), "another one leads")
+        (shell,) = {host.process.process.pid for host in world.cluster.fleet.all.values()
+                    if host.process and host.name == world.cluster.leading()}  # fmt: skip
+        (left,) = world.pids("leader")
+        os.kill(shell, signal.SIGKILL)
+        until(lambda: left not in all_pids(), "its driver ends with it")
+        stop.touch()
+        run = world.check(once_per_job, nothing_lost, fenced, linearizable)
+        missed = world.never_hit()
+
+    strikes = run.notes["faults"]["kill jvm"]["strikes"]
+    assert strikes > 0
+    assert missed == [
+        f"kill jvm: 0 of {strikes} strikes hit anyone",
+        "partition leader: 0 of 0 strikes hit anyone (it has no meaning on file)",
+    ]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "partition leader (it has no meaning on file)" in page
 
 
 def test_every_nemesis(server: Server, tmp_path: Path) -> None:

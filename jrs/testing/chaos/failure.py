@@ -8,6 +8,7 @@ from typing import Self
 
 from jrs.testing.chaos.checking.verdict import Run, Violation
 from jrs.testing.chaos.progress import told
+from jrs.testing.chaos.strikes import never_hit
 
 _SHOWN = 10
 """Violations that a message has."""
@@ -35,6 +36,7 @@ class ChaosFailure(AssertionError):
         lines += [f"  {violation}" for violation in found[:_SHOWN]]
         if len(found) > _SHOWN:
             lines.append(f"  and {len(found) - _SHOWN} more")
+        lines += never_hit(run.notes)
         lines += told(run.notes.get("last_words", {}))
         report = folder / "report.html"
         lines += [f"report: {report}", f"history: jrs chaos check {folder}"]

@@ -88,6 +88,12 @@ class Fault:
     backends: tuple[str, ...] = SCHEMES
     small_disk: bool = False
 
+    def unsuited(self, scheme: str, disk: Path | None) -> str:
+        """Return why it cannot strike on that backend and disk; empty if it can."""
+        if scheme not in self.backends:
+            return f"it has no meaning on {scheme}"
+        return "" if disk or not self.small_disk else "no small filesystem is mounted"
+
 
 @attrs.frozen
 class Nemesis:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import threading
@@ -136,6 +137,7 @@ class Hosts:
                     host.is_done = True
                     continue
                 if host.is_driver:
+                    self._end_rest(host)
                     self._trials.begins(host.name)
                 host.lives.append(host.start())
 
@@ -188,10 +190,11 @@ class Hosts:
 
     def pids(self, who: str) -> list[int]:
         """Return the living processes of a kind; for the names, see `faults.kill`."""
-        with self._lock:
-            own = {host.process.process.pid: host for host in self.all.values() if host.process}
+        alive = [host for host in self._hosts() if host.process is not None]
         if who in ("master", "driver"):
-            return [pid for pid, host in own.items() if host.is_driver == (who == "driver")]
+            mine = [host for host in alive if host.is_driver == (who == "driver")]
+            return [pid for host in mine for pid in self._acting(host)]
+        own = {pid for host in alive for pid in (*self._acting(host), *_started(host))}
         others = [pid for pid in marked(self._mark) if pid not in own]
         if who == "child":
             return others
@@ -200,19 +203,38 @@ class Hosts:
 
     def pid_of(self, name: str | None) -> list[int]:
         """Return the process of a host, if it lives."""
-        with self._lock:
-            host = self.all.get(name or "")
-            return [host.process.process.pid] if host and host.process else []
+        host = self.all.get(name or "")
+        return [] if host is None else self._acting(host)
 
     def name_of(self, candidate: str) -> str | None:
         """Return the host of a candidate: a master has its name, a driver its pid in its own."""
-        with self._lock:
-            if candidate in self.all:
-                return candidate
-            for host in self.all.values():
-                if host.process and f"-{host.process.process.pid}-" in candidate:
-                    return host.name
+        if candidate in self.all:
+            return candidate
+        for host in self._hosts():
+            if host.is_driver and any(f"-{pid}-" in candidate for pid in self._all_of(host)):
+                return host.name
         return None
+
+    def _acting(self, host: Host) -> list[int]:
+        """Return the process of a host that opens the store: a driver's may be a child of the
+        command that starts it, such as a shell; none if the host has no living process."""
+        if host.is_driver and host.process is not None:
+            for pid in self._all_of(host):
+                if any((self._folder / "history").glob(f"*/{host.name}.{pid}.jsonl")):
+                    return [pid]
+        return _started(host)
+
+    def _all_of(self, host: Host) -> list[int]:
+        """Return all living processes of a host, the oldest first."""
+        return sorted(marked(self._mark, **{NAME: host.name}))
+
+    def _end_rest(self, host: Host) -> None:
+        """Kill what is left of the session that a driver's command had, as any supervisor does:
+        the driver itself, if its shell was killed. Guardians have sessions of their own."""
+        for pid in self._all_of(host) if host.lives else ():
+            with contextlib.suppress(ProcessLookupError):
+                if os.getsid(pid) == host.lives[-1].process.pid:
+                    os.kill(pid, signal.SIGKILL)
 
     def stop(self, seconds: float = 30.0) -> list[str]:
         """End all hosts; return a line for each of their processes that is left behind."""
@@ -224,6 +246,7 @@ class Hosts:
                     process.stop()
                 elif process is not None:
                     process.close()
+                    self._end_rest(host)
         deadline = time.monotonic() + seconds
         while (left := marked(self._mark)) and time.monotonic() < deadline:
             time.sleep(0.05)  # No event reports the end of another process's child.
@@ -250,3 +273,7 @@ class Hosts:
             if isinstance(process, MasterProcess)
             and "Exception in thread" in (said := process.errors())
         ]
+
+
+def _started(host: Host) -> list[int]:
+    return [host.process.process.pid] if host.process is not None else []

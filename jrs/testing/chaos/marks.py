@@ -13,9 +13,10 @@ from jrs.testing.processes import all_pids
 MARK = "JRS_CHAOS_MARK"
 
 
-def marked(mark: str) -> list[int]:
-    """Return the living processes, including stopped ones, whose environment has the mark."""
-    entry = f"{MARK}={mark}".encode()
+def marked(mark: str, **more: str) -> list[int]:
+    """Return the living processes, including stopped ones, whose environment has the mark, and
+    these other variables."""
+    entries = {f"{name}={value}".encode() for name, value in {MARK: mark, **more}.items()}
     found = []
     for pid in all_pids():
         if pid == os.getpid():
@@ -25,7 +26,7 @@ def marked(mark: str) -> list[int]:
             state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
         except (OSError, IndexError):
             continue  # It has ended.
-        if entry in held and state not in (b"Z", b"X"):
+        if entries.issubset(held) and state not in (b"Z", b"X"):
             found.append(pid)
     return found
 

@@ -78,6 +78,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     with World(plan, request.param, folder, server=server, seed=seed, again=again,
                say=lambda text: print(text, file=sys.stderr)) as made:  # fmt: skip
         yield made
+        for line in made.never_hit():
+            request.node.warn(pytest.PytestWarning(line))
     keep = request.config.getoption("--chaos-report")
     if keep is not None and (folder / "report.html").exists():
         keep.mkdir(parents=True, exist_ok=True)

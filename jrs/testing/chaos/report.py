@@ -85,9 +85,10 @@ def write_report(
 
 
 def strikes_by_nemesis(run: Run) -> list[dict[str, Any]]:
-    """Return for each nemesis: its strikes, and the seconds until the next commit of a leader.
+    """Return for each nemesis: its strikes, how many hit anyone, and the seconds from each of
+    these until the next commit of a leader.
 
-    The median and the longest of these are the time to recover from it; infinity: there was none.
+    The median and the longest of them are the time to recover from it; infinity: there was none.
     """
     commits = sorted(
         call.ended for call in run.calls
@@ -102,10 +103,13 @@ def strikes_by_nemesis(run: Run) -> list[dict[str, Any]]:
             until = (commits[place] - event.t) / 1e9 if place < len(commits) else float("inf")
             waits[event.key].append(until)
     rows = []
-    for name, times in sorted(waits.items()):
-        ordered = sorted(times)
-        rows.append({"name": name, "count": len(times), "median": ordered[len(times) // 2],
-                     "most": ordered[-1]})  # fmt: skip
+    tallies = run.notes.get("faults", {})
+    for name in sorted({*waits, *tallies}):
+        ordered = sorted(waits[name]) or [float("inf")]
+        tally = tallies.get(name, {})
+        rows.append({"name": name, "strikes": tally.get("strikes", len(waits[name])),
+                     "hits": len(waits[name]), "median": ordered[len(ordered) // 2],
+                     "most": ordered[-1], "why": tally.get("why", "")})  # fmt: skip
     return rows
 
 

@@ -6,12 +6,14 @@ import heapq
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
+from typing import Any
 
 import attrs
 
 from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import counted
 from jrs.testing.chaos.faults import Arena, Fault, Nemesis
 from jrs.testing.chaos.recorded import Kind, Verb
 from jrs.testing.chaos.recorder import Recording
@@ -49,12 +51,41 @@ def schedule(nemesis: Nemesis, seconds: float, seed: int) -> list[Strike]:
     return sorted(found)
 
 
+@attrs.define
+class Tally:
+    """What became of the strikes of one fault of a plan.
+
+    Attributes:
+        hits: how many of them hit anyone.
+        why: why it cannot strike in this run, or the newest strike that failed did.
+    """
+
+    strikes: int = 0
+    hits: int = 0
+    why: str = ""
+
+
+def never_hit(notes: Mapping[str, Any]) -> list[str]:
+    """Return a line for each fault of a run's plan that has hit nobody, by the run's notes."""
+    lines = []
+    for name, tally in notes.get("faults", {}).items():
+        if tally["hits"] == 0:
+            strikes = tally["strikes"]
+            said = f"0 of {counted(strikes, 'strike', 'strikes')} hit anyone"
+            why = tally["why"] or ("" if strikes else "the faults were over before its first one")
+            lines.append(f"{name}: {said}{f' ({why})' if why else ''}")
+    return lines
+
+
 class Striker:
     """Strikes by a schedule in a thread of its own, until it is told to stop; then heals all.
 
     Args:
         each_turn: called a few times a second, between the strikes.
         seed: determines whom the strikes outside of the schedule hit.
+
+    Attributes:
+        tallies: by the name of each fault of the nemesis.
     """
 
     def __init__(
@@ -68,6 +99,7 @@ class Striker:
     ) -> None:
         self._arena = arena
         self._nemesis = nemesis
+        self.tallies = {fault.name: Tally() for fault in nemesis.faults}
         self._recording = recording
         self._each_turn = each_turn
         self._rng = Random(f"{seed}/now")
@@ -151,11 +183,15 @@ class Striker:
 
     def _hurt_by(self, fault: Fault, rng: Random) -> str | None:
         harm = fault.strike(self._arena, rng)
+        tally = self.tallies.get(fault.name, Tally())
+        tally.strikes += 1
         try:
             whom = next(harm, None)
-        except (OSError, ServerError):
-            return None  # It has ended meanwhile.
+        except (OSError, ServerError) as error:
+            tally.why = str(error)  # It has ended meanwhile, or it may not be hurt.
+            return None
         if whom is not None:
+            tally.hits += 1
             number = self._recording.begin(Verb.STRIKE, fault.name, whom)
             with self._lock:
                 is_over = self._over

@@ -27,7 +27,7 @@ from jrs.testing.chaos.plan import Plan
 from jrs.testing.chaos.progress import Progress, works
 from jrs.testing.chaos.recorded import Event, events_of
 from jrs.testing.chaos.report import check_installed, write_report
-from jrs.testing.chaos.strikes import Striker, schedule
+from jrs.testing.chaos.strikes import Striker, never_hit, schedule
 from jrs.testing.chaos.submissions import LASTING, Submission, Submissions
 from jrs.testing.chaos.surroundings import check_entry, records_left
 from jrs.testing.chaos.trials import Trials
@@ -112,18 +112,15 @@ class World:
             return self._striker
         self.cluster.start()
         self._submissions.start()
-        faults = self.plan.nemesis.faults
-        strikes = [
-            strike
-            for strike in schedule(self.plan.nemesis, self.plan.seconds, self.seed)
-            if self.scheme in faults[strike.fault].backends
-            and (self.cluster.disk is not None or not faults[strike.fault].small_disk)
-        ]
-        self._striker = Striker(
-            self.cluster, self.plan.nemesis, strikes, self.cluster.recording,
-            self._hosts.supervise, self.seed,
-        )  # fmt: skip
-        striker = self._striker
+        nemesis = self.plan.nemesis
+        why = [fault.unsuited(self.scheme, self.cluster.disk) for fault in nemesis.faults]
+        planned = schedule(nemesis, self.plan.seconds, self.seed)
+        strikes = [strike for strike in planned if not why[strike.fault]]
+        striker = self._striker = Striker(
+            self.cluster, nemesis, strikes, self.cluster.recording, self._hosts.supervise, self.seed
+        )
+        for fault, reason in zip(nemesis.faults, why, strict=True):
+            striker.tallies[fault.name].why = reason
         self._trials.watch(lambda: striker.quiet_since)
         self._began = time.monotonic()
         striker.start()
@@ -319,6 +316,7 @@ class World:
             "backend": self.scheme,
             "seed": self.seed,
             "nemesis": str(self.plan.nemesis),
+            "faults": {name: attrs.asdict(tally) for name, tally in self.begin().tallies.items()},
             "masters": self.plan.masters,
             "seconds": round(time.monotonic() - self._began, 1),
             "unfinished": self._progress.unfinished(),
@@ -362,6 +360,11 @@ class World:
         if self._run is None:
             raise InvalidInput("the run has not ended: call check() first")
         return self._run
+
+    def never_hit(self) -> list[str]:
+        """Return a line for each fault of the plan that has hit nobody; none before the run was
+        checked."""
+        return [] if self._run is None else never_hit(self._run.notes)
 
     def figures(self) -> dict[str, int]:
         """Return figures of the run, once it was checked."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
+import attrs
 import pytest
 
 from jrs.contract.errors import InvalidInput
@@ -36,7 +37,7 @@ from jrs.testing.chaos.reading import checks_of, nemesis_of, run_of
 from jrs.testing.chaos.recorded import Event, Kind, Verb, digest, events_of
 from jrs.testing.chaos.recorder import Recording, recorded
 from jrs.testing.chaos.report import strikes_by_nemesis
-from jrs.testing.chaos.strikes import Strike, Striker, schedule
+from jrs.testing.chaos.strikes import Strike, Striker, never_hit, schedule
 from jrs.testing.chaos.trials import Trials
 from jrs.testing.masters import LoggedProcess, Masters
 from jrs.testing.processes import command_lines
@@ -398,6 +399,38 @@ def test_a_seed_determines_whom_strikes_of_a_test_hit(tmp_path: Path) -> None:
 
     assert hit(1, 0) == hit(1, 5)
     assert len({*hit(1, 1), *hit(2, 1)}) == 6
+
+
+def test_strikes_that_hit_nobody_are_counted(tmp_path: Path) -> None:
+    """A fault that is not allowed to hurt anyone is told with the reason."""
+
+    def refused(arena: object, rng: Random) -> Iterator[str]:
+        yield from ()
+        raise PermissionError(1, "Operation not permitted")
+
+    def hits(arena: object, rng: Random) -> Iterator[str]:
+        yield "it"
+
+    recording = Recording(tmp_path, "p")
+    faults = Nemesis((Fault("refused", refused), Fault("hits", hits), Fault("never", hits)))
+    planned = [Strike(0.0, 0, "a"), Strike(0.0, 0, "b"), Strike(0.0, 1, "c")]
+    striker = Striker(Fake(), faults, planned, recording, lambda: None, seed=1)
+    striker.start()
+    until(lambda: striker.tallies["hits"].hits, "all have struck")
+    striker.stop()
+    with pytest.raises(InvalidInput, match="the time of the faults is over"):
+        striker.strike_now(faults.faults[1])
+    recording.close()
+
+    notes = {"faults": {name: attrs.asdict(one) for name, one in striker.tallies.items()}}
+    assert never_hit(notes) == [
+        "refused: 0 of 2 strikes hit anyone ([Errno 1] Operation not permitted)",
+        "never: 0 of 0 strikes hit anyone (the faults were over before its first one)",
+    ]
+    rows = {row["name"]: row for row in strikes_by_nemesis(Run(events_of(tmp_path), notes))}
+    assert (rows["refused"]["strikes"], rows["refused"]["hits"]) == (2, 0)
+    assert rows["hits"]["hits"] == 2  # The one that came too late is in the history, healed.
+    assert striker.quiet_since > 0
 
 
 def test_harm_is_undone_whatever_else_breaks(tmp_path: Path) -> None:
