@@ -7,6 +7,7 @@ lasts is that of `jrs.testing.chaos.harm`, since other faults may do the same ha
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import signal
@@ -327,7 +328,9 @@ def no_descriptors(
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         for pid in _one(arena.pids(who), rng):
-            most = max(map(int, os.listdir(f"/proc/{pid}/fd")), default=2) + 1
+            held = {int(number) for number in os.listdir(f"/proc/{pid}/fd")}
+            # The next one would have the lowest free number; those above it stay usable.
+            most = next(number for number in itertools.count() if number not in held)
             arena.starve(pid)
             with limited(arena.harms, pid, resource.RLIMIT_NOFILE, most):
                 yield f"{who} {pid}"

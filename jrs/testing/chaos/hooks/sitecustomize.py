@@ -2,7 +2,7 @@
 
 A nemesis writes to the page that `JRS_CHAOS_PAGE` names: three numbers, for the seconds that each
 sync takes longer, whether syncs fail, and the seconds by which the wall clock is wrong. What Python
-asks through `os` and `time` is concerned; a JVM, and what C code does, is not.
+asks through `os`, `time` and `datetime` is concerned; a JVM, and what C code does, is not.
 """
 
 import errno
@@ -12,7 +12,28 @@ import struct
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+
+
+class _Function:
+    """Stands in the place of a function in C, and behaves as one: it is no method where a class has
+    it as an attribute, and is pickled by its name."""
+
+    def __init__(self, module: Any, name: str, call: Callable[..., Any]) -> None:
+        self.__module__ = module.__name__
+        self._name = name
+        self._call = call
+        setattr(module, name, self)
+
+    def __call__(self, *given: Any) -> Any:
+        return self._call(*given)
+
+    def __reduce__(self) -> str:
+        return self._name
+
+
+# Imported inside functions: ctypes, gc, datetime, since each Python of a run loads this module.
 
 
 def _meddle(path: str) -> None:
@@ -35,10 +56,51 @@ def _meddle(path: str) -> None:
         return sync
 
     for name in ("fsync", "fdatasync"):
-        setattr(os, name, slow(getattr(os, name)))
-    now, now_ns = time.time, time.time_ns
-    time.time = lambda: now() + read(page)[2]
-    time.time_ns = lambda: now_ns() + int(read(page)[2] * 1e9)
+        _Function(os, name, slow(getattr(os, name)))
+    _skew_time(lambda: read(page)[2])
+    with suppress(ImportError):  # Some builds of Python have no ctypes.
+        _skew_datetime()
+
+
+def _skew_time(ahead: Callable[[], float]) -> None:
+    """Let the wall clock of `time` be ahead by some seconds. `datetime.today()` asks it, too."""
+    now, now_ns, of, of_ns = time.time, time.time_ns, time.clock_gettime, time.clock_gettime_ns
+
+    def is_wall(clock: int) -> bool:
+        return clock == time.CLOCK_REALTIME
+
+    _Function(time, "time", lambda: now() + ahead())
+    _Function(time, "time_ns", lambda: now_ns() + int(ahead() * 1e9))
+    _Function(time, "clock_gettime", lambda clock: of(clock) + ahead() * is_wall(clock))
+    _Function(time, "clock_gettime_ns",
+              lambda clock: of_ns(clock) + int(ahead() * 1e9) * is_wall(clock))  # fmt: skip
+
+    def of_now(real: Callable[..., Any], default: Callable[[], Any]) -> Callable[..., Any]:
+        return lambda at=None: real(default() if at is None else at)
+
+    for name in ("gmtime", "localtime", "ctime"):
+        _Function(time, name, of_now(getattr(time, name), lambda: time.time()))
+    _Function(time, "asctime", of_now(time.asctime, lambda: time.localtime()))
+    form = time.strftime
+    _Function(time, "strftime", lambda text, *at: form(text, *(at or (time.localtime(),))))
+
+
+def _skew_datetime() -> None:
+    """Let `datetime.now()` and `utcnow()` ask `time`. They are of a type in C, whose attributes
+    Python cannot set; a type in its place would break `isinstance` and pickles."""
+    import ctypes
+    import gc
+    from datetime import UTC, datetime
+
+    def now(of: Any, tz: Any = None) -> Any:
+        return of.fromtimestamp(time.time(), tz)
+
+    def utcnow(of: Any) -> Any:
+        return of.fromtimestamp(time.time(), UTC).replace(tzinfo=None)
+
+    (attributes,) = gc.get_referents(datetime.__dict__)
+    attributes.update(now=classmethod(now), utcnow=classmethod(utcnow))
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(datetime))
 
 
 def _pass_on() -> None:
