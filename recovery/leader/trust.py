@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from fnmatch import fnmatchcase
 
 import attrs
 
 from jrs.contract.errors import InvalidInput, JobHeld
 from jrs.records.model import JobSpec
+from jrs.records.on_result import OnResult
 from jrs.records.signing import SpecKey
 
 
@@ -23,7 +25,8 @@ class Trust:
 
     allow: tuple[str, ...] = attrs.field(default=(), validator=_patterns)
     """Shell patterns, in which ``*`` matches any text. They match modules and files' real paths,
-    or, with a colon, whole entry points. Jobs with `JobSettings` then need a signature, too."""
+    or, with a colon, whole entry points. A command of `OnResult` counts by the real path of its
+    program. Jobs with `JobSettings` then need a signature, too."""
 
     key: SpecKey | None = None
     """The key with which specs must be signed to run; None if they need no signature."""
@@ -38,10 +41,10 @@ class Trust:
             return  # Its code is the driver's own.
         self._check_signature(spec.job_id, stored)
         if not spec.only_in_driver:
-            self._check_entry(spec.job_id, spec.entry_point)
+            self._check_allowed(spec.job_id, *_entry(spec.entry_point))
             self._check_settings(spec)
         if spec.on_result is not None:
-            self._check_entry(spec.job_id, spec.on_result.run)
+            self._check_allowed(spec.job_id, *_hook(spec.on_result))
 
     def _check_signature(self, job_id: str, stored: bytes) -> None:
         if self.key is not None and not self.key.has_signed(stored, f"the spec of job {job_id!r}"):
@@ -50,15 +53,13 @@ class Trust:
                 f"jrs show {job_id}; then: jrs sign {job_id}; or: jrs cancel {job_id}"
             )
 
-    def _check_entry(self, job_id: str, entry_point: str) -> None:
-        if not self.allow:
-            return
-        entry = _real(entry_point)
-        place = entry.rpartition(":")[0]
-        if not any(fnmatchcase(entry if ":" in one else place, one) for one in self.allow):
+    def _check_allowed(self, job_id: str, place: str, whole: str) -> None:
+        if self.allow and not any(
+            fnmatchcase(whole if ":" in one else place, one) for one in self.allow
+        ):
             raise JobHeld(
-                f"the masters do not run {entry!r}: they allow {', '.join(self.allow)}; start them "
-                f"with another --allow-entry; or: jrs cancel {job_id}"
+                f"the masters do not run {whole or place!r}: they allow {', '.join(self.allow)}; "
+                f"start them with another --allow-entry; or: jrs cancel {job_id}"
             )
 
     def _check_settings(self, spec: JobSpec) -> None:
@@ -71,7 +72,19 @@ class Trust:
             )
 
 
-def _real(entry_point: str) -> str:
-    """Return an entry point as it is loaded: a file by its real path, links resolved."""
-    place, colon, name = entry_point.rpartition(":")
-    return f"{os.path.realpath(place)}:{name}" if colon and place.endswith(".py") else entry_point
+def _entry(entry_point: str) -> tuple[str, str]:
+    """Return where an entry point's code is, and the whole of it, as it is loaded: a file by its
+    real path, links resolved."""
+    place, _, name = entry_point.rpartition(":")
+    if place.endswith(".py"):
+        place = os.path.realpath(place)
+    return place, f"{place}:{name}"
+
+
+def _hook(hook: OnResult) -> tuple[str, str]:
+    """Return what `_entry` does. A command is its program, by the real path; it is no entry point
+    as a whole, whatever colons are in it."""
+    if hook.is_entry_point:
+        return _entry(hook.run)
+    program = hook.words[0]
+    return os.path.realpath(shutil.which(program) or program), ""

@@ -204,7 +204,8 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("run", "allowed"), [("evil.mod:tell", False), ("/bin/sh -c x", False), ("etl.hooks:f", True)]
+    ("run", "allowed"),
+    [("evil.mod:tell", False), ("/bin/sh -c etl.x:f", False), ("etl.hooks:f", True)],
 )
 def test_masters_run_only_what_they_allow(ended: EndedJob, run: str, allowed: bool) -> None:
     """`--allow-entry` counts for `on_result`, too, whatever the spec says."""

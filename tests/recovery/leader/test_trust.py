@@ -11,6 +11,7 @@ import pytest
 from jrs.contract.errors import InvalidInput, JobHeld
 from jrs.records.codec import encode
 from jrs.records.model import JobSpec, JobStatus, StopMode, StopState
+from jrs.records.on_result import OnResult
 from jrs.records.settings import JobSettings
 from jrs.records.signing import SpecKey
 from jrs.recovery.leader.trust import Trust
@@ -79,6 +80,42 @@ def test_allowed(entry: str, patterns: tuple[str, ...], runs: bool) -> None:
     else:
         with pytest.raises(JobHeld, match="the masters do not run"):
             check(trust, entry)
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("{allowed}/notify --channel data", True),
+        ("{allowed}/notify :", True),
+        ("notify http://host:80/x", True),
+        ("{allowed}/../sh -c 'id; :'", False),
+        ("{allowed}/../sh {allowed}/notify :f", False),
+        ("{allowed}/link x:f", False),
+        ("sh {allowed}/:f", False),
+        ("etl.x :f", False),
+        ("{allowed}/hooks.py:tell", True),
+        ("{allowed}/../sh.py:tell", False),
+        ("etl.hooks:tell", True),
+    ],
+)
+def test_allowed_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, runs: bool
+) -> None:
+    """A command counts by where its program really is; no argument makes another one of it."""
+    allowed = tmp_path / "allowed"
+    allowed.mkdir()
+    for program in (allowed / "notify", tmp_path / "sh"):
+        program.touch(mode=0o755)
+    (allowed / "link").symlink_to(tmp_path / "sh")
+    monkeypatch.setenv("PATH", f"{allowed}:{tmp_path}")
+    hook = OnResult(command.format(allowed=allowed))
+    spec = JobSpec("job", "etl.jobs:nightly", on_result=hook)
+    trust = Trust(("etl.*", f"{allowed}/*", "*:f"))
+    if runs:
+        trust.check(spec, encode(spec))
+    else:
+        with pytest.raises(JobHeld, match="the masters do not run"):
+            trust.check(spec, encode(spec))
 
 
 def test_a_link_out_of_it(tmp_path: Path) -> None:
