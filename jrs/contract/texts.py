@@ -1,7 +1,8 @@
-"""Foreign texts: bounded when stored, escaped when printed, and always without secrets.
+"""Foreign texts: bounded when stored, escaped when printed, without secrets when made or printed.
 
 Failures, reasons, names and paths come from jobs, users and disks. They can be of any size and
-contain control sequences for a terminal, or the secret of a job.
+contain control sequences for a terminal, or the secret of a job. What is stored is read as it is: a
+secret may occur in texts of jobs that do not have it.
 """
 
 from __future__ import annotations
@@ -38,11 +39,15 @@ _OPTION = re.compile(r"[a-z]+=.*")
 
 
 def bounded(text: str, limit: int = LIMIT) -> str:
+    """Return `text` as `fitting` does, with secrets masked."""
+    return fitting(masked(text), limit)
+
+
+def fitting(text: str, limit: int = LIMIT) -> str:
     """Return `text`, or a note of the cut and the text's end, in at most `limit` stored bytes.
 
-    The end stays, because a traceback names its error there. Secrets are masked. Idempotent.
+    The end stays, because a traceback names its error there. Idempotent.
     """
-    text = masked(text)
     end = text[-limit:]  # Each character takes at least one byte.
     if len(end) == len(text) and _stored(text) <= limit:
         return text
@@ -58,13 +63,13 @@ def bounded(text: str, limit: int = LIMIT) -> str:
     return _note(len(text) - fewest) + (end[-fewest:] if fewest else "")
 
 
-def bounded_map(texts: Mapping[str, str], limit: int = MAP_LIMIT) -> dict[str, str]:
-    """Return named texts in at most `limit` stored bytes. Each text is bounded, the last ones are
-    left out if there are too many, and the names stay unchanged."""
+def fitting_map(texts: Mapping[str, str], limit: int = MAP_LIMIT) -> dict[str, str]:
+    """Return named texts in at most `limit` stored bytes. Each text is cut to fit, the last ones
+    are left out if there are too many, and the names stay unchanged."""
     room, share = limit, max(_LEAST, limit // max(1, len(texts)) - _ENTRY)
     kept: dict[str, str] = {}
     for name, text in texts.items():
-        text = bounded(text, max(_LEAST, min(LIMIT, share - _stored(name))))
+        text = fitting(text, max(_LEAST, min(LIMIT, share - _stored(name))))
         room -= _stored(name) + _stored(text) + _ENTRY
         if room < 0:
             break
@@ -76,6 +81,11 @@ def printable(text: str) -> str:
     """Return `text` as one line that is safe to print: control characters, line ends and lone
     surrogates become the escapes of a Python literal. Secrets are masked."""
     return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], masked(text))
+
+
+def is_printable(text: str) -> bool:
+    """Return whether `printable` would escape nothing in `text`."""
+    return _UNPRINTABLE.search(text) is None
 
 
 def one_line(text: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jrs.contract.errors import InvalidInput, TooLarge
-from jrs.contract.texts import LIMIT, bounded, bounded_map, shown
+from jrs.contract.texts import LIMIT, fitting, fitting_map, shown
 from jrs.records.fields import Json, as_json
 
 MAX_PAYLOAD = 256 * 1024
@@ -114,13 +114,14 @@ def merged(arguments: Mapping[str, Json] | None, more: Mapping[str, Json]) -> di
 
 def bounded_text(text: str, limit: int = LIMIT) -> str:
     """Return a text of a stored value in at most `limit` bytes; what is no text is refused by
-    `check_fields`."""
-    return bounded(text, limit) if isinstance(text, str) else text
+    `check_fields`. Secrets are masked where a text is made, not here: stored values are read by
+    this."""
+    return fitting(text, limit) if isinstance(text, str) else text
 
 
 def bounded_texts(texts: dict[str, str]) -> dict[str, str]:
     """Return named texts of a stored value, bounded; others are refused by `check_fields`."""
     try:
-        return bounded_map(texts)
+        return fitting_map(texts)
     except (AttributeError, TypeError, ValueError):
         return texts

@@ -8,7 +8,7 @@ import shlex
 import attrs
 
 from jrs.contract.errors import InvalidInput
-from jrs.contract.texts import printable, shown
+from jrs.contract.texts import is_printable, shown
 from jrs.records.policies import seconds
 from jrs.records.stored import Stored
 
@@ -42,7 +42,7 @@ class OnResult(Stored):
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        if not self.run.strip() or len(self.run) > MAX_COMMAND or self.run != printable(self.run):
+        if not self.run.strip() or len(self.run) > MAX_COMMAND or not is_printable(self.run):
             raise InvalidInput(
                 f"not a command: {shown(self.run)}; write one line of at most {MAX_COMMAND} "
                 "characters, as '/opt/notify --channel data', or module:function"

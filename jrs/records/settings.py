@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from jrs.contract.errors import InvalidInput, TooLarge
-from jrs.contract.texts import printable, shown
+from jrs.contract.texts import is_printable, shown
 from jrs.records.stored import Stored
 
 MAX_SETTINGS = 64 * 1024
@@ -124,7 +124,7 @@ class JobSettings(Stored):
 
 def check_conf_key(key: str) -> None:
     """Raise `InvalidInput` unless `key` can be one of Spark's: jrs passes nothing else on."""
-    if not key.startswith("spark.") or key != printable(key) or " " in key or key.endswith("."):
+    if not key.startswith("spark.") or not is_printable(key) or " " in key or key.endswith("."):
         raise InvalidInput(f"not a key of Spark's configuration: {shown(key)}; write spark.…")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jrs.contract.errors import InvalidInput
-from jrs.contract.texts import printable, shown
+from jrs.contract.texts import is_printable, shown
 
 MAX_TAGS = 32
 _MAX_TAG = 128
@@ -16,7 +16,7 @@ def check_tags(tags: tuple[str, ...]) -> None:
         raise InvalidInput(f"a job has at most {MAX_TAGS} tags, not {len(tags)}")
     for tag in tags:
         fits = isinstance(tag, str) and 1 <= len(tag) <= _MAX_TAG
-        if not fits or not tag.isprintable() or tag != printable(tag):
+        if not fits or not tag.isprintable() or not is_printable(tag):
             raise InvalidInput(
                 f"not a tag: {shown(tag)}; write 1 to {_MAX_TAG} printable characters, such as "
                 "nightly or team=sales"

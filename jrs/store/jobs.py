@@ -19,6 +19,7 @@ from jrs.contract.errors import (
     InvalidInput,
     WrongState,
 )
+from jrs.contract.masks import masked
 from jrs.contract.operations import Absent, Create, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import shown, with_reason
@@ -142,7 +143,7 @@ class JobCatalog:
         if entry is not None and entry.status is JobStatus.CANCELED:
             return False
         stored_result.refuse_ended(entry, "cancel")
-        request = encode(CancelRequest(job_id, self._now(), reason))
+        request = encode(CancelRequest(job_id, self._now(), masked(reason)))
         # What the disk has perhaps lost counts as there: a cancel ends such a job.
         if not any(self._backend.get_many([prefix + job_id for prefix in keys.UNFINISHED])):
             raise no_such_job(self._backend, job_id)

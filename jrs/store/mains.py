@@ -9,6 +9,7 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import Canceled, Conflict
+from jrs.contract.masks import masked
 from jrs.contract.operations import Absent, Create, Fence, Op, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
@@ -77,7 +78,7 @@ def raised(backend: Backend, name: str, error: str, fence: Fence, *, at: float) 
         return
     before = decode(ApplicationRecord, record.value, record.key)
     after = attrs.evolve(
-        before, error=error, error_host=before.host, error_at=at, errors=before.errors + 1
+        before, error=masked(error), error_host=before.host, error_at=at, errors=before.errors + 1
     )
     own = Update(record.key, encode(after), record.version)
     said = f"main raised {error}"

@@ -9,6 +9,7 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict
+from jrs.contract.masks import masked
 from jrs.contract.operations import Fence, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
@@ -38,7 +39,9 @@ def record(backend: Backend, job_id: str, reason: str, fence: Fence, historian: 
             return  # It was never recorded, or the job has ended.
         attempt = decode(AttemptRecord, stored.value, stored.key)
         at = historian.now()
-        obstacle = Obstacle(attempt.master, socket.gethostname(), reason, attempt.attempt, at)
+        obstacle = Obstacle(
+            attempt.master, socket.gethostname(), masked(reason), attempt.attempt, at
+        )
         is_known = str(obstacle) in map(str, attempt.obstacles)
         obstacles = with_obstacle(attempt.obstacles, obstacle)
         update = Update(

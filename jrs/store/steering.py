@@ -13,6 +13,7 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import Conflict, NotFound, OutcomeUnknown, WrongState
+from jrs.contract.masks import masked
 from jrs.contract.operations import Check, Create, Delete, Op, create_or_update
 from jrs.contract.read_back import commit_and_read_back, still_unknown
 from jrs.contract.texts import did_you_mean
@@ -54,7 +55,7 @@ class Steering:
             WrongState: the cluster's format is too old. Nothing was changed.
         """
         self._check_format("a pause")
-        pause = PauseRecord(self.now(), by, reason)
+        pause = PauseRecord(self.now(), by, masked(reason))
         said = cluster_history.with_bounded_reason("paused the cluster", reason)
         while (before := self.paused()) is None:
             try:
@@ -132,7 +133,7 @@ class Steering:
             )
         else:
             name = named.info.name
-        return self._request(SwitchoverRecord(epoch.epoch, name, self.now(), by, reason))
+        return self._request(SwitchoverRecord(epoch.epoch, name, self.now(), by, masked(reason)))
 
     def wait_for_leader(self, after: int, timeout: float | None) -> MasterInfo:
         """Wait until a master leads in an epoch above `after`; return it.

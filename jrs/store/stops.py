@@ -21,6 +21,7 @@ from jrs.contract.errors import (
     NotFound,
     WrongState,
 )
+from jrs.contract.masks import masked
 from jrs.contract.operations import (
     Absent,
     Check,
@@ -125,7 +126,7 @@ class JobStops:
                 job_id,
                 mode,
                 requested_at=self._now(),
-                reason=reason,
+                reason=masked(reason),
                 grace=grace,
                 stages=before.stop.stages if restarts and before.stop is not None else {},
             ),
@@ -301,7 +302,7 @@ class JobStops:
             return step
         after = at_step(before.stop, step)
         if reason is not None:
-            after = attrs.evolve(after, reason=reason)
+            after = attrs.evolve(after, reason=masked(reason))
         if stages is not None:
             after = attrs.evolve(after, stages=stages)
         own = self._put(before, after)
@@ -320,7 +321,7 @@ class JobStops:
             Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
         """
         before = self._stored(job_id)
-        held = StopRecord(job_id, StopMode.HOLD, StopState.DONE, self._now(), reason)
+        held = StopRecord(job_id, StopMode.HOLD, StopState.DONE, self._now(), masked(reason))
         if step_after(STOP, before.step, StopEvent.HOLD) is StopStep.HELD_IN_DRAIN:
             assert before.stop is not None
             held = attrs.evolve(held, drain=before.stop.drain or before.stop)

@@ -114,7 +114,7 @@ def _failure(run: AttemptRun, engine: SparkEngine, raised: BaseException) -> Fai
             raise AttemptDied(_short(said)) from error
         case Verdict.FAILED:
             detail = "".join(traceback.format_exception(error))
-            return Failure(kind="exception", message=_short(said), detail=detail)
+            return Failure(kind="exception", message=_short(said), detail=masked(detail))
 
 
 def _held(context: AttemptContext, error: BaseException) -> BaseException:

@@ -27,6 +27,7 @@ from jrs.contract.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from jrs.contract.masks import masked
 from jrs.contract.operations import (
     Check,
     Create,
@@ -37,7 +38,7 @@ from jrs.contract.operations import (
     Update,
     create_or_update,
 )
-from jrs.contract.texts import one_line, printable, shown, with_reason
+from jrs.contract.texts import is_printable, one_line, shown, with_reason
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.fields import Json
@@ -111,7 +112,7 @@ class JobCleanup:
                     f"not a resource: {type(resource).__name__}; it must be a jrs.Resource with a "
                     "name"
                 )
-            if not 0 < len(name) <= _LONGEST_NAME or name != printable(name):
+            if not 0 < len(name) <= _LONGEST_NAME or not is_printable(name):
                 raise InvalidInput(
                     f"not a resource's name: {shown(name)}; give it 1 to {_LONGEST_NAME} "
                     "characters in one line"
@@ -319,10 +320,10 @@ class JobCleanup:
         except Fenced:
             raise
         except GivenUp as error:
-            return _Problem(one_line(str(error)), is_final=True, ended=True)
+            return _Problem(_said(str(error)), is_final=True, ended=True)
         except (Exception, SystemExit) as error:
             # Any error belongs to this resource: it is reported, kept and tried again.
-            return _Problem(one_line(f"{type(error).__name__}: {error}"), ended=True)
+            return _Problem(_said(f"{type(error).__name__}: {error}"), ended=True)
         finally:
             with self._lock:
                 self._under_way.discard(step)
@@ -348,3 +349,7 @@ class JobCleanup:
         except Conflict:
             if self._store.has_dirty(job_id):
                 raise
+
+
+def _said(text: str) -> str:
+    return one_line(masked(text))

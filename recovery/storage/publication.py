@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from jrs.contract.errors import InvalidInput, JobHeld, StorageRefused, Unavailable
-from jrs.contract.texts import printable, shown
+from jrs.contract.texts import is_printable, printable, shown
 from jrs.records.objects import OutputManifest
 from jrs.records.stages import StageRecord
 
@@ -168,7 +168,7 @@ def _problem(objects: Objects, target: str) -> str:
     if parts.query or parts.fragment or "?" in target or "#" in target:
         return "a place has no options; those of the storage count"
     names = parts.path.split("/")[1:]
-    if not names or {"", ".", ".."} & set(names) or printable(target) != target:
+    if not names or {"", ".", ".."} & set(names) or not is_printable(target):
         return f"it is not of the form {home.scheme}://{home.netloc}/WHERE/NAME"
     if f"{target}/".startswith(f"{own}/") or own.startswith(f"{target}/"):
         return "jobs keep their own files there"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jrs.contract import masks
 from jrs.contract.texts import bounded, printable
-from jrs.records.model import Failure
+from jrs.recovery.attempt.runners import AttemptExit
 
 KEY = "-----BEGIN KEY-----\nabcdefgh\n-----END KEY-----\n"
 VALUES = ("hunter2", 'a "quoted" \\ one', KEY, "hunter2-and-more")
@@ -29,16 +29,16 @@ def hidden() -> Iterator[None]:
 
 @pytest.mark.parametrize("value", VALUES)
 def test_a_value_is_masked_however_it_is_written(value: str) -> None:
-    """U17: as it is, as JSON, as a literal of Python, in a stored failure and on a terminal."""
+    """U17: as it is, as JSON, as a literal of Python, in how an attempt ended and on a terminal."""
     for form in (value, json.dumps(value), repr(value), repr(value.encode())):
         for shown in (masks.masked(form), bounded(form), printable(form)):
             assert "***" in shown
             assert "hunter2" not in shown
             assert "abcdefgh" not in shown
-    failure = Failure("exception", f"ValueError: {value}", detail=f"Traceback\n{value}")
+    ended = AttemptExit(f"ValueError: {value}", detail=f"Traceback\n{value}")
 
-    assert "***" in failure.message
-    assert value not in failure.detail
+    assert "***" in ended.message
+    assert value not in ended.detail
 
 
 def test_a_value_stays_hidden_while_one_job_has_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jrs.contract.texts import LIMIT, MAP_LIMIT, bounded, bounded_map, one_line, printable, shown
+from jrs.contract.texts import LIMIT, MAP_LIMIT, bounded, fitting_map, one_line, printable, shown
 
 anything = st.text(st.characters(exclude_categories=()))
 
@@ -47,19 +47,19 @@ def test_bounded_is_as_long_as_it_may_be(letter: str) -> None:
 
 
 @given(st.dictionaries(st.text(max_size=20), anything, max_size=30), st.integers(100, 3000))
-def test_bounded_map(texts: dict[str, str], limit: int) -> None:
+def test_fitting_map(texts: dict[str, str], limit: int) -> None:
     """B3: named texts fit together, each one's end is kept, and bounding again changes nothing."""
-    kept = bounded_map(texts, limit)
+    kept = fitting_map(texts, limit)
 
     assert len(json.dumps(kept)) <= limit + 2
     assert list(kept) == list(texts)[: len(kept)]
-    assert bounded_map(kept, limit) == kept
+    assert fitting_map(kept, limit) == kept
 
 
 @pytest.mark.parametrize("number", [1, 5, 100, 4000, 100_000])
 def test_many_long_texts(number: int) -> None:
     """B3: however many long texts there are, they fit together; a few of them are all kept."""
-    kept = bounded_map(dict.fromkeys((f"stage-{n}" for n in range(number)), "x" * 600_000))
+    kept = fitting_map(dict.fromkeys((f"stage-{n}" for n in range(number)), "x" * 600_000))
 
     assert len(json.dumps(kept)) <= MAP_LIMIT
     assert len(kept) == number or len(kept) >= 1000

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jrs.contract import masks
 from jrs.contract.errors import CorruptRecord, UnsupportedVersion
 from jrs.records import (
     applications,
@@ -26,6 +28,8 @@ from jrs.records import (
     policies,
     snapshots,
 )
+from jrs.records.on_result import OnResult
+from jrs.records.settings import JobSettings
 
 json_values = st.recursive(
     st.none()
@@ -289,6 +293,37 @@ def test_round_trip(kind: type) -> None:
         assert data == codec.encode(codec.decode(kind, data, "here"))
 
     there_and_back()
+
+
+FULL_SPEC = model.JobSpec(
+    "report-7",
+    "etl.jobs:report",
+    tags=("team=sales",),
+    on_result=OnResult("/opt/notify --channel data"),
+    settings=JobSettings(conf={"spark.sql.shuffle.partitions": "4"}, packages=("a:b:1",)),
+)
+
+
+@pytest.mark.parametrize("value", [*EXAMPLES, FULL_SPEC], ids=lambda value: type(value).__name__)
+def test_a_hidden_value_changes_no_stored_text(value: Any) -> None:
+    """The secret of one job may occur in the records of another one: they are read as they are."""
+    data, places = codec.encode(value), {*_texts(body_of(value))}
+    for hidden in {text[at : at + 3] for text in places for at in range(len(text))}:
+        reveal = masks.hide([hidden])
+        try:
+            decoded = codec.decode(type(value), data, "here")
+        finally:
+            reveal()
+        assert decoded == value
+
+
+def _texts(plain: Any) -> Iterator[str]:
+    if isinstance(plain, str):
+        yield plain
+    for each in [*plain, *plain.values()] if isinstance(plain, dict) else ():
+        yield from _texts(each)
+    for each in plain if isinstance(plain, list) else ():
+        yield from _texts(each)
 
 
 @by_example

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from jrs.contract.clock import Deadline
+from jrs.contract.masks import masked
 from jrs.records.model import AttemptRecord, JobSpec
 
 from ..context import AttemptContext
@@ -17,10 +18,12 @@ from ..context import AttemptContext
 
 @attrs.frozen
 class AttemptExit:
-    """How an attempt ended, as far as its runner knows; only the store has its result."""
+    """How an attempt ended, as far as its runner knows; only the store has its result.
 
-    message: str = ""
-    detail: str = ""
+    Made while the secrets of its job are hidden: its texts are masked."""
+
+    message: str = attrs.field(default="", converter=masked)
+    detail: str = attrs.field(default="", converter=masked)
     """The traceback, or the end of its stderr."""
     exit_status: int | None = None
     """The exit code, or minus the signal's number."""
