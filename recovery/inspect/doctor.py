@@ -23,6 +23,7 @@ from jrs.records.model import EpochRecord
 
 from ..files import epoch_folders
 from ..files.job_folders import storage_place
+from ..processes import memory
 from ..storage.objects import Objects
 from ..storage.probe import probe
 
@@ -57,6 +58,7 @@ def examine(
         lambda: _fence(backend, mine),
         lambda: _latency(backend, mine, ttl, clock),
         lambda: _watch(backend, other, mine, ttl, clock),
+        _memory,
         lambda: examine_storage(
             storage_place(backend, storage),
             backend.cluster,
@@ -174,6 +176,20 @@ def _watch(
                 )
                 return
     yield Diagnostic("watch", f"commits are noticed within {_ms(max(taken))}, commit included")
+
+
+def _memory() -> Iterator[Diagnostic]:
+    """Check whether an attempt that runs out of memory takes its master with it."""
+    if not memory.ends_all_at_once():
+        yield Diagnostic("memory", "an attempt that runs out of it dies alone")
+        return
+    yield Diagnostic(
+        "memory",
+        "if one attempt here runs out of it, the kernel ends its master and all other attempts "
+        "with it (memory.oom.group is 1)",
+        "set singleProcessOOMKill: true for the kubelets of the nodes, or, for a unit of systemd, "
+        "OOMPolicy=continue",
+    )
 
 
 def examine_storage(

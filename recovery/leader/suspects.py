@@ -1,11 +1,12 @@
 """Suspects: jobs that may have killed the leader in whose process they ran.
 
-Only a job of the thread runner can: an attempt in a process of its own dies alone. When a leader
-has died without a farewell, the jobs that ran in its process become suspects. A suspect that can be
-loaded anywhere runs in a process of its own from then on. A suspect that only the driver's main can
-provide runs on probation: nothing else is started in that process meanwhile, so a leader's death of
-a fatal error during the probation counts as a death of this job. A leader that was killed from
-outside leaves no last words, and no job is blamed (see `last_words`).
+Only a job of the thread runner can: an attempt in a process of its own dies alone, unless the
+kernel ends all processes of a cgroup when one is out of memory. When a leader has died without a
+farewell, the jobs that ran in its process become suspects. A suspect that can be loaded anywhere
+runs in a process of its own from then on. A suspect that only the driver's main can provide runs on
+probation: nothing else is started in that process meanwhile, so a leader's death of a fatal error
+during the probation counts as a death of this job. A leader that was killed from outside leaves no
+last words, and no job is blamed (see `last_words`).
 
 No I/O in this file.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from jrs.contract.operations import Create, Fence, Op, Update
 from jrs.contract.watch import Watch
 from jrs.records import keys
 from jrs.recovery.inspect.doctor import examine
+from jrs.recovery.processes import memory
 
 
 def found(backend: Backend, **fields: Any) -> dict[str, Diagnostic]:
@@ -48,6 +50,18 @@ def test_a_leader_is_not_disturbed(open_store: Callable[[], Backend]) -> None:
         assert "epoch 1 passes" in diagnostics["fence"].detail
         assert not leadership.lost.is_set()
         backend.commit(Create("k", b""), fence=leadership.fence)
+
+
+def test_a_group_that_dies_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container of Kubernetes, where one attempt without memory ends all."""
+    monkeypatch.setattr(memory, "_ROOT", tmp_path)
+    group = tmp_path / "memory.oom.group"
+    group.write_text("1\n")
+    (wrong,) = [one for one in found(MemoryBackend(Space())).values() if one.remedy is not None]
+    group.write_text("0\n")
+
+    assert (wrong.what, "singleProcessOOMKill" in str(wrong.remedy)) == ("memory", True)
+    assert bad(found(MemoryBackend(Space()))) == set()
 
 
 def test_a_ttl_out_of_range(open_store: Callable[[], Backend]) -> None:
