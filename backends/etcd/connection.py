@@ -25,6 +25,7 @@ from weakref import WeakSet
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput, JrsError, Unavailable
 from jrs.host.fork import forget_in_children
+from jrs.host.reloading import stamp_of
 
 from ..remote.address import Address, Tls
 from ..remote.shield import Shield
@@ -86,7 +87,7 @@ class Connection:
     def __init__(self, address: Address) -> None:
         self.address = address
         # The stamp first: a file that is replaced in between is read again.
-        self._stamp = address.tls and address.tls.stamp()
+        self._stamp = address.tls and stamp_of(*address.tls.files)
         self._members = _members(address)
         self._renewing = threading.Lock()
         self._replaced: WeakSet[Any] = WeakSet()
@@ -229,7 +230,7 @@ class Connection:
         if tls is None:
             return
         with self._renewing:
-            stamp = tls.stamp()
+            stamp = stamp_of(*tls.files)
             if stamp == self._stamp:
                 return
             try:

@@ -40,17 +40,10 @@ class Tls:
     cert: Path | None = None
     key: Path | None = None
 
-    def stamp(self) -> tuple[object, ...]:
-        """Return a value that changes when one of the files is replaced or written."""
-        return tuple(map(_stamp, (self.ca, self.cert, self.key)))
-
-
-def _stamp(path: Path | None) -> object:
-    try:
-        found = path.stat() if path else None
-    except OSError:
-        return None
-    return found and (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    @property
+    def files(self) -> tuple[Path | None, ...]:
+        """All of them."""
+        return self.ca, self.cert, self.key
 
 
 @attrs.frozen

@@ -7,11 +7,10 @@ every server at its next connection.
 from __future__ import annotations
 
 import ssl
-from contextlib import suppress
-
-import attrs
+from typing import TypeAlias
 
 from jrs.contract.errors import InvalidInput
+from jrs.host.reloading import Reloaded
 
 from .address import Tls
 
@@ -61,29 +60,14 @@ def tls_context(tls: Tls, where: str) -> ssl.SSLContext:
         ) from None
 
 
-@attrs.define
-class CurrentContext:
-    """The TLS context of some files, which is made again when the files have changed.
+CurrentContext: TypeAlias = Reloaded[ssl.SSLContext]
+"""The context of files as they are now."""
 
-    Files that cannot be loaded, as in the middle of being replaced, change nothing: the last
-    context remains, until they can.
+
+def current_context(tls: Tls, where: str) -> CurrentContext:
+    """Return the context of the files as they are at each connection.
+
+    Raises:
+        InvalidInput: as `tls_context`.
     """
-
-    tls: Tls
-    where: str
-    _stamp: object = attrs.field(init=False)
-    _context: ssl.SSLContext = attrs.field(init=False, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        # The stamp first: a file that is replaced in between is loaded again.
-        self._stamp = self.tls.stamp()
-        self._context = tls_context(self.tls, self.where)
-
-    def get(self) -> ssl.SSLContext:
-        """Return the context of the files as they are now, or as they last could be loaded."""
-        stamp = self.tls.stamp()
-        if stamp != self._stamp:
-            with suppress(OSError, ValueError):
-                self._context = load(self.tls)
-                self._stamp = stamp
-        return self._context
+    return Reloaded(tls.files, lambda: tls_context(tls, where))

@@ -1,9 +1,9 @@
 """Masks: no text that jrs stores or prints shows the value of a job's secret.
 
 The process of an attempt hides the values of its own job, a master those of the jobs that it runs.
-Whoever makes a text to be stored masks it, and `jrs.contract.texts` masks whatever is printed. What
-is read from the store is not masked: a short value may occur in texts of other jobs, which have to
-stay as they are.
+The code that makes a text to be stored masks it, and `jrs.contract.texts` masks what is printed.
+What is read from the store is not masked: a short value may occur in texts of other jobs, which
+have to stay as they are.
 """
 
 from __future__ import annotations

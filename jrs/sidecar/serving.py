@@ -17,10 +17,13 @@ import uvicorn
 from jrs.client.client import Client
 from jrs.contract.errors import InvalidInput
 from jrs.host.listening import Address
+from jrs.host.reloading import Reloaded
 from jrs.sidecar.app import application
 from jrs.sidecar.certificates import NamingProtocol
 from jrs.sidecar.changes import Changes
 from jrs.sidecar.tokens import TokenFile
+
+_log = logging.getLogger("jrs.sidecar")
 
 _GRACE = 5
 """Seconds that requests in flight have at the end."""
@@ -34,6 +37,11 @@ class Tls:
     certificate: Path
     key: Path
     client_ca: Path | None = None
+
+    @property
+    def files(self) -> tuple[Path | None, ...]:
+        """All of them."""
+        return self.certificate, self.key, self.client_ca
 
 
 @attrs.frozen
@@ -93,7 +101,7 @@ def serve(
     """
     guards.check(address)
     tokens = None if guards.tokens is None else TokenFile(guards.tokens)
-    context = None if guards.tls is None else _context(guards.tls)
+    context = None if guards.tls is None else _current_context(guards.tls)
     listening = address.bind()
     try:
         changes = Changes(client.backend)
@@ -135,6 +143,25 @@ async def _run(
     await serving
 
 
+def _current_context(tls: Tls) -> ssl.SSLContext:
+    """Return a context with which each handshake uses the files as they are then: certificates are
+    renewed, and authorities replaced, while the server runs.
+
+    Raises:
+        InvalidInput: the files cannot be used.
+    """
+    current = Reloaded(
+        tls.files, lambda: _context(tls), lambda why: _log.warning("%s; the old ones are used", why)
+    )
+    context = current.get()
+
+    def begin(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = current.get()
+
+    context.sni_callback = begin  # It is called for clients that name no host as well.
+    return context
+
+
 def _context(tls: Tls) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -142,6 +169,9 @@ def _context(tls: Tls) -> ssl.SSLContext:
         if tls.client_ca is not None:
             context.load_verify_locations(tls.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
+            # A resumed session is not verified again: an authority that is gone would stay trusted.
+            context.options |= ssl.OP_NO_TICKET
+            context.num_tickets = 0
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput(f"the certificates cannot be used: {error}") from None
     return context

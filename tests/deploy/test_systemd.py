@@ -13,7 +13,7 @@ import pytest
 
 from jrs import connect
 from jrs.cli.common import DEFAULT_TTL
-from jrs.testing.servers.certificates import make_certificates
+from jrs.testing.servers.certificates import Certificates, make_certificates
 from tests.deploy.commands import parse
 from tests.deploy.found import JRS, KIT, output, running, tool
 from tests.support import until
@@ -104,15 +104,19 @@ def test_jrs_takes_the_command(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     parse(["jrs", *words[1:]])
 
 
-def test_a_removed_token_is_refused(tmp_path: Path) -> None:
-    """The API of the unit reads the token file that its operator edits. What systemd has copied
-    into the credentials stays as it was when the unit started."""
+def test_the_api_reads_what_its_operator_changes(tmp_path: Path) -> None:
+    """A token that is removed is refused, and a certificate that is renewed is used. What systemd
+    has copied into the credentials stays as it was when the unit started."""
     unit, tls, copies = FOLDER / "jrs-api.service", tmp_path / "tls", tmp_path / "credentials"
-    for folder in (tls, copies):
+    for folder in (tls, copies, tmp_path / "renewed"):
         folder.mkdir()
-    made = make_certificates(tls)
-    (tmp_path / "api.pem").write_bytes(made.cert.read_bytes())
-    (tmp_path / "api-key.pem").write_bytes(made.key.read_bytes())
+    made, renewed = make_certificates(tls), make_certificates(tmp_path / "renewed")
+
+    def install(made: Certificates) -> None:
+        (tmp_path / "api.pem").write_bytes(made.cert.read_bytes())
+        (tmp_path / "api-key.pem").write_bytes(made.key.read_bytes())
+
+    install(made)
     token, other, tokens = secrets.token_hex(16), secrets.token_hex(16), tmp_path / "tokens"
     tokens.write_text(f"read {token} one\nread {other} two\n")
     for key, value in settings(unit):
@@ -129,7 +133,7 @@ def test_a_removed_token_is_refused(tmp_path: Path) -> None:
     words = [word.replace("0.0.0.0:8443", "127.0.0.1:0") for word in words]
     log, curl = tmp_path / "log", [tool("curl", "apt-get install curl"), "--silent"]
 
-    def answer(url: str) -> str:
+    def answer(url: str, made: Certificates = made) -> str:
         header = f"Authorization: Bearer {token}"
         told = ["--cacert", str(made.ca), "--output", "/dev/null", "--write-out", "%{http_code}"]
         return output([*curl, *told, "--header", header, f"{url}/v1/overview"])
@@ -140,6 +144,8 @@ def test_a_removed_token_is_refused(tmp_path: Path) -> None:
         assert answer(url) == "200"
         tokens.write_text(f"read {other} two\n")
         assert answer(url) == "401"
+        install(renewed)
+        assert answer(url, renewed) == "401"
 
 
 def test_no_secret_is_on_a_command_line() -> None:
@@ -149,6 +155,13 @@ def test_no_secret_is_on_a_command_line() -> None:
             if key in ("ExecStart", "Environment"):
                 assert "PASSWORD" not in value
                 assert "SPEC_KEY_FILE" not in value or "%d/" in value
+
+
+def test_certificates_are_read_in_place() -> None:
+    """A credential is a copy: a certificate that is renewed would never be used."""
+    for name in UNITS:
+        for key, value in settings(FOLDER / name, CREDENTIALS):
+            assert key != "LoadCredential" or ".pem" not in value
 
 
 def test_how_it_stops() -> None:

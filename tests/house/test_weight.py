@@ -57,9 +57,10 @@ PROCESSES = {
     ),
     "the client of ZooKeeper's protocol": (
         "import jrs.backends.zookeeper.protocol.connection",
-        {"jrs.backends.remote", "jrs.backends.zookeeper", "jrs.contract"},
+        # jrs.host reads renewed certificates again.
+        {"jrs.backends.remote", "jrs.backends.zookeeper", "jrs.contract", "jrs.host"},
         {"kazoo"},
-        21,
+        23,
     ),
     "the watchdog of an attempt": (
         "import jrs.recovery.attempt.watchdog",

@@ -20,6 +20,7 @@ from jrs.sidecar.opening import link
 from jrs.sidecar.serving import Guards, serve
 from jrs.sidecar.table import Role
 from jrs.sidecar.tokens import LINK_LASTS, SESSION_LASTS, Caller, Sessions, TokenFile
+from jrs.testing.servers.certificates import Certificates
 from tests.sidecar.conftest import OPERATE, READ, Served, serving, write_tokens
 from tests.support import FakeClock
 
@@ -366,6 +367,53 @@ def test_certificates_of_clients(client: Client, tmp_path: Path) -> None:
     *_, first, second = whom()
     assert first == "jrs test client"
     assert re.fullmatch("[0-9A-F]+", second)  # It has no name: its serial number.
+
+
+def test_renewed_certificates(
+    client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next connection gets the renewed certificate, and only owners of the present authority's
+    come in, also where they name no host. Files that cannot be loaded change nothing."""
+    import http.client
+    import shutil
+    import ssl
+
+    from jrs.sidecar.serving import Tls
+    from jrs.testing.servers.certificates import make_certificates
+
+    for name in ("first", "renewed"):
+        (tmp_path / name).mkdir()
+    first, renewed = make_certificates(tmp_path / "first"), make_certificates(tmp_path / "renewed")
+    tls = Tls(tmp_path / "api.pem", tmp_path / "api.key", tmp_path / "ca.pem")
+    left = ssl.create_default_context(cafile=str(renewed.ca))
+    left.load_cert_chain(first.client_cert, first.client_key)
+
+    def install(made: Certificates) -> None:
+        for source, place in zip((made.cert, made.key, made.ca), tls.files, strict=True):
+            assert place is not None
+            shutil.copyfile(source, place)
+
+    def ask(context: ssl.SSLContext, host: str = "localhost") -> int:
+        connection = http.client.HTTPSConnection(host, served.port, context=context, timeout=60)
+        try:
+            connection.request("GET", "/v1/jobs")
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    install(first)
+    with serving(client, tmp_path, with_tokens=False, tls=tls) as served:
+        assert ask(first.client_context()) == 200
+        install(renewed)
+        for host in ("localhost", "127.0.0.1"):
+            assert ask(renewed.client_context(), host) == 200
+            with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
+                ask(left, host)
+        tls.key.write_text("no key")
+        for _ in range(2):
+            assert ask(renewed.client_context()) == 200
+    (warned,) = [one for one in caplog.messages if "certificates cannot be used" in one]
+    assert "no key" not in warned
 
 
 def test_certificates_that_cannot_be_used(client: Client, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import attrs
 from jrs.contract.errors import InvalidInput
 
 from ...remote.address import Address, Tls, check_spelling
-from ...remote.tls import CurrentContext
+from ...remote.tls import CurrentContext, current_context
 from . import codec
 
 _PORT = 2181
@@ -122,7 +122,7 @@ class Access:
 
 
 def _current(address: Address) -> CurrentContext | None:
-    return None if address.tls is None else CurrentContext(address.tls, address.url)
+    return None if address.tls is None else current_context(address.tls, address.url)
 
 
 def _check_sasl() -> None:
