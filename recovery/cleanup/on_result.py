@@ -7,13 +7,16 @@ deadline a failed run is the last one: the cleanup continues without it, and the
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO
 
 from jrs.contract.backend import Backend
-from jrs.contract.clock import Clock
+from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import JobHeld, JrsError
 from jrs.host import credentials
 from jrs.records.codec import to_json
@@ -25,6 +28,12 @@ from .ended import ended_job
 
 _SHOWN = 2000
 """Characters of the end of its output that a problem shows."""
+_KEPT = 4 * _SHOWN
+"""Bytes of that end that are kept while it runs."""
+_PIPE = 1 << 20
+"""The most bytes that a pipe holds."""
+_LOOK = 0.05
+"""Seconds after which the end of a run is noticed at the latest."""
 
 Allowed = Callable[[JobSpec, bytes], None]
 """Raises `JobHeld` if this master must not run what a stored spec names."""
@@ -83,16 +92,19 @@ def _run(program: str, hook: OnResult, result: JobResult) -> None:
     """
     runner = [sys.executable, "-m", program, str(os.getpid())]
     kind = ["call", hook.run] if hook.is_entry_point else ["run", *hook.words]
-    with subprocess.Popen(
-        [*runner, *kind],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        env=credentials.without_secrets(os.environ),
-    ) as process:
+    with (
+        _file_of(to_json(result)) as given,
+        subprocess.Popen(
+            [*runner, *kind],
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=credentials.without_secrets(os.environ),
+        ) as process,
+    ):
         try:
-            output, _ = process.communicate(to_json(result), timeout=hook.timeout)
+            output = _end_of_output(process, Deadline.after(hook.timeout))
         except subprocess.TimeoutExpired:
             raise subprocess.SubprocessError(
                 f"{hook.run}: killed after {hook.timeout:g} s"
@@ -104,6 +116,39 @@ def _run(program: str, hook: OnResult, result: JobResult) -> None:
         raise subprocess.SubprocessError(
             f"{hook.run}: exit status {process.returncode}{said and ': '}{said}"
         )
+
+
+@contextmanager
+def _file_of(data: bytes) -> Iterator[IO[bytes]]:
+    """Yield a file in memory, to be read from its beginning: unlike a pipe it never blocks."""
+    with open(os.memfd_create("jrs-result", os.MFD_CLOEXEC), "w+b") as file:
+        file.write(data)
+        file.seek(0)
+        yield file
+
+
+def _end_of_output(process: subprocess.Popen[bytes], deadline: Deadline) -> bytes:
+    """Return the end of what a process prints, once it has ended. It may print without end, and
+    leave others behind that could still print.
+
+    Raises:
+        TimeoutExpired: it has not ended by then.
+    """
+    assert process.stdout is not None
+    pipe, output, poll = process.stdout.fileno(), b"", select.poll()
+    os.set_blocking(pipe, False)
+    poll.register(pipe, select.POLLIN)
+    while process.poll() is None:
+        if deadline.expired:
+            raise subprocess.TimeoutExpired(process.args, 0.0)
+        if poll.poll(_LOOK * 1000):
+            part = os.read(pipe, _PIPE)
+            if not part:  # It has closed it, and still runs.
+                process.wait(deadline.bounded())
+            output = (output + part)[-_KEPT:]
+    with suppress(BlockingIOError):
+        output += os.read(pipe, _PIPE)
+    return output
 
 
 def _kill(session: int) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,6 +159,45 @@ def test_one_that_hangs_is_killed(ended: EndedJob, tmp_path: Path) -> None:
     assert "killed after 2 s" in ended.clean_up().problems["on_result"]
     for pid in map(int, pids.read_text().split()):
         until(lambda: not is_alive(pid), "it is gone")  # noqa: B023
+
+
+def test_what_it_prints_takes_no_memory(ended: EndedJob) -> None:
+    """Of a command that prints very much the end is kept, and not in the memory of the leader."""
+    program = "import sys; [print('x' * 1_000_000) for _ in range(100)]; sys.exit('no such host')"
+    ended.end(OnResult(python(program)))
+    tracemalloc.start()
+    try:
+        problem = ended.clean_up().problems["on_result"]
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert problem.endswith("x no such host")
+    assert most < 20_000_000
+
+
+def test_what_it_leaves_behind_does_not_count(ended: EndedJob, tmp_path: Path) -> None:
+    """It has succeeded once it has ended with 0, also if what it started could still print."""
+    pid = tmp_path / "pid"
+    program = (
+        "import subprocess, sys; child = subprocess.Popen(['sleep', '1000'], "
+        "start_new_session=True); open(sys.argv[1], 'w').write(str(child.pid))"
+    )
+    ended.end(OnResult(python(program, pid)))
+    try:
+        assert not ended.clean_up().problems
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def test_it_may_read_nothing_and_print_nothing(ended: EndedJob, tmp_path: Path) -> None:
+    """Such a command succeeds, too, whatever the size of the result."""
+    told = tmp_path / "told"
+    program = "import os, sys; os.close(0); os.close(1); os.close(2); open(sys.argv[1], 'w')"
+    ended.end(OnResult(python(program, told)))
+
+    assert not ended.clean_up().problems
+    assert told.exists()
 
 
 def test_it_dies_with_its_master(ended: EndedJob, tmp_path: Path) -> None:
