@@ -72,7 +72,7 @@ PROCESSES = {
             "jrs.recovery.processes",
         },
         set(),
-        24,
+        25,  # One looks at who can change the folder of temporary files.
     ),
     "an attempt without Spark": (
         "import jrs.recovery.process_attempt",
