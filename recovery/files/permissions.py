@@ -89,9 +89,17 @@ def _share(path: Path) -> None:
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(folder).st_uid == os.geteuid():
-            os.fchmod(folder, _SHARED)
+            _permit_group(folder)
     finally:
         os.close(folder)
+
+
+def _permit_group(folder: int) -> None:
+    try:
+        os.fchmod(folder, _SHARED)
+    except PermissionError as error:  # The folder is our own: it is a filter of system calls.
+        why = "no folder can be shared with its group (a unit of systemd needs RestrictSUIDSGID=no)"
+        raise PermissionError(error.errno, why) from None
 
 
 @contextmanager

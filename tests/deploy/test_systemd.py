@@ -21,6 +21,7 @@ from tests.support import until
 FOLDER = KIT / "systemd"
 UNITS = ("jrs-master@.service", "jrs-api.service")
 CREDENTIALS = FOLDER / "jrs-master@.service.d" / "credentials.conf"
+STORAGE = FOLDER / "storage.conf"
 MOST_EXPOSED = 35
 """Of 100 points that systemd gives to a service without any limit."""
 
@@ -64,9 +65,9 @@ def test_systemd_finds_nothing(name: str, tmp_path: Path) -> None:
     program = tool("systemd-analyze", "apt-get install systemd")
     unit = tmp_path / name
     unit.write_text((FOLDER / name).read_text().replace("/opt/jrs/bin/jrs", str(JRS)))
-    if "@" in name:
-        (tmp_path / f"{name}.d").mkdir()
-        (tmp_path / f"{name}.d" / CREDENTIALS.name).write_text(CREDENTIALS.read_text())
+    (tmp_path / f"{name}.d").mkdir()
+    for drop_in in (CREDENTIALS, STORAGE) if "@" in name else (STORAGE,):
+        (tmp_path / f"{name}.d" / drop_in.name).write_text(drop_in.read_text())
 
     assert output([program, "verify", "--man=no", "--recursive-errors=one", unit]) == ""
 
@@ -155,6 +156,24 @@ def test_no_secret_is_on_a_command_line() -> None:
             if key in ("ExecStart", "Environment"):
                 assert "PASSWORD" not in value
                 assert "SPEC_KEY_FILE" not in value or "%d/" in value
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_storage_elsewhere(name: str) -> None:
+    """With its drop-in each unit may write there, and share with a group what it makes."""
+    unit = FOLDER / name
+
+    assert setting("ProtectSystem", unit, STORAGE) == "strict"
+    assert setting("ReadWritePaths", unit, STORAGE) == "/srv/jrs"
+    assert setting("RestrictSUIDSGID", unit, STORAGE) == "no"
+
+
+def test_each_unit_keeps_the_same_copies_of_objects() -> None:
+    """They are in one folder on all hosts, which outlives a restart."""
+    places = {environment(Path("/x"), FOLDER / name).get("JRS_WORK") for name in UNITS}
+
+    assert places == {"/x/cache/work"}
+    assert {setting("CacheDirectory", FOLDER / name) for name in UNITS} == {"jrs"}
 
 
 def test_certificates_are_read_in_place() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,40 @@ def test_c3_what_the_jvm_makes(tmp_path: Path) -> None:
     (tmp_path / "own").touch()
 
     assert [mode(tmp_path / name) for name in ("private", "shared", "own")] == [0o644, 0o660, 0o644]
+
+
+FILTERED = """
+import ctypes, struct, sys
+from pathlib import Path
+from jrs.recovery.files import permissions
+LOAD, EQUAL, ANY_BIT, RETURN = 0x20, 0x15, 0x45, 0x06
+# fchmod is call 91 of x86-64; its second argument is the mode.
+program = b"".join(struct.pack("HBBI", *each) for each in [
+    (LOAD, 0, 0, 0), (EQUAL, 0, 3, 91), (LOAD, 0, 0, 24), (ANY_BIT, 0, 1, 0o6000),
+    (RETURN, 0, 0, 0x00050001), (RETURN, 0, 0, 0x7FFF0000),
+])
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0  # No new privileges.
+assert libc.prctl(22, 2, ctypes.byref(Program(len(program) // 8, program)), 0, 0) == 0
+try:
+    permissions.make(Path(sys.argv[1]))
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter is one of x86-64")
+@pytest.mark.usefixtures("umask")
+def test_a_unit_that_may_share_nothing(tmp_path: Path) -> None:
+    """systemd's filter refuses the bit that a shared folder needs: the setting is named."""
+    tmp_path.chmod(0o2770)
+    said = subprocess.run(
+        [sys.executable, "-c", FILTERED, tmp_path / "new"], capture_output=True, text=True
+    )
+
+    assert "RestrictSUIDSGID=no" in said.stdout, said.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make what another user has made")
