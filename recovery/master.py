@@ -334,7 +334,7 @@ class Master:
                 return guard.call_main(partial(lead, dispatcher, leadership, stop))
         except Fenced as error:
             why = str(error)
-            self._emit(EventKind.LOST, epoch, why)
+            leadership.lost.set()  # As when its lease ends: events, metrics and the history agree.
             return False
         finally:
             lost = leadership.lost.is_set()
@@ -343,7 +343,7 @@ class Master:
             dead = dispatcher.stop(Deadline.after(grace(leadership, self._ttl)))
             guard.close()
             kind = EventKind.LOST if lost else EventKind.RESIGNED
-            self._emit(kind, epoch, f"{self.name} no longer leads")
+            self._emit(kind, epoch, f"{self.name} no longer leads{why and ': ' + why}")
             if not dead:
                 self._exit(epoch)
             why = why or self._why_it_ended(switchovers, stop, lost=lost)

@@ -17,13 +17,16 @@ from jrs.backends.memory import Space
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput
 from jrs.contract.leadership import Leadership
-from jrs.contract.operations import Fence, Op, Record
+from jrs.contract.operations import Create, Fence, Op, Record
 from jrs.contract.runtime import Runtime
 from jrs.host import mounts
 from jrs.records import keys
-from jrs.records.model import RunnerKind
+from jrs.records.codec import encode
+from jrs.records.model import AttemptRecord, RunnerKind
 from jrs.recovery import master as master_module
 from jrs.recovery.files import storage_marker
+from jrs.recovery.health.facts import MasterHealth
+from jrs.recovery.health.metrics import exposition
 from jrs.recovery.leader.dispatcher import Dispatcher
 from jrs.recovery.master import EXIT_DEPOSED, Master
 from jrs.recovery.rules.events import Event
@@ -45,9 +48,11 @@ class Running:
         self.stop_event = threading.Event()
         lead = options.pop("lead", None)
         options.setdefault("ttl", 3600.0)
+        self.health = MasterHealth()
         self.master = Master(
-            backend, url=backend.url, storage=root, name=name, report=self.events.append, **options
-        )
+            backend, url=backend.url, storage=root, name=name, report=self.events.append,
+            health=self.health, **options,
+        )  # fmt: skip
         self.runner = DirectedRunner()
         self.master._runners = dict.fromkeys(RunnerKind, self.runner)
         self.errors: list[BaseException] = []
@@ -233,6 +238,41 @@ def test_a_leader_that_is_replaced_before_it_leads_campaigns_again(
 
     assert taken
     assert running.errors == []
+
+
+def test_a_leader_that_is_replaced_while_it_recovers_has_lost(start: Start, space: Space) -> None:
+    """It hung until another master was elected: events and metrics say that it lost."""
+    other = FaultyMemory(space, url="memory://masters", cluster=CLUSTER)
+
+    def take_over() -> Leadership:
+        with space.changed:
+            space.leader = None
+        leadership = other.campaign("other", ttl=3600.0, stop=threading.Event())
+        assert leadership is not None
+        return leadership
+
+    first = take_over()
+    JobCatalog(other).submit(spec("job", runner=RunnerKind.THREAD))
+    ran = AttemptRecord("job", 1, first.epoch, "other", started_at=1.0)
+    other.commit(Create(keys.ATTEMPTS + "job", encode(ran)))
+    running = start("m1")
+    commit, taken = running.backend._commit, threading.Event()
+
+    def late(ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        # What it found out of the leader before it.
+        if not taken.is_set() and any(op.key == keys.ATTEMPTS + "job" for op in ops):
+            taken.set()
+            take_over().resign()
+        commit(ops, fence, deadline)
+
+    running.backend._commit = late
+    first.resign()
+    running.until("leading")
+
+    assert taken.is_set()
+    assert running.kinds().count("lost") == 1
+    assert "resigned" not in running.kinds()
+    assert 'jrs_leaderships_ended_total{how="lost"} 1' in exposition(running.health.facts())
 
 
 def test_after_a_while_without_the_backend_a_master_continues(start: Start) -> None:
