@@ -121,12 +121,9 @@ class Access:
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             return self._tokens.caller(token.strip())
-        session = self._sessions.caller(cookie_of(headers))
-        if session is not None:
-            # The token may have been removed from the file, or have another role, since the login.
-            caller = self._tokens.by_digest(session.token)
-            if caller is not None:
-                return caller
+        caller = self._sessions.caller(cookie_of(headers))
+        if caller is not None:
+            return caller
         return self._tokens.owner(owner) if owner else None
 
     def _unknown(self, scope: Scope) -> Response:
