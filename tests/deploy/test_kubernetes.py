@@ -3,6 +3,7 @@ what they start works together, with a real etcd that asks for certificates."""
 
 from __future__ import annotations
 
+import re
 import ssl
 import stat
 from collections.abc import Callable, Iterator
@@ -147,6 +148,17 @@ def test_who_reaches_etcd() -> None:
     for name, pod in pods().items():
         has = label.items() <= pod["metadata"]["labels"].items()
         assert has == (name != "jrs-etcd"), name
+
+
+def test_a_master_can_write_to_its_home() -> None:
+    """Where Spark keeps the packages of jobs, whatever the environment says."""
+    (home,) = re.findall(r"--home-dir (\S+)", (KIT / "Containerfile").read_text())
+    spec = pods()["jrs-master"]["spec"]
+    writable = {volume["name"] for volume in spec["volumes"] if "emptyDir" in volume}
+    mounts = {mount["mountPath"]: mount for mount in spec["containers"][0]["volumeMounts"]}
+
+    assert mounts[home]["name"] in writable
+    assert not mounts[home].get("readOnly")
 
 
 def test_time_to_stop() -> None:
