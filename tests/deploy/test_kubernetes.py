@@ -161,6 +161,16 @@ def test_a_master_can_write_to_its_home() -> None:
     assert not mounts[home].get("readOnly")
 
 
+@pytest.mark.parametrize("name", ["jrs-master", "jrs-api"])
+def test_what_can_keep_copies_of_objects(name: str) -> None:
+    """Both read and write a storage of objects by copies, at one place on all hosts."""
+    spec = pods()[name]["spec"]
+    writable = {volume["name"] for volume in spec["volumes"] if "emptyDir" in volume}
+    mounts = {mount["mountPath"]: mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+
+    assert mounts["/var/tmp"] in writable
+
+
 def test_time_to_stop() -> None:
     """A master has more time to end than it gives to its attempts and threads."""
     assert pods()["jrs-master"]["spec"]["terminationGracePeriodSeconds"] >= DEFAULT_TTL + 30
