@@ -25,11 +25,12 @@ from .protocol.access import Access
 from .protocol.connection import Connection
 from .protocol.handshake import shortest_session
 from .protocol.multi_read import read
-from .scan import ReadContext, Scan
+from .scan import ReadContext, Scan, fitting
 from .versions import VersionCache
 from .watch import Hub
 
 _PAGE = 1000
+_FIRST = 64
 _LONGEST = 24 * 3600.0
 """The requested timeout of a handle's session, in seconds: the server grants its longest."""
 
@@ -128,22 +129,19 @@ class ZooKeeperBackend(Backend):
     # -- what an adapter implements --------------------------------------------------------
 
     def _get(self, key: str, deadline: Deadline) -> Record | None:
-        self._check_process()
-        (record,) = self._seen([key], read(self._connection, self._planner.look([key]), deadline))
+        (record,) = self._read_some([key], deadline)
         return record
 
     def _get_many(
         self, keys: Sequence[str], deadline: Deadline
     ) -> list[Record | CorruptRecord | None]:
-        self._check_process()
         found: list[Record | CorruptRecord | None] = []
-        size = self._place.first
+        size = _FIRST
         while len(found) < len(keys):
             some = keys[len(found) : len(found) + size]
-            answers = self._place.records(self._planner.look(some), deadline)
-            records = self._seen(some, answers)
+            records = self._read_some(some, deadline)
             found += records
-            size = self._place.after(len(some), sum(len(one.value) + 100 for one in records if one))
+            size = fitting(len(some), sum(len(one.value) + 100 for one in records if one))
         return found
 
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
@@ -165,8 +163,9 @@ class ZooKeeperBackend(Backend):
         self._check_process()
         return self._pipeline.commit_async(ops, fence, self._deadline())
 
-    def _seen(self, keys: Sequence[str], answers: Sequence[codec.Read]) -> list[Record | None]:
-        """Return the records in the answers to the planner's `look` for these keys."""
+    def _read_some(self, keys: Sequence[str], deadline: Deadline) -> list[Record | None]:
+        self._check_process()
+        answers = read(self._connection, self._planner.look(keys), deadline)
         records: list[Record | None] = []
         for key, shard, node in zip(keys, answers[::2], answers[1::2], strict=True):
             if isinstance(node, codec.Node):

@@ -20,10 +20,8 @@ from itertools import count
 import attrs
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Unavailable
 from jrs.contract.operations import Record
 
-from ..remote.reply_size import ReplySize
 from .layout import Layout, directory_of, key_of, prefix_of, shards_of, touches
 from .protocol import codec, multi_read
 from .protocol.connection import Connection
@@ -37,9 +35,14 @@ _WINDOW = 50_000
 _FIRST, _MOST = 64, 1000
 """Most records in the first request, when their size is unknown, and in any later request."""
 _BYTES = 4 << 20
-"""Most bytes of a reply, about."""
+"""Most bytes of a reply, estimated from the last reply."""
 _PATIENCE = 40
 """Attempts to read a consistent page; afterwards the page is returned as it is."""
+
+
+def fitting(count: int, size: int) -> int:
+    """Return how many records to request if the last `count` records took `size` bytes."""
+    return max(1, min(_MOST, _BYTES * count // max(size, 1)))
 
 
 @attrs.define
@@ -71,38 +74,12 @@ class ReadContext:
 
     Attributes:
         sizes: the number of names in each directory when it was last read.
-        replies: how many bytes of records come in time.
     """
 
     connection: Connection
     layout: Layout
     cache: VersionCache
     sizes: dict[str, int] = attrs.field(factory=dict)
-    replies: ReplySize = attrs.field(factory=lambda: ReplySize(_BYTES))
-
-    @property
-    def first(self) -> int:
-        """How many records to ask for in the first request of a call."""
-        return self.replies.first(_FIRST)
-
-    def after(self, count: int, size: int) -> int:
-        """Return how many records to ask for behind `count` records of `size` bytes."""
-        return self.replies.after(count, size, _MOST)
-
-    def records(self, wanted: list[bytes], deadline: Deadline) -> list[codec.Read]:
-        """Read a page of records. If it does not come in time, the next call asks for fewer: this
-        call cannot, since all replies of a connection come in order.
-
-        Raises:
-            Unavailable: not within the deadline.
-        """
-        try:
-            answers = read(self.connection, wanted, deadline)
-        except Unavailable:
-            self.replies.missed()
-            raise
-        self.replies.came()
-        return answers
 
 
 class Scan:
@@ -115,7 +92,7 @@ class Scan:
         self._after = after or ""
         self._names: _Names | None = None
         self._at = 0
-        self._size = place.first
+        self._size = _FIRST
 
     def page(self, limit: int, deadline: Deadline) -> list[Record]:
         """Return the next records, at most `limit` of them; none at the end.
@@ -159,7 +136,7 @@ class Scan:
         else:
             wanted = [codec.get_data(layout.directory(name)) for name in names.changed]
             wanted += [codec.get_data(layout.record(key)) for key in keys]
-            answers = self._place.records(wanted, deadline)
+            answers = read(self._place.connection, wanted, deadline)
             now, nodes = answers[: len(names.changed)], answers[len(names.changed) :]
             if names.exact and not self._fits(keys, nodes, now, names):
                 return None
@@ -171,7 +148,7 @@ class Scan:
                 self._place.cache.record(key, node, shard, names.deletions[shard])
                 found.append(Record(key, node.value, node.modified))
                 size += len(node.value) + 100
-        self._size = self._place.after(len(keys), size)
+        self._size = min(fitting(len(keys), size), self._size * 16)
         return found
 
     def _fits(

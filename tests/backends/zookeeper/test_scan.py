@@ -27,9 +27,7 @@ from jrs.backends.zookeeper.layout import (
 )
 from jrs.backends.zookeeper.protocol import codec
 from jrs.backends.zookeeper.protocol.multi_read import fitting, read
-from jrs.backends.zookeeper.scan import ReadContext
-from jrs.contract.clock import Deadline
-from jrs.contract.errors import TooLarge, Unavailable
+from jrs.contract.errors import TooLarge
 from jrs.contract.operations import EPOCH_KEY, Create, Delete, Op, Record, Update
 from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead, present
@@ -175,8 +173,8 @@ def test_a_read_that_no_server_takes_is_refused(handle: Open) -> None:
 
 def test_values_of_all_sizes(handle: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large values make small replies, and none is left out."""
-    monkeypatch.setattr(scanning, "_BYTES", 1000)
     backend = handle()
+    monkeypatch.setattr(scanning, "_BYTES", 1000)
     made = {f"v/{number:03d}": b"x" * (number * 37 % 3000) for number in range(200)}
     for at in range(0, 200, 50):
         backend.commit(*(Create(key, made[key]) for key in sorted(made)[at : at + 50]))
@@ -190,42 +188,6 @@ def test_values_of_all_sizes(handle: Open, monkeypatch: pytest.MonkeyPatch) -> N
         *made.values(),
         None,
     ]
-
-
-@pytest.mark.parametrize("how", ["scan", "get_many"])
-def test_a_page_that_is_too_large_to_come_in_time(
-    handle: Open, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    """The next call of the handle asks for fewer records at once, and later for more again."""
-    backend = handle()
-    made = {f"v/{number:03d}": b"x" * 200 for number in range(200)}
-    backend.commit(*(Create(key, made[key]) for key in sorted(made)[:100]))
-    backend.commit(*(Create(key, made[key]) for key in sorted(made)[100:]))
-    asked: list[int] = []
-    late = True
-    inner = ReadContext.records
-
-    def too_late(*_: Any) -> Any:
-        raise Unavailable("not in time")
-
-    def records(place: ReadContext, wanted: list[bytes], deadline: Deadline) -> list[codec.Read]:
-        asked.append(len(wanted))
-        with monkeypatch.context() as patch:
-            if late:
-                patch.setattr(scanning, "read", too_late)
-            return inner(place, wanted, deadline)
-
-    def call() -> int:
-        return len(list(backend.scan("v/") if how == "scan" else backend.get_many(sorted(made))))
-
-    monkeypatch.setattr(ReadContext, "records", records)
-    with pytest.raises(Unavailable, match="not in time"):
-        call()
-    late = False
-    first = asked.pop()
-    assert call() == 200
-    assert asked[0] < first
-    assert max(asked) > asked[0]
 
 
 def test_listing_the_dirty_ones_reads_nothing_of_the_clean(handle: Open) -> None:
