@@ -49,9 +49,7 @@ _LEADER = ("hasleader", "true")
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # The time for one attempt to connect. A shorter one than the round trips of a slow link, or the
-    # handshakes of a slow server, would fail each time, forever.
-    ("grpc.min_reconnect_backoff_ms", int(ATTEMPT * 1000)),
+    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),

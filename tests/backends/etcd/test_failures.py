@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 
@@ -103,49 +100,6 @@ def test_a_server_that_was_killed(
 
     with pytest.raises(Unavailable, match="nothing was changed"):
         backend.commit(Create("k", b"v"), deadline=Deadline.after(0.5))
-
-
-def test_a_server_that_is_slow_to_greet(etcd_server: EtcdServer) -> None:
-    """A connection that takes longer than the pause between two attempts is waited for."""
-    with slow_link(etcd_server.endpoints[0], 0.8) as endpoint:
-        with opened(etcd_server.url(endpoints=[endpoint])) as backend:
-            backend.commit(Create("k", b"v"))
-
-            assert backend.get("k") is not None
-
-
-@contextmanager
-def slow_link(target: tuple[str, int], delay: float) -> Iterator[tuple[str, int]]:
-    """A way to a server on which the first bytes of each connection's replies take `delay`
-    seconds."""
-
-    def relay(source: socket.socket, sink: socket.socket, late: float) -> None:
-        with suppress(OSError):
-            while data := source.recv(1 << 16):
-                time.sleep(late)
-                late = 0.0
-                sink.sendall(data)
-        with suppress(OSError):
-            sink.shutdown(socket.SHUT_WR)
-
-    def serve() -> None:
-        with suppress(OSError):
-            while True:
-                near = stack.enter_context(listener.accept()[0])
-                far = stack.enter_context(socket.create_connection(target))
-                threading.Thread(target=relay, args=(near, far, 0.0)).start()
-                threading.Thread(target=relay, args=(far, near, delay)).start()
-
-    with ExitStack() as stack:
-        listener = socket.create_server(("127.0.0.1", 0))
-        serving = threading.Thread(target=serve)
-        serving.start()
-        try:
-            yield listener.getsockname()
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            listener.close()
-            serving.join()
 
 
 def test_the_outcome_of_a_write_whose_answer_is_lost_is_unknown(etcd_server: EtcdServer) -> None:
