@@ -122,60 +122,33 @@ class Outcome(Generic[T]):
     """It had not ended by the deadline; its thread is abandoned."""
 
 
-_QUICK = 0.01
-"""Seconds within which a call that does not wait for anything has ended."""
-
-
 def side_by_side(
     name: str, calls: Sequence[Callable[[], T]], deadline: Deadline
 ) -> list[Outcome[T]]:
-    """Run the calls, and wait for their ends. A call that takes long holds up no other.
-
-    Calls that end at once share a thread, for starting one costs more than such a call. As long as
-    none ends, the threads are doubled every 10 ms, until each call has one. All calls begin, also
-    after the deadline.
+    """Run the calls at once, each in a thread of its own, and wait for their ends.
 
     A call for which the system has no thread is not made: its error is that of the thread.
     """
-    waiting = deque(range(len(calls)))
     ends: queue.SimpleQueue[tuple[int, Outcome[T]]] = queue.SimpleQueue()
 
-    def run() -> None:
-        while True:
-            try:
-                number = waiting.popleft()
-            except IndexError:
-                return
-            ends.put((number, _outcome(calls[number])))
-
-    def start(threads: range) -> None:
-        for number in threads:
-            try:
-                threading.Thread(target=run, name=f"{name}-{number}", daemon=True).start()
-            except RuntimeError as error:
-                while waiting:
-                    ends.put((waiting.popleft(), Outcome(error=error)))
-
-    found = [Outcome[T](hangs=True)] * len(calls)
-    threads, left = min(1, len(calls)), len(calls)
-    start(range(threads))
-    while left:
+    def run(number: int) -> None:
         try:
-            number, end = ends.get(timeout=_QUICK if waiting else deadline.bounded())
+            end = Outcome(calls[number]())
+        except BaseException as error:  # An unreported end would look like a hang.
+            end = Outcome(error=error)
+        ends.put((number, end))
+
+    for number in range(len(calls)):
+        thread = threading.Thread(target=run, args=(number,), name=f"{name}-{number}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            ends.put((number, Outcome(error=error)))
+    found = [Outcome[T](hangs=True)] * len(calls)
+    for _ in calls:
+        try:
+            number, end = ends.get(timeout=deadline.bounded())
         except queue.Empty:
-            if not waiting:
-                break
-            more = min(threads, len(waiting))
-            start(range(threads, threads + more))
-            threads += more
-        else:
-            found[number] = end
-            left -= 1
+            break
+        found[number] = end
     return found
-
-
-def _outcome(call: Callable[[], T]) -> Outcome[T]:
-    try:
-        return Outcome(call())
-    except BaseException as error:  # An unreported end would look like a hang.
-        return Outcome(error=error)

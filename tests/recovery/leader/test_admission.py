@@ -30,7 +30,6 @@ from jrs.recovery.leader.job_memory import JobMemory
 from jrs.recovery.leader.listing import PAGE
 from jrs.recovery.leader.starts import Starts
 from jrs.recovery.master import Master
-from jrs.recovery.processes import pools
 from jrs.recovery.processes.pools import Pool, side_by_side
 from jrs.recovery.rules.decision import Facts
 from jrs.recovery.rules.queue import Turn
@@ -427,25 +426,6 @@ def test_calls_side_by_side_tell_how_each_has_ended() -> None:
     assert isinstance(ends[1].error, ZeroDivisionError)
     assert isinstance(ends[2].error, SystemExit)
     assert [end.hangs for end in ends] == [False, False, False, True]
-
-
-def test_calls_behind_calls_that_hang_end() -> None:
-    """B8: as many hang as there may be, and each other call ends within the deadline."""
-    go = threading.Event()
-    calls: list[Callable[[], object]] = [go.wait] * 9 + [lambda: 7]
-    ends = side_by_side("test", calls, Deadline.after(BOUND / 10))
-    hung = [end.hangs for end in ends]
-    go.set()
-
-    assert hung == [True] * 9 + [False]
-
-
-def test_calls_that_end_at_once_share_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cleanup removes seven things, and starts one thread for them."""
-    monkeypatch.setattr(pools, "_QUICK", BOUND)
-    ends = side_by_side("test", [threading.get_ident] * 7, Deadline.after(BOUND))
-
-    assert len({end.value for end in ends}) == 1
 
 
 # -- under load ---------------------------------------------------------------------------------
