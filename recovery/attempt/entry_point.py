@@ -155,9 +155,8 @@ def _from_file(place: str) -> ModuleType:
     # The code can import modules in its folder, as a script can. The runner of threads comes here
     # for each job.
     folder = str(path.parent.resolve())
-    if folder in sys.path:
-        sys.path.remove(folder)
-    sys.path.insert(0, folder)
+    if sys.path[:1] != [folder]:  # In one step: other threads import meanwhile.
+        sys.path = [folder, *(place for place in sys.path if place != folder)]
     sys.modules[path.stem] = module
     try:
         spec.loader.exec_module(module)
