@@ -21,6 +21,7 @@ from jrs.testing.chaos.checking.broken_rules import BROKEN_RULES
 from jrs.testing.chaos.checking.generate import Row, Shape, generated
 from jrs.testing.chaos.checking.generate_lists import generated_lists
 from jrs.testing.chaos.checking.list_faults import LIST_FAULTS
+from jrs.testing.chaos.checking.lost_answers import LOST_ANSWERS
 from jrs.testing.chaos.checking.on_spark import (
     CHECKS,
     violations,
@@ -31,7 +32,12 @@ from jrs.testing.chaos.checking.verdict import Run
 from jrs.testing.chaos.recorded import COLUMNS, Event, Kind, Verb
 
 folder, count = Path(sys.argv[1]), int(sys.argv[2])
-planted = [*ANOMALIES.values(), *BROKEN_RULES.values(), *LIST_FAULTS.values()]
+planted = [
+    *ANOMALIES.values(),
+    *BROKEN_RULES.values(),
+    *LIST_FAULTS.values(),
+    *LOST_ANSWERS.values(),
+]
 reported = (None, ["doctor/"], ["doctor/another"])
 
 

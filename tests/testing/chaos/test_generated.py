@@ -12,6 +12,7 @@ from jrs.testing.chaos.checking.facts import Absences, Page, facts_of
 from jrs.testing.chaos.checking.generate import Shape, generated
 from jrs.testing.chaos.checking.list_append import list_append
 from jrs.testing.chaos.checking.list_faults import LIST_FAULTS
+from jrs.testing.chaos.checking.lost_answers import LOST_ANSWERS
 from jrs.testing.chaos.checking.protocol import OF_A_JOB, Rule
 from jrs.testing.chaos.checking.traces import protocol
 from jrs.testing.chaos.checking.verdict import Check, Run
@@ -69,7 +70,12 @@ def test_histories_have_what_the_checks_look_at() -> None:
     assert len(jobs.attempts_of(run)) == 2
 
 
-FAULTS = [*ANOMALIES.values(), *BROKEN_RULES.values(), *LIST_FAULTS.values()]
+FAULTS = [
+    *ANOMALIES.values(),
+    *BROKEN_RULES.values(),
+    *LIST_FAULTS.values(),
+    *LOST_ANSWERS.values(),
+]
 
 
 @pytest.mark.parametrize("anomaly", FAULTS, ids=lambda anomaly: anomaly.name)

@@ -39,14 +39,17 @@ class Anomaly:
 
 
 ANOMALIES: dict[str, Anomaly] = {}
-"""The faults of this module, by their names; `broken_rules` has those of the protocol."""
+"""The faults of this module, by their names; `broken_rules` has those of the protocol, and
+`lost_answers` those of commits without an answer."""
 
 
-def found_by(check: str) -> Callable[[Callable[[Amid], None]], Callable[[Amid], None]]:
-    """Make an anomaly of a function that plants a fault."""
+def found_by(
+    check: str, among: dict[str, Anomaly] = ANOMALIES
+) -> Callable[[Callable[[Amid], None]], Callable[[Amid], None]]:
+    """Make an anomaly of a function that plants a fault, one among others."""
 
     def add(plant: Callable[[Amid], None]) -> Callable[[Amid], None]:
-        ANOMALIES[plant.__name__] = Anomaly(plant.__name__, check, plant)
+        among[plant.__name__] = Anomaly(plant.__name__, check, plant)
         return plant
 
     return add

@@ -35,7 +35,8 @@ _PAGES = 1_000
 
 
 def facts_of_table(operations: pa.Table) -> pa.Table:
-    """Return what the operations of a table tell of keys; checks of the epoch are thinned out."""
+    """Return what the operations of a table tell of keys, once those that are known to have
+    happened are settled; checks of the epoch are thinned out."""
     parts = _whole(operations["parts"])
     kind, key, digest, version = parts.flatten().flatten()
     parent = _ints(pc.list_parent_indices(parts))
@@ -73,6 +74,7 @@ def facts_of_table(operations: pa.Table) -> pa.Table:
             "seq": operations["seq"].take(of),
             "number": number.astype(np.int32),
             "sure": certain,
+            "unanswered": operations["unanswered"].take(of),
             "epoch": epoch,
         }
     )
@@ -171,6 +173,8 @@ class Columns:
     valued: Flags
     """Whether there is a digest."""
     sure: Flags
+    unanswered: Flags
+    """Whether the operation got no answer, and is known to have happened."""
     epoch: Ints
     wanting: Flags
     """By keys: more pages had room for the key, in its time, than are looked at here."""
@@ -197,6 +201,7 @@ class Columns:
             digest=_ints(table["digest"])[row],
             valued=_flags(pc.is_valid(table["digest"]))[row],
             sure=_flags(table["sure"])[row],
+            unanswered=_flags(table["unanswered"])[row],
             epoch=_ints(table["epoch"])[row],
             wanting=np.zeros(len(keys), bool),
             paged=np.zeros(len(keys), bool),
@@ -228,6 +233,7 @@ class Columns:
             digest=np.append(self.digest, np.zeros(more, np.int64)),
             valued=np.append(self.valued, np.zeros(more, bool)),
             sure=np.append(self.sure, np.ones(more, bool)),
+            unanswered=np.append(self.unanswered, np.zeros(more, bool)),
             epoch=np.append(self.epoch, np.full(more, NONE)),
             wanting=wanting,
             paged=paged,

@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from jrs.testing.chaos.checking.facts import ANY, Anomaly, Fact, Facts, What
-from jrs.testing.chaos.checking.registers import happened
+from jrs.testing.chaos.checking.registers import made_by
 from jrs.testing.chaos.recorded import FOREVER
 
 Graph = dict[int, dict[int, str]]
@@ -41,7 +41,8 @@ class Edge(NamedTuple):
     target: Node
     why: str
     given: str = ""
-    """The operation of unknown outcome that must have happened, if the edge depends on it."""
+    """The operation of unknown outcome that must have happened, if the edge depends on it: in what
+    is told of lists, whose elements show that later."""
 
 
 UNORDERED = (What.REFUSED, What.NOT_WRITTEN, What.ASKED)
@@ -52,9 +53,7 @@ Stretch = tuple[int, int]
 
 def cycles(facts: Facts) -> Iterator[Anomaly]:
     """Yield one cycle of each tangle of operations that fit no order."""
-    known = {write.name for some in facts.values() for write, _ in happened(some)}
     edges = [edge for some in facts.values() for edge in edges_of(some)]
-    edges = [edge for edge in edges if not edge.given or edge.given in known]
     stretches = merged(filter(None, map(back, edges)))
     begins = [first for first, _ in stretches]
     within: dict[int, list[Edge]] = defaultdict(list)
@@ -67,51 +66,46 @@ def cycles(facts: Facts) -> Iterator[Anomaly]:
 
 def edges_of(facts: list[Fact]) -> Iterator[Edge]:
     """Yield what the facts of one key tell of the order of operations."""
-    made = happened(facts)
-    writer: dict[int | None, Fact] = {version: write for write, version in made}
-    done = {write.name for write, _ in made}
+    writer: dict[int | None, Fact] = {version: write for write, version in made_by(facts)}
     replacing: dict[int | None, list[Fact]] = defaultdict(list)
     for fact in facts:
-        if fact.what is What.WRITE:
+        if fact.what is What.WRITE and fact.sure:
             replacing[fact.state].append(fact)
     versions = sorted({fact.state for fact in facts} - {None, ANY})  # type: ignore[type-var]
     following: dict[int | None, int | None] = dict(pairwise(versions))
     for fact in facts:
         what, state = fact.what, fact.state
-        if state is None or state == ANY or what in UNORDERED:
+        if state is None or state == ANY or what in UNORDERED or not fact.sure:
             continue
         writes = what is What.WRITE
-        given = "" if fact.sure or fact.name in done else fact.name
         if (before := writer.get(state)) is not None:
-            yield from _edge(before, fact, "ww" if writes else "wr", given)
+            yield from _edge(before, fact, "ww" if writes else "wr")
         if writes:
             continue
         for behind in replacing.get(state, ()):
-            given = "" if behind.sure or behind.name in done else behind.name
-            yield from _edge(fact, behind, "rw", given)
+            yield from _edge(fact, behind, "rw")
         if (later := writer.get(following.get(state))) is not None:
             yield from _edge(fact, later, "rw")
     for one, other in pairwise(versions):
         if one in writer and other in writer:
             yield from _edge(writer[one], writer[other], "ww")
-    yield from _absences(facts, done)
+    yield from _absences(facts)
 
 
-def _absences(facts: list[Fact], done: set[str]) -> Iterator[Edge]:
+def _absences(facts: list[Fact]) -> Iterator[Edge]:
     """Yield that a key which is never deleted was absent only before it was created."""
     writes = [fact for fact in facts if fact.what is What.WRITE]
     created = [fact for fact in writes if fact.state is None]
-    if len(created) != 1 or any(fact.digest is None for fact in writes):
+    if len(created) != 1 or not created[0].sure or any(fact.digest is None for fact in writes):
         return
-    given = "" if created[0].sure or created[0].name in done else created[0].name
     for fact in facts:
         if fact.state is None and (fact.what is What.READ or fact.what is What.CHECK):
-            yield from _edge(fact, created[0], "rw", given)
+            yield from _edge(fact, created[0], "rw")
 
 
-def _edge(source: Fact, target: Fact, why: str, given: str = "") -> Iterator[Edge]:
+def _edge(source: Fact, target: Fact, why: str) -> Iterator[Edge]:
     if source.name != target.name:
-        yield Edge(node_of(source), node_of(target), why, given)
+        yield Edge(node_of(source), node_of(target), why)
 
 
 def node_of(fact: Fact) -> Node:

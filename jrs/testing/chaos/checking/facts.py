@@ -28,7 +28,7 @@ class What(enum.IntEnum):
     NOT_WRITTEN = enum.auto()
     """It was refused: its value must never be seen."""
     ASKED = enum.auto()
-    """It required a state, and it is unknown whether it found it."""
+    """It required a state, and it is unknown whether it found it: it may not have happened."""
 
 
 ANY = -1

@@ -43,10 +43,15 @@ def _deletes(facts: list[Fact]) -> list[Fact]:
     return [fact for fact in facts if fact.what is What.WRITE and fact.digest is None]
 
 
-def _done(facts: list[Fact]) -> list[Fact]:
-    """Return the writes that are known to have happened."""
-    shown = {fact.digest for fact in facts if fact.what is What.READ}
-    return [fact for fact in _written(facts) if fact.sure or fact.digest in shown]
+def _proof(facts: list[Fact]) -> Fact | None:
+    """Return the first that proves that a key has had a value: a write that is known to have
+    happened, or a read, also of what several commits may have written."""
+    proofs = (
+        fact for fact in facts
+        if fact.digest is not None
+        and (fact.what is What.READ or (fact.what is What.WRITE and fact.sure))
+    )  # fmt: skip
+    return min(proofs, key=lambda fact: fact.ended, default=None)
 
 
 @check
@@ -63,7 +68,7 @@ def results_of(
     for attempt in attempts:
         running[attempt.job_id].append(attempt)
     for job_id, some in _of(facts, keys.RESULTS):
-        results = [fact for fact in _done(some) if fact.sure]
+        results = [fact for fact in _written(some) if fact.sure]
         deletes = _deletes(some)
         if len({fact.digest for fact in results}) > 1 and not deletes:
             yield f"{job_id} has two results", tuple(fact.name for fact in results)
@@ -73,16 +78,17 @@ def results_of(
                 f"two results of {job_id} were seen",
                 tuple(fact.name for fact in seen.values()),
             )
-        if not results:
+        proof = _proof(some)
+        if proof is None:
             continue
-        recorded = min(fact.ended for fact in results)
+        recorded = proof.ended
         # Once its result may be deleted, a job may be submitted and attempted like a new one.
         until = min((fact.begun for fact in deletes), default=FOREVER)
         for fact in _written(facts.get(keys.ATTEMPTS + job_id, [])):
             if fact.sure and recorded < fact.begun <= until:
                 yield (
                     f"an attempt of {job_id} was recorded behind its result",
-                    (results[0].name, fact.name),
+                    (proof.name, fact.name),
                 )
         for attempt in running[job_id]:
             if recorded < attempt.begun <= until:
@@ -98,7 +104,7 @@ def once_per_stage(run: Run) -> Iterator[Anomaly]:
 def stages_of(facts: Mapping[str, list[Fact]]) -> Iterator[Anomaly]:
     """Yield the stages that finish twice."""
     for stage, some in _of(facts, keys.STAGES):
-        finished = [fact for fact in _done(some) if fact.sure and fact.state is None]
+        finished = [fact for fact in _written(some) if fact.sure and fact.state is None]
         if len(finished) > 1 and not _deletes(some):
             yield f"stage {stage} finished twice", tuple(fact.name for fact in finished)
 
@@ -173,16 +179,16 @@ def losses_of(facts: Mapping[str, list[Fact]]) -> Iterator[Anomaly]:
     """Yield the jobs that got no result, or whose result is gone."""
     for job_id, some in _of(facts, keys.JOBS):
         submitted = [fact for fact in _written(some) if fact.sure and fact.state is None]
-        if submitted and not _done(facts.get(keys.RESULTS + job_id, [])):
+        if submitted and _proof(facts.get(keys.RESULTS + job_id, [])) is None:
             yield f"{job_id} was submitted and has no result", (submitted[0].name,)
     for job_id, some in _of(facts, keys.RESULTS):
         reads = [fact for fact in some if fact.what is What.READ]
         newest = max(reads, key=lambda fact: fact.begun, default=None)
-        written = [fact for fact in _done(some) if fact.sure]
-        if newest is None or not written or _deletes(some):
+        proof = _proof(some)
+        if newest is None or proof is None or _deletes(some):
             continue
-        if newest.digest is None and newest.begun > written[0].ended:
-            yield f"the result of {job_id} is gone", (written[0].name, newest.name)
+        if newest.digest is None and newest.begun > proof.ended:
+            yield f"the result of {job_id} is gone", (proof.name, newest.name)
 
 
 def unfinished(run: Run) -> Iterator[Anomaly]:

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 
 from jrs.contract.errors import InvalidInput
 from jrs.testing.chaos.checking import jobs, store, traces
-from jrs.testing.chaos.checking.cycles import Stretch, merged
+from jrs.testing.chaos.checking.cycles import merged
+from jrs.testing.chaos.checking.known_on_spark import Name, known_in
 from jrs.testing.chaos.checking.list_append import list_append
 from jrs.testing.chaos.checking.lists_on_spark import broken_lists
 from jrs.testing.chaos.checking.notes import (
@@ -48,6 +49,7 @@ from jrs.testing.chaos.checking.verdict import Check, Violation
 from jrs.testing.chaos.reading import history_in
 
 if TYPE_CHECKING:
+    from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
 
 CHECKS: tuple[Check, ...] = (
@@ -60,6 +62,8 @@ _OPERATIONS = 400_000
 """How many operations a task evaluates, about."""
 _TASKS = 4
 """How many tasks read files, for each core."""
+_OF_EVENTS = {"no_overlap", "watched", "list_append"}
+"""The checks that look at no facts of keys."""
 
 
 def violations(
@@ -105,8 +109,10 @@ class _Judging:
         attempts = bool(self.checks & {"once_per_job", "no_overlap"})
         notes = numbers.mapInArrow(lambda batches: notes_in(paths, attempts, batches), NOTES)
         context = Context.of(self.checks, notes.toArrow())
+        known = known_in(paths, numbers) if self.checks - _OF_EVENTS else {}
+        settled = self.spark.sparkContext.broadcast(known)
         shared = self.spark.sparkContext.broadcast(context)
-        parcels = self._parcels()
+        parcels = self._parcels(settled)
         try:
             rows = _rows(parcels, lambda batches: evaluate(shared.value, batches))
             self._say(rows)
@@ -123,6 +129,7 @@ class _Judging:
                     self._add(history, "list_append", message, names)
         finally:
             parcels.unpersist()
+            settled.destroy()
             shared.destroy()
         return dict(self._found)
 
@@ -134,13 +141,13 @@ class _Judging:
         tasks = _TASKS * self.spark.sparkContext.defaultParallelism
         return paths, self.spark.range(0, len(paths), 1, min(tasks, len(paths)))
 
-    def _parcels(self) -> DataFrame:
+    def _parcels(self, known: Broadcast[dict[Name, int]]) -> DataFrame:
         """Return what is known of each key, the keys of a job in one partition."""
         paths, numbers = self._files()
         count = sum(pq.read_metadata(path).num_rows for path in paths)
         homes = max(self.spark.sparkContext.defaultParallelism, -(-count // _OPERATIONS))
         parcels = numbers.mapInArrow(
-            lambda batches: parcels_in(paths, homes, batches), PARCELS
+            lambda batches: parcels_in(paths, homes, known.value, batches), PARCELS
         ).repartitionById(homes, "home")
         # A second pass would make all of it a second time.
         return parcels.persist() if self.checks & {"serializable", "outcomes"} else parcels
@@ -163,12 +170,11 @@ class _Judging:
                 self._add(history, "fenced", message, names)
 
     def _halves(self, context: Context, parcels: DataFrame, rows: list[dict[str, Any]]) -> None:
-        """Look at the commits that one key may show, and another one may deny."""
-        shown, denied = (_by_history(rows, what, _name) for what in ("_known", "_denied"))
+        """Look at the commits that are known to have happened, and that a key may deny."""
         doubtful = {
-            history: {*some} & {*denied.get(history, ())} for history, some in shown.items()
+            history: {*some} for history, some in _by_history(rows, "_denied", _name).items()
         }
-        if not any(doubtful.values()):
+        if not doubtful:
             return
         shared = self.spark.sparkContext.broadcast((doubtful, context.absences))
         rows = _rows(parcels, lambda batches: outcomes_in(*shared.value, batches))
@@ -198,19 +204,11 @@ class _Judging:
 
     def _cycles(self, context: Context, parcels: DataFrame, rows: list[dict[str, Any]]) -> None:
         """Search the stretches of time that may have a cycle, each by itself."""
-        known = {
-            history: set(names) for history, names in _by_history(rows, "_known", _name).items()
-        }
-        stretches: dict[str, list[Stretch]] = {}
-        told = _by_history(rows, "_back", lambda row: (row["first"], row["last"], row["text"]))
-        for history, some in told.items():
-            happened = known.get(history, set())
-            stretches[history] = merged(
-                (first, last) for first, last, given in some if not given or given in happened
-            )
-        if not any(stretches.values()):
+        told = _by_history(rows, "_back", lambda row: (row["first"], row["last"]))
+        stretches = {history: merged(some) for history, some in told.items()}
+        if not stretches:
             return
-        shared = self.spark.sparkContext.broadcast((stretches, known, context.absences))
+        shared = self.spark.sparkContext.broadcast((stretches, context.absences))
         edges = parcels.mapInArrow(lambda batches: edges_within(*shared.value, batches), EDGES)
         edges = edges.repartition(self.spark.sparkContext.defaultParallelism,
                                   "history", "stretch")  # fmt: skip

@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 
@@ -29,7 +29,7 @@ from jrs.testing.chaos.checking.cycles import (
     order_in_time,
 )
 from jrs.testing.chaos.checking.facts import ANY, Fact, Facts, What
-from jrs.testing.chaos.checking.registers import happened
+from jrs.testing.chaos.checking.registers import made_by
 
 _READ, _WRITE, _CHECK = What.READ, What.WRITE, What.CHECK
 # Constants, for a member of an enumeration is slow to look up.
@@ -41,18 +41,12 @@ _KEPT = -4
 def serial_order(facts: Facts, read: Container[str] = ()) -> list[str]:
     """Return the commits that happened, and all that has read some keys, in an order that fits all
     that is known of them; none if there is no such order."""
-    made = {key: happened(some) for key, some in facts.items()}
-    known = {write.name for some in made.values() for write, _ in some}
-    placing = {key: _Placing.of(some, made[key], known) for key, some in facts.items()}
+    placing = {key: _Placing.of(some) for key, some in facts.items()}
     wanted: dict[str, Node] = {}
     for key, some in facts.items():
         for fact in some:
             what = fact.what
-            if (
-                (what is _READ and key in read)
-                or what is _CHECK
-                or (what is _WRITE and (fact.sure or fact.name in known))
-            ):
+            if (what is _READ and key in read) or what is _CHECK or (what is _WRITE and fact.sure):
                 wanted[fact.name] = node_of(fact)
     found = sorted(wanted.values())
     stretches = merged(stretch for one in placing.values() for stretch in one.back())
@@ -72,8 +66,6 @@ class _Placing:
 
     made: Mapping[str, int]
     """The version that a write has made, where it is known."""
-    known: Set[str]
-    """The operations of unknown outcome that happened."""
     kept: bool
     """Whether the key is never deleted."""
     first: dict[int, int] = attrs.field(factory=dict)
@@ -81,9 +73,9 @@ class _Placing:
     last: dict[int, int] = attrs.field(factory=dict)
 
     @classmethod
-    def of(cls, facts: list[Fact], made: list[tuple[Fact, int]], known: Set[str]) -> _Placing:
+    def of(cls, facts: list[Fact]) -> _Placing:
         kept = not any(fact.what is _WRITE and fact.digest is None for fact in facts)
-        found = cls({write.name: version for write, version in made}, known, kept)
+        found = cls({write.name: version for write, version in made_by(facts)}, kept)
         first, last, place_of = found.first, found.last, found.place
         for fact in facts:
             if (place := place_of(fact)) is None:
@@ -100,7 +92,7 @@ class _Placing:
         _, _, what, state, _, name, sure, _ = fact
         if what is _READ or what is _CHECK:
             writes = 0
-        elif what is _WRITE and (sure or name in self.known):
+        elif what is _WRITE and sure:
             if (version := self.made.get(name)) is not None:
                 return 2 * version - 1
             writes = 1

@@ -33,6 +33,7 @@ from jrs.testing.chaos.checking.cycles import (
 )
 from jrs.testing.chaos.checking.facts import Absences, Anomaly, Facts, What, complete
 from jrs.testing.chaos.checking.garbage import without_collections
+from jrs.testing.chaos.checking.known_on_spark import Name, settled_table
 from jrs.testing.chaos.checking.notes import Context, batch_of, files_of
 from jrs.testing.chaos.checking.protocol import is_fenced
 from jrs.testing.chaos.checking.registers import contradictions
@@ -68,10 +69,12 @@ def _without_collections(
 
 
 @_without_collections
-def parcels_in(paths: Sequence[str], homes: int, batches: Batches) -> Iterator[pa.RecordBatch]:
+def parcels_in(
+    paths: Sequence[str], homes: int, known: Mapping[Name, int], batches: Batches
+) -> Iterator[pa.RecordBatch]:
     """Yield what the operations of files tell of keys, in a parcel for each home."""
     for path in files_of(paths, batches):
-        facts = facts_of_table(pq.read_table(path))
+        facts = facts_of_table(settled_table(pq.read_table(path), known))
         yield batch_of(list(_parcels(facts, homes)), PARCELS)
 
 
@@ -147,11 +150,9 @@ def told(context: Context, facts: Columns) -> Iterator[tuple[Any, ...]]:
         if "nothing_lost" in checks:
             yield from said("nothing_lost", jobs.losses_of(evaluated))
         yield from said("protocol", broken_rules(dict(some(ruled))))
-    unknown = (facts.what == What.WRITE) & ~facts.sure
-    if checks & {"serializable", "outcomes"}:
-        yield from _named(facts, "_known", unknown & (known.made != NONE))
     if "outcomes" in checks:
-        yield from _named(facts, "_denied", screens.denied(facts, known))
+        for history, name in facts.named(screens.denied(facts)):
+            yield history, "_denied", "", [name], None, None
 
 
 def _ruled(facts: Columns) -> Flags:
@@ -166,11 +167,6 @@ def _ruled(facts: Columns) -> Flags:
         ],
         bool,
     )
-
-
-def _named(facts: Columns, what: str, rows: Flags) -> Iterator[tuple[Any, ...]]:
-    for history, name in facts.named(rows):
-        yield history, what, "", [name], None, None
 
 
 _NO_PAGES = Absences({})
@@ -202,15 +198,15 @@ def outcomes_in(
     if (table := _unpacked(batches)) is None:
         return
     facts = Columns.of(table)
-    unknown = (facts.what == What.WRITE) & ~facts.sure
-    own = zip(facts.key[unknown].tolist(), facts.named(unknown), strict=True)
+    unanswered = (facts.what == What.WRITE) & facts.unanswered
+    own = zip(facts.key[unanswered].tolist(), facts.named(unanswered), strict=True)
     suspected = np.zeros(len(facts.keys), bool)
     suspected[[key for key, (history, name) in own if name in names.get(history, ())]] = True
     rows = [
         (history, "_outcome", key, [name], int(shown), None)
         for history, some in _exactly(facts, suspected, absences)
         for key, exact in some(suspected)
-        for name, shown in store.outcomes_of(exact)
+        for name, shown in store.outcomes_of(exact, names[history])
     ]
     yield batch_of(rows, TOLD)
 
@@ -260,23 +256,14 @@ def _changes(path: str, watches: Mapping[str, store.Watches]) -> Iterator[tuple[
 
 def _backwards(history: str, facts: Facts) -> Iterator[tuple[Any, ...]]:
     """Yield over which stretches edges lead back in time."""
-    certain: list[Stretch] = []
-    for some in facts.values():
-        for edge in edges_of(some):
-            if (stretch := back(edge)) is None:
-                continue
-            if edge.given:
-                yield history, "_back", edge.given, [], *stretch
-            else:
-                certain.append(stretch)
-    for first, last in merged(certain):
+    edges = (edge for some in facts.values() for edge in edges_of(some))
+    for first, last in merged(filter(None, map(back, edges))):
         yield history, "_back", "", [], first, last
 
 
 @_without_collections
 def edges_within(
     stretches: Mapping[str, list[Stretch]],
-    known: Mapping[str, set[str]],
     absences: Mapping[str, Absences],
     batches: Batches,
 ) -> Iterator[pa.RecordBatch]:
@@ -286,13 +273,11 @@ def edges_within(
     facts = Columns.of(table, absences)
     suspected = screens.within(facts, stretches)
     for history, of_keys in _exactly(facts, suspected, absences):
-        found, some_known = stretches.get(history, []), known.get(history, set())
+        found = stretches.get(history, [])
         begins = [first for first, _ in found]
         rows: list[tuple[Any, ...]] = []
         for _, some in of_keys(suspected) if found else ():
             for edge in edges_of(some):
-                if edge.given and edge.given not in some_known:
-                    continue
                 if (number := stretch_of(edge, found, begins)) is not None:
                     rows.append((history, number, *edge.source, *edge.target, edge.why))
         yield batch_of(rows, EDGES)

@@ -24,7 +24,7 @@ def contradictions(key: str, facts: list[Fact]) -> Iterator[Anomaly]:
     return _Register(key, facts).contradictions()
 
 
-def happened(facts: list[Fact]) -> list[tuple[Fact, int]]:
+def made_by(facts: list[Fact]) -> list[tuple[Fact, int]]:
     """Return the writes that a read shows beyond doubt, each with the version that it made."""
     versions: dict[str, int] = {}
     writers: dict[str, Fact | None] = {}
@@ -170,7 +170,7 @@ class _Register:
         for write in self.writes:
             if write.state is None or write.state == ANY:
                 continue
-            if write.sure or write.name in self.made:
+            if write.sure:
                 other = first.setdefault(write.state, write)
                 if other is not write:
                     yield (
@@ -179,10 +179,7 @@ class _Register:
                     )
 
     def _created_twice(self) -> Iterator[Anomaly]:
-        created = [
-            write for write in self.writes
-            if write.state is None and (write.sure or write.name in self.made)
-        ]  # fmt: skip
+        created = [write for write in self.writes if write.state is None and write.sure]
         deleted = sum(write.digest is None for write in self.writes)
         if len(created) > deleted + 1:
             yield (

@@ -152,14 +152,12 @@ class Seen:
     """What reads show of writes, by rows.
 
     Attributes:
-        made: the version that a write has made beyond doubt, as `registers.happened` has it; or
+        made: the version that a write has made beyond doubt, as `registers.made_by` has it; or
             `NONE`.
-        perhaps: whether a write is sure, or its value was read, in whichever version.
         strange: by keys, whether a value is read more often than it was written, or before that.
     """
 
     made: Ints
-    perhaps: Flags
     strange: Flags
 
 
@@ -167,7 +165,6 @@ def seen(facts: Columns) -> Seen:
     """Bring together the reads and the writes of each value of each key."""
     write, read = facts.what == What.WRITE, (facts.what == What.READ) & (facts.state >= 0)
     made = np.full(len(facts.key), NONE)
-    perhaps = write & facts.sure
     strange = np.zeros(len(facts.keys), bool)
     rows = np.flatnonzero((write | read) & facts.valued)
     groups = Groups.of(facts.key[rows], facts.digest[rows])
@@ -189,8 +186,7 @@ def seen(facts: Columns) -> Seen:
     strange[facts.key[rows[groups.rows(wrong)]]] = True
     once = np.where(shown & (writers == 1) & ~several, first, NONE)
     made[rows] = np.where(of_write, groups.spread(once), NONE)
-    perhaps[rows] |= of_write & groups.spread(shown)
-    return Seen(made, perhaps, strange)
+    return Seen(made, strange)
 
 
 # -- the screens -----------------------------------------------------------------------------
@@ -199,13 +195,13 @@ def seen(facts: Columns) -> Seen:
 def contradicted(facts: Columns, known: Seen) -> Flags:
     """Return the keys in which `registers.contradictions` may find something.
 
-    Each part is one of its parts, and asks no more than that does: a write may have happened once
-    its value is read, in whichever version; and a refusal has a cause only if a write of the same
-    version had begun. A place is twice the version instead of twice its rank, in the same order.
+    Each part is one of its parts, and asks no more than that does: a refusal has a cause only if a
+    write of the same version had begun. A place is twice the version instead of twice its rank, in
+    the same order.
     """
     suspected = facts.wanting | _named_twice(facts)
     suspected |= _keys(facts, facts.state > _HIGHEST)
-    suspected |= _two_values(facts) | _written_twice(facts, known)
+    suspected |= _two_values(facts) | _written_twice(facts)
     epoch = np.array([key == EPOCH_KEY for _, key in facts.keys], bool)
     suspected |= (known.strange | _refused(facts)) & ~epoch
     return suspected | _out_of_order(facts, known)
@@ -228,14 +224,15 @@ def _two_values(facts: Columns) -> Flags:
     return _keys(facts, rows[groups.rows(wrong)])
 
 
-def _written_twice(facts: Columns, known: Seen) -> Flags:
+def _written_twice(facts: Columns) -> Flags:
     """A version that was replaced twice, or a key that was created too often."""
     write = facts.what == What.WRITE
-    rows = np.flatnonzero(known.perhaps & (facts.state >= 0))
+    sure = write & facts.sure
+    rows = np.flatnonzero(sure & (facts.state >= 0))
     groups = Groups.of(facts.key[rows], facts.state[rows])
     suspected = _keys(facts, rows[groups.rows(groups.sizes() > 1)])
     count = len(facts.keys)
-    created = np.bincount(facts.key[known.perhaps & (facts.state == ABSENT)], minlength=count)
+    created = np.bincount(facts.key[sure & (facts.state == ABSENT)], minlength=count)
     deleted = np.bincount(facts.key[write & ~facts.valued], minlength=count)
     return suspected | (created > deleted + 1)
 
@@ -316,15 +313,13 @@ def late(facts: Columns, known: Seen, leads: Mapping[str, Leads]) -> Flags:
     return suspected
 
 
-def denied(facts: Columns, known: Seen) -> Flags:
-    """Return the rows of which `store.outcomes_of` may say that they have not happened: those of
-    unknown outcome whose version another write replaces, which may have happened."""
-    rows = np.flatnonzero((facts.what == What.WRITE) & (facts.state >= 0))
+def denied(facts: Columns) -> Flags:
+    """Return the rows of which `store.outcomes_of` may say that they have not happened: the writes
+    of unknown outcome whose version another write replaces, too."""
+    rows = np.flatnonzero((facts.what == What.WRITE) & facts.sure & (facts.state >= 0))
     groups = Groups.of(facts.key[rows], facts.state[rows])
-    perhaps = known.perhaps[rows]
-    others = groups.spread(groups.sums(perhaps)) - perhaps
     found = np.zeros(len(facts.key), bool)
-    found[rows] = ~facts.sure[rows] & (others > 0)
+    found[rows] = facts.unanswered[rows] & (groups.spread(groups.sizes()) > 1)
     return found
 
 

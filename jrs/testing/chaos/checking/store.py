@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator
 from itertools import accumulate, pairwise
 
 import attrs
 
 from jrs.testing.chaos.checking.cycles import cycles
 from jrs.testing.chaos.checking.facts import ANY, Anomaly, Fact, What
-from jrs.testing.chaos.checking.registers import contradictions, happened
+from jrs.testing.chaos.checking.registers import contradictions, made_by
 from jrs.testing.chaos.checking.verdict import Run, check
 from jrs.testing.chaos.recorded import FOREVER, Call, Event, Kind, Verb
 
@@ -66,7 +67,7 @@ class Leads:
             if later == len(self._led):
                 continue
             if made is None:
-                made = {write.name: version for write, version in happened(facts)}
+                made = {write.name: version for write, version in made_by(facts)}
             version = made.get(fact.name, -1)
             if version <= self._versions[later] and fact.begun <= self._ends[later]:
                 continue
@@ -96,25 +97,27 @@ class Leads:
 @check
 def outcomes(run: Run) -> Iterator[Anomaly]:
     """A commit of unknown outcome happened as a whole or not at all."""
-    told = ((*one, key) for key, facts in run.facts.items() for one in outcomes_of(facts))
+    told = (
+        (*one, key) for key, facts in run.facts.items() for one in outcomes_of(facts, run.known)
+    )
     yield from halves(told)
 
 
-def outcomes_of(facts: list[Fact]) -> Iterator[tuple[str, bool]]:
-    """Yield what a key tells of commits of unknown outcome: True if it shows what one wrote, False
-    if another commit replaced what it required."""
-    unknown = [fact for fact in facts if fact.what is What.WRITE and not fact.sure]
-    if not unknown:
+def outcomes_of(facts: list[Fact], known: Container[str]) -> Iterator[tuple[str, bool]]:
+    """Yield what a key tells of the commits of unknown outcome that are known to have happened:
+    True if it shows what one wrote, False if another commit replaced what it required."""
+    unanswered = [fact for fact in facts if fact.what is What.WRITE and fact.name in known]
+    if not unanswered:
         return
-    done = {write.name for write, _ in happened(facts)}
-    replaced = {
-        fact.state: fact.name for fact in facts
-        if fact.what is What.WRITE and (fact.sure or fact.name in done)
-    }  # fmt: skip
-    for fact in unknown:
-        if fact.name in done:
+    shown = {write.name for write, _ in made_by(facts)}
+    replacing: dict[int | None, set[str]] = defaultdict(set)
+    for fact in facts:
+        if fact.what is What.WRITE and fact.sure:
+            replacing[fact.state].add(fact.name)
+    for fact in unanswered:
+        if fact.name in shown:
             yield fact.name, True
-        elif fact.state in replaced and fact.state not in (None, ANY):
+        elif fact.state not in (None, ANY) and replacing[fact.state] - {fact.name}:
             yield fact.name, False
 
 

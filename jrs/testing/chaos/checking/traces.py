@@ -26,7 +26,6 @@ from jrs.testing.chaos.checking.protocol import (
     is_fenced,
     observe,
 )
-from jrs.testing.chaos.checking.registers import happened
 from jrs.testing.chaos.checking.verdict import Run, check
 
 
@@ -49,12 +48,8 @@ def broken_rules(facts: Mapping[str, list[Fact]]) -> Iterator[Anomaly]:
 
 
 def _without_fence(key: str, facts: list[Fact]) -> Iterator[Anomaly]:
-    bare = [fact for fact in facts if fact.what is What.WRITE and fact.epoch is None]
-    if not bare:
-        return
-    known = {write.name for write, _ in happened(facts)}
-    for fact in bare:
-        if fact.sure or fact.name in known:
+    for fact in facts:
+        if fact.what is What.WRITE and fact.sure and fact.epoch is None:
             yield (
                 f"a commit of {_process(fact.name)}: it writes {key} without a fence",
                 (fact.name,),
@@ -88,7 +83,7 @@ def _commits_of(facts: Facts) -> dict[str, list[tuple[str, Fact]]]:
     found: dict[str, list[tuple[str, Fact]]] = defaultdict(list)
     for key, some in facts.items():
         for fact in some:
-            if fact.what is not _READ and fact.what in _OF_COMMITS:
+            if fact.what is _WRITE or fact.what is _CHECK:
                 found[fact.name].append((key, fact))
     return found
 
@@ -103,8 +98,7 @@ def _part(key: str, fact: Fact) -> list[Any]:
     return ["create", key, fact.digest] if state is None else ["update", key, fact.digest, state]
 
 
-_READ = What.READ
-_OF_COMMITS = (What.WRITE, What.CHECK, What.ASKED)
+_WRITE, _CHECK = What.WRITE, What.CHECK
 
 
 def _reads_of(facts: Facts) -> dict[str, list[tuple[str, Fact]]]:

@@ -10,6 +10,7 @@ import attrs
 
 from jrs.testing.chaos.checking.facts import Anomaly, Facts, facts_of
 from jrs.testing.chaos.checking.garbage import without_collections
+from jrs.testing.chaos.checking.known import known_of, settled
 from jrs.testing.chaos.recorded import Call, Event, calls_of
 
 
@@ -50,10 +51,16 @@ class Run:
             return list(calls_of(self.events))
 
     @functools.cached_property
+    def known(self) -> dict[str, int]:
+        """The commits of unknown outcome that are known to have happened, and since when."""
+        with without_collections():
+            return known_of(self.calls)
+
+    @functools.cached_property
     def facts(self) -> Facts:
         """What its operations tell of each key."""
         with without_collections():
-            return facts_of(self.calls)
+            return facts_of(settled(self.calls, self.known))
 
 
 @attrs.frozen
