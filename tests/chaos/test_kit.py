@@ -39,6 +39,8 @@ from jrs.testing.chaos import (
     undisturbed,
     watched,
 )
+from jrs.testing.chaos.checking.jobs import attempts_of
+from jrs.testing.chaos.checking.run_itself import judged
 from jrs.testing.chaos.failure import ChaosFailure
 from jrs.testing.chaos.faults import ALL, partition, skew, slow_disk
 from jrs.testing.chaos.recorded import Verb
@@ -152,6 +154,53 @@ def test_a_driver_that_a_shell_starts(tmp_path: Path) -> None:
     ]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "partition leader (it has no meaning on file)" in page
+
+
+def test_jobs_of_a_driver_are_seen(tmp_path: Path) -> None:
+    """Their attempts, which are threads, and what they return, which a run without faults compares;
+    an id that it does not have is not taken for one that it has."""
+    save_examples(tmp_path)
+    program = tmp_path / "driver.py"
+    # Tuesday returns what no other process does.
+    text = program.read_text().replace("len(day)", 'len(day) if day == "monday" else os.getpid()')
+    program.write_text(text)
+    with World(Plan(masters=0, seconds=30, timeout=60), "file", tmp_path / "run") as world:
+        world.driver([sys.executable, str(program)])
+        run = world.check(once_per_job, no_overlap, output_equals({"load-monday": 6}))
+        with pytest.raises(ChaosFailure) as caught:
+            world.check(output_equals(undisturbed), output_equals({"load-mondy": 6}))
+
+    assert sorted(one.job_id for one in attempts_of(run)) == ["load-monday", "load-tuesday"]
+    said = [one.message for one in caught.value.violations]
+    assert any(one.startswith("the payload of load-tuesday is") for one in said)
+    assert not any("load-monday" in one for one in said)
+    assert "load-mondy has returned nothing: no job has that id" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["-c", "import sys; sys.exit(2)"], ["d1 had not ended", "d1 has asked", "no driver has"]),
+        (["-c", "pass"], ["d1 has asked the store for nothing", "no driver has campaigned"]),
+    ],
+)
+def test_a_driver_that_does_nothing_is_no_success(
+    tmp_path: Path, words: list[str], found: list[str]
+) -> None:
+    """Whatever was asked for: here and where the checks run on Spark, which read its notes."""
+    folder = tmp_path / "run"
+    with World(Plan(masters=0, seconds=0, timeout=1), "file", folder) as world:
+        world.driver([sys.executable, *words])
+        with pytest.raises(ChaosFailure) as caught:
+            world.check(once_per_job, no_overlap, fenced)
+
+    said = [one.message for one in caught.value.violations]
+    assert [one.startswith(what) for one, what in zip(said, found, strict=True)] == [True] * len(
+        said
+    )
+    assert judged(folder) == list(caught.value.violations)
+    checked = CliRunner().invoke(cli, ["chaos", "check", str(folder), "--check", "fenced"])
+    assert "broken  all_ended" in checked.output
 
 
 def test_every_nemesis(server: Server, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from jrs.cli import chaos
-from jrs.testing.chaos.checking.jobs import no_crash
+from jrs.testing.chaos.checking.run_itself import no_crash
 from jrs.testing.chaos.checking.verdict import Check, Run, Violation
 from jrs.testing.chaos.failure import ChaosFailure
 
@@ -54,7 +54,7 @@ def test_a_crash_is_named_whatever_was_checked(
     assert found.exit_code == chaos.EXIT_VIOLATED, found.output
     if as_json:
         said = json.loads(found.stdout)
-        assert said["checks"] == ["fenced", "linearizable", "no_crash", "works"]
+        assert said["checks"] == ["fenced", "linearizable", "all_ended", "no_crash", "works"]
         assert [one["check"] for one in said["violations"]] == ["no_crash"]
     else:
         assert "broken  no_crash" in found.stdout

@@ -118,11 +118,12 @@ actual = {name: sorted(map(str, found)) for name, found in judged.items()}
 # A folder as a run leaves it: files of lines, the last of them cut off.
 files = folder / "history"
 files.mkdir()
+(folder / "run.json").write_text(json.dumps({"unfinished": ["d1"], "broken": []}))
 lines = b"".join(event.to_line() for event in generated(1))
 lines += Event("q", 1, Kind.INVOKE, Verb.GET, 1, "lost").to_line()
 lines += Event("q", 1, Kind.OK, Verb.GET, 2, "lost", "0", 3).to_line()
 (files / "p.jsonl").write_bytes(lines + b'["cut')
-of_files = list(map(str, violations(spark, files)))
+of_files = list(map(str, violations(spark, folder)))
 spark.stop()
 differ = [
     (name, expected.get(name), actual.get(name))

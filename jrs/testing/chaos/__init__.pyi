@@ -1,4 +1,3 @@
-from .checking.jobs import no_crash as no_crash
 from .checking.jobs import no_overlap as no_overlap
 from .checking.jobs import nothing_left as nothing_left
 from .checking.jobs import nothing_lost as nothing_lost
@@ -7,6 +6,8 @@ from .checking.jobs import once_per_stage as once_per_stage
 from .checking.jobs import output_equals as output_equals
 from .checking.jobs import undisturbed as undisturbed
 from .checking.list_append import list_append as list_append
+from .checking.run_itself import all_ended as all_ended
+from .checking.run_itself import no_crash as no_crash
 from .checking.store import fenced as fenced
 from .checking.store import linearizable as linearizable
 from .checking.store import outcomes as outcomes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 
 from jrs.contract.backend import Backend
@@ -12,8 +11,6 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord
 from jrs.recovery.attempt.run import AttemptDied
-from jrs.testing.chaos.checking.facts import Anomaly
-from jrs.testing.chaos.checking.verdict import Run, check
 from jrs.testing.chaos.hosts import Hosts
 from jrs.testing.chaos.submissions import LASTING, Submissions
 from jrs.testing.chaos.trials import Trials
@@ -116,10 +113,3 @@ def told(last_words: Mapping[str, str], most: int = 10) -> Iterator[str]:
     for name, said in list(last_words.items())[:most]:
         yield f"{name} failed last with:"
         yield from (f"  {line}" for line in said.splitlines())
-
-
-@functools.partial(check, needs="wrong")
-def works(run: Run) -> Iterator[Anomaly]:
-    """No job and no driver fails again and again without any fault."""
-    for line in run.notes.get("wrong", ()):
-        yield line, ()

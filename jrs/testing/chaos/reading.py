@@ -10,7 +10,6 @@ from pathlib import Path
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
 from jrs.testing.chaos.checking.jobs import (
-    no_crash,
     no_overlap,
     nothing_left,
     nothing_lost,
@@ -20,17 +19,17 @@ from jrs.testing.chaos.checking.jobs import (
     undisturbed,
 )
 from jrs.testing.chaos.checking.list_append import list_append
+from jrs.testing.chaos.checking.run_itself import NOTES, OF_THE_RUN
 from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, serializable, watched
 from jrs.testing.chaos.checking.traces import protocol
 from jrs.testing.chaos.checking.verdict import Check, Run
 from jrs.testing.chaos.faults import ALL, Nemesis
-from jrs.testing.chaos.progress import works
 from jrs.testing.chaos.recorded import events_of
 
 CHECKS = {
     each.name: each
     for each in (
-        *(once_per_job, once_per_stage, no_overlap, nothing_lost, nothing_left, no_crash, works),
+        *(once_per_job, once_per_stage, no_overlap, nothing_lost, nothing_left, *OF_THE_RUN),
         *(linearizable, serializable, list_append, fenced, outcomes, watched, protocol),
         output_equals(undisturbed),
     )
@@ -66,7 +65,7 @@ def _value(node: ast.expr) -> Nemesis:
 
 
 def checks_of(names: Sequence[str]) -> list[Check]:
-    """Return the checks of these names; all, if there are none.
+    """Return the checks of these names, and those of the run itself; all, if there are none.
 
     Raises:
         InvalidInput: there is no such check.
@@ -74,7 +73,9 @@ def checks_of(names: Sequence[str]) -> list[Check]:
     unknown = sorted(set(names) - CHECKS.keys())
     if unknown:
         raise InvalidInput(f"there is no check {unknown[0]!r}: {', '.join(CHECKS)}")
-    return [CHECKS[name] for name in dict.fromkeys(names)] or list(CHECKS.values())
+    if not names:
+        return list(CHECKS.values())
+    return list(dict.fromkeys([*(CHECKS[name] for name in names), *OF_THE_RUN]))
 
 
 def history_in(folder: Path) -> Path:
@@ -100,7 +101,7 @@ def run_of(folder: Path) -> Run:
         InvalidInput: it holds none, or one that cannot be read.
     """
     history = history_in(folder)
-    notes = folder / "run.json"
+    notes = folder / NOTES
     try:
         events = events_of(history)
         return Run(events, json.loads(notes.read_text()) if notes.exists() else {})

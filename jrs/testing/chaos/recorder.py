@@ -32,6 +32,8 @@ from jrs.contract.leadership import Leadership
 from jrs.contract.operations import EPOCH_KEY, Create, Delete, Fence, Op, Record, Update
 from jrs.contract.operations import Check as CheckOp
 from jrs.contract.watch import Watch
+from jrs.records import keys
+from jrs.recovery.attempt.runners.thread import IN_THREADS
 from jrs.recovery.processes.marks import MARK
 from jrs.store.registry import opener_of
 from jrs.testing.chaos.recorded import Event, Kind, Verb, as_recorded
@@ -85,6 +87,9 @@ class Recording:
         self._numbers = itertools.count(1)
         path = folder / f"{self.process}.jsonl"
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._signs: threading.Thread | None = None
 
     def begin(self, f: Verb, key: str = "", value: Any = None, **more: Any) -> int:
         """Record that an operation begins; return its number."""
@@ -112,8 +117,35 @@ class Recording:
         kind = Kind.FAIL if unchanged or f is not Verb.COMMIT else Kind.INFO
         self.write(number, kind, f, key, error=f"{type(error).__name__}{of}")
 
+    def give_signs(self) -> None:
+        """Give a sign of life now, and from now on: of the whole process if it is an attempt, or
+        else of each attempt that runs in a thread of it. Idempotent."""
+        with self._lock:
+            self._give_sign()
+            if self._signs is None:
+                self._signs = threading.Thread(target=self._give, name="jrs-alive", daemon=True)
+                self._signs.start()
+
+    def _give(self) -> None:
+        while not self._stop.wait(_SIGN):
+            with self._lock:
+                if not self._stop.is_set():
+                    self._give_sign()
+
+    def _give_sign(self) -> None:
+        if MARK in os.environ:
+            self.note(Verb.ALIVE)
+            return
+        for context in IN_THREADS.copy().values():
+            if (fence := context.fence).attempt is not None:
+                self.note(Verb.ALIVE, context.job_id, version=fence.attempt.version,
+                          epoch=fence.epoch)  # fmt: skip
+
     def close(self) -> None:
-        os.close(self._file)
+        """Close the file. Nothing of this process may be recorded any more."""
+        with self._lock:
+            self._stop.set()
+            os.close(self._file)
 
 
 _lock = threading.Lock()
@@ -129,8 +161,7 @@ def recording_in(folder: Path) -> Recording:
         if here not in _recordings:
             made = _recordings[here] = Recording(folder, os.environ.get(NAME, "process"))
             if MARK in os.environ:
-                threading.Thread(target=_give_signs, args=(made,), name="jrs-alive",
-                                 daemon=True).start()  # fmt: skip
+                made.give_signs()
         return _recordings[here]
 
 
@@ -140,12 +171,6 @@ def end_recording(folder: Path) -> None:
         recording = _recordings.pop((folder, os.getpid()), None)
     if recording is not None:
         recording.close()
-
-
-def _give_signs(recording: Recording) -> None:
-    while True:
-        recording.note(Verb.ALIVE)
-        time.sleep(_SIGN)
 
 
 def parts_of(ops: Sequence[Op], fence: Fence | None) -> list[list[Any]]:
@@ -270,6 +295,9 @@ class RecordedBackend(Backend):
         return future
 
     def _begin_commit(self, ops: tuple[Op, ...], fence: Fence | None) -> int:
+        # Where an attempt is let in, it may begin; and a short one gives its sign with its commit.
+        if any(op.key.startswith(keys.FENCES) for op in ops) or (fence and fence.attempt):
+            self._recording.give_signs()
         epoch, version = (None, None) if fence is None else (fence.epoch, fence.version)
         parts = parts_of(ops, fence)
         return self._recording.begin(Verb.COMMIT, "", parts, version=version, epoch=epoch)

@@ -69,6 +69,7 @@ def write_report(
         run=run,
         notes=run.notes,
         checks=checks,
+        blind={each.name for each in checks if not each.can_judge(run)},
         by_check=by_check,
         found=found,
         figures=counts(run),
@@ -210,7 +211,6 @@ class _Picture:
     def _hosts(self) -> Iterator[Lane]:
         """Yield a lane for each host: the lives of its masters, and when they led."""
         lives: dict[str, list[int]] = {}
-        attempts = {attempt.process for attempt in attempts_of(self._run)}
         for event in self._run.events:
             lives.setdefault(event.process, [event.t, event.t])[1] = event.t
         led = sorted(
@@ -219,9 +219,13 @@ class _Picture:
             if call.f is Verb.CAMPAIGN and call.type is Kind.OK
         )
         bars: dict[str, list[Bar]] = defaultdict(list)
-        signs = {event.process for event in self._run.events if event.f is Verb.ALIVE}
+        attempts = {
+            event.process
+            for event in self._run.events
+            if event.f is Verb.ALIVE and not event.key  # Others are threads of a driver.
+        }
         for process, (begun, ended) in lives.items():
-            if process not in attempts | signs and not process.startswith("world."):
+            if process not in attempts and not process.startswith("world."):
                 label = f"{process}: {self.seconds(begun):.2f} s to {self.seconds(ended):.2f} s"
                 bars[process.rpartition(".")[0]].append(self._bar(begun, ended, "life", label))
         for number, (begun, process, epoch) in enumerate(led):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -14,6 +16,7 @@ from jrs.records.model import JobResult, JobSpec
 from jrs.records.policies import RestartPolicy
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
+from jrs.testing.chaos.outputs import contents
 
 LASTING = RestartPolicy(attempts=10_000, delay=0.1, max_delay=1.0, on_exception=True)
 """For jobs that must finish however often they are killed."""
@@ -82,6 +85,25 @@ class Submissions:
         """Return the ids of the jobs that have not ended."""
         return [each.spec.job_id for each in self.all() if each.result is None]
 
+    def ended(self, output: Path) -> dict[str, Any]:
+        """Return how the jobs have ended whose results are in the store, or were there, by ids.
+
+        Args:
+            output: the folder below which arguments name what a job that was submitted has written.
+        """
+        files = {each.spec.job_id: _files(each.spec, output) for each in self.all()}
+        results = {each.spec.job_id: each.result for each in self.all()}
+        results |= {one.job_id: one.result for one in self._store.list() if one.result is not None}
+        return {
+            job_id: {
+                "status": result.status.value,
+                "payload": result.payload,
+                "files": files.get(job_id, []),
+            }
+            for job_id, result in results.items()
+            if result is not None
+        }
+
     def _run(self) -> None:
         try:
             while not self._stop.wait(_TURN):
@@ -112,3 +134,9 @@ class Submissions:
                 entry = None if record is None else self._store.get(each.spec.job_id)
                 if entry is not None:
                     each.result = entry.result
+
+
+def _files(spec: JobSpec, output: Path) -> list[Any]:
+    """Return what a job has written below a folder, as far as its arguments name it."""
+    places = [Path(value) for value in spec.arguments.values() if isinstance(value, str)]
+    return [contents(place) for place in places if place.is_relative_to(output)]

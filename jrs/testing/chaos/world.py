@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import attrs
 
@@ -18,13 +18,13 @@ from jrs.contract.texts import shown
 from jrs.records.model import JobSpec
 from jrs.recovery.rules.events import EventKind
 from jrs.testing.chaos import faults
-from jrs.testing.chaos.checking.jobs import counts, no_crash
+from jrs.testing.chaos.checking.jobs import counts
+from jrs.testing.chaos.checking.run_itself import NOTES, OF_THE_RUN, idle
 from jrs.testing.chaos.checking.verdict import Check, Run
 from jrs.testing.chaos.cluster import ChaosCluster
 from jrs.testing.chaos.failure import ChaosFailure
-from jrs.testing.chaos.outputs import contents
 from jrs.testing.chaos.plan import Plan
-from jrs.testing.chaos.progress import Progress, works
+from jrs.testing.chaos.progress import Progress
 from jrs.testing.chaos.recorded import Event, events_of
 from jrs.testing.chaos.report import check_installed, write_report
 from jrs.testing.chaos.strikes import Striker, never_hit, schedule
@@ -34,6 +34,7 @@ from jrs.testing.chaos.trials import Trials
 from jrs.testing.polling import Poll
 from jrs.testing.servers import Server
 
+Json = TypeVar("Json")
 _SPREAD = 0.8
 """The part of the faults' time over which the copies of a job are submitted."""
 begun = EventKind.STAGE_BEGUN
@@ -88,6 +89,7 @@ class World:
         )
         self._again = again
         self._checked: set[str] = set()
+        self._commands: list[Sequence[str]] = []
         self._striker: Striker | None = None
         self._run: Run | None = None
 
@@ -178,7 +180,8 @@ class World:
             world.driver([sys.executable, "driver.py"], replicas=3)
         """
         self.begin()
-        first = sum(host.is_driver for host in self._hosts.all.values())
+        self._commands.append(command)
+        first = len(self._drivers())
         for number in range(first, first + replicas):
             self._hosts.add_driver(
                 f"d{number + 1}", command, self.cluster.name, self.cluster.storage
@@ -254,7 +257,7 @@ class World:
         run = self._end()
         if any(check.needs == "undisturbed" for check in checks) and "undisturbed" not in run.notes:
             run = self._keep({**run.notes, "undisturbed": self._undisturbed()}, run.events)
-        used = list(dict.fromkeys([*checks, no_crash, works]))
+        used = list(dict.fromkeys([*checks, *OF_THE_RUN]))
         found = [violation for check in used for violation in check.violations(run)]
         report = self.folder / "report.html"
         write_report(report, run, used, found, self._again)
@@ -286,12 +289,17 @@ class World:
         left += self._hosts.stop()
         notes["left"] = left + self.cluster.fsck()
         notes["broken"] = self._hosts.broken + self._hosts.last_words()
-        return self._keep(notes, events_of(self.folder / "history" / self.cluster.name))
+        events = events_of(self.folder / "history" / self.cluster.name)
+        notes["idle"] = list(idle(self._drivers(), events))
+        return self._keep(notes, events)
 
     def _keep(self, notes: dict[str, Any], events: list[Event]) -> Run:
-        (self.folder / "run.json").write_text(json.dumps(notes, indent=1))
+        (self.folder / NOTES).write_text(json.dumps(notes, indent=1))
         self._run = Run(events, notes)
         return self._run
+
+    def _drivers(self) -> list[str]:
+        return [host.name for host in self._hosts.all.values() if host.is_driver]
 
     def _settle(self) -> list[str]:
         """Wait until all has ended that can, and is clean; return a line for each record that is
@@ -323,36 +331,28 @@ class World:
             "wrong": self._progress.wrong(),
             "last_words": self._progress.last_words(),
             "copy_of": {each.spec.job_id: each.copy_of for each in jobs},
-            "ended": {
-                each.spec.job_id: {
-                    "status": each.result.status.value,
-                    "payload": each.result.payload,
-                    "files": self._files(each.spec),
-                }
-                for each in jobs
-                if each.result is not None
-            },
+            "ended": self._submissions.ended(self.output),
         }
 
-    def _files(self, spec: JobSpec) -> list[Any]:
-        """Return what the job has written below `output`, as far as its arguments name it."""
-        places = [Path(value) for value in spec.arguments.values() if isinstance(value, str)]
-        return [contents(place) for place in places if place.is_relative_to(self.output)]
-
     def _undisturbed(self) -> dict[str, Any]:
-        """Run one copy of each job without faults, in a world of its own; return how it ended and
-        its id, by the id that the user gave. Places below `output` are named as in this world."""
+        """Run one copy of each job and driver without faults, in a world of its own; return how the
+        jobs ended and their ids, by the id that the user gave, or that of a driver's job. Places
+        below `output` are named as in this world."""
         chosen = {each.copy_of: each.spec for each in self._submissions.all()}
         here, there = str(self.output), str(self.folder / "undisturbed" / "output")
-        plan = Plan(masters=1, seconds=0, timeout=self.plan.timeout, options=self.plan.options,
-                    environment=self.plan.environment)  # fmt: skip
+        plan = attrs.evolve(
+            self.plan, masters=min(1, len(chosen)), seconds=0, nemesis=faults.Nemesis()
+        )
         with World(plan, "file", self.folder / "undisturbed") as calm:
             for spec in chosen.values():
                 given = _moved(spec.arguments, here, there)
                 calm.submit_spec(attrs.evolve(spec, arguments=given))
+            for command in self._commands:
+                calm.driver(_moved(command, here, there))
             ended = _moved(calm._end().notes["ended"], there, here)
-        return {name: {**ended[spec.job_id], "id": spec.job_id}
-                for name, spec in chosen.items() if spec.job_id in ended}  # fmt: skip
+        names = {spec.job_id: name for name, spec in chosen.items()}
+        return {names.get(job_id, job_id): {**one, "id": job_id}
+                for job_id, one in ended.items()}  # fmt: skip
 
     @property
     def ended(self) -> Run:
@@ -377,10 +377,10 @@ def _entry(entry: str | Callable[..., Any]) -> str:
     return f"{inspect.getsourcefile(entry)}:{entry.__name__}"
 
 
-def _moved(value: dict[str, Any], before: str, after: str) -> dict[str, Any]:
+def _moved(value: Json, before: str, after: str) -> Json:
     """Return JSON with another folder in all its texts."""
     text = json.dumps(value).replace(json.dumps(before)[1:-1], json.dumps(after)[1:-1])
-    moved: dict[str, Any] = json.loads(text)
+    moved: Json = json.loads(text)
     return moved
 
 

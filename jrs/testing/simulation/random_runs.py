@@ -82,7 +82,7 @@ class RandomSimulation(Simulation):
             self.scheduler.run(lambda: self.scheduler.steps >= latest or self._is_quiet())
             latest = min(latest, self.scheduler.steps + _QUIET)
             self.scheduler.run(lambda: self.scheduler.steps >= latest)
-        run = Run(self.setting.events, {} if is_done else {"unfinished": ["a job"]})
+        run = Run(self.setting.events)
         found = [violation for check in CHECKS for violation in check.violations(run)]
         found += [
             Violation("protocol", f"commit {commit.number} of {commit.process}: {why}")

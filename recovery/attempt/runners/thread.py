@@ -24,6 +24,9 @@ from . import AttemptExit, OnEnd, Runner, RunningAttempt
 
 _LOCK_LIMIT = 7.5  # Half of the default ttl.
 
+IN_THREADS: dict[threading.Thread, AttemptContext] = {}
+"""The attempts that run in threads of this process now."""
+
 
 class ThreadRunner(Runner):
     """Runs each attempt in a thread of its own.
@@ -74,6 +77,8 @@ class ThreadAttempt(RunningAttempt):
     def _run(self) -> None:
         try:
             with ExitStack() as stack:
+                IN_THREADS[threading.current_thread()] = self._context
+                stack.callback(IN_THREADS.pop, threading.current_thread())
                 self._leave_last_words(stack)
                 run_attempt(self._context, self._function, self._engine)
             ended = AttemptExit()

@@ -151,7 +151,7 @@ def test_what_was_not_noted_is_not_judged(tmp_path: Path) -> None:
     run = run_of(tmp_path)
 
     assert [one.name for one in checks_of(()) if not one.can_judge(run)] == [
-        *("nothing_left", "no_crash", "works", "output_equals"),
+        *("nothing_left", "all_ended", "no_crash", "works", "output_equals"),
     ]  # fmt: skip
     assert output_equals({"j": 1}).needs == "ended"
 

@@ -289,6 +289,20 @@ def overlap(amid: Amid) -> None:
     amid.sign(f"two-{amid.key}", amid.key)
 
 
+@found_by("no_overlap")
+def overlap_in_threads(amid: Amid) -> None:
+    """Such attempts, which are threads of two drivers; each of these runs another job, too."""
+    signs = [
+        Event(f"{process}-{amid.key}", seq, Kind.INFO, Verb.ALIVE, amid.now, job_id, version=1)
+        for process in ("one", "two")
+        for seq, job_id in enumerate((amid.key, f"{amid.key}-{process}"))
+    ]
+    for later in range(2):
+        for one in signs:
+            amid.now += 1
+            amid.events.append(attrs.evolve(one, t=amid.now, seq=one.seq + 2 * later))
+
+
 @found_by("watched")
 def unreported_change(amid: Amid) -> None:
     """A watch names another key than the one that has changed."""

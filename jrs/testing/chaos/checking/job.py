@@ -9,6 +9,7 @@ that comes after a failover resumes behind the last stage that has finished.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from typing import Any
 from jrs.contract.errors import InvalidInput
 from jrs.recovery.attempt.job import FinishedStage, Job, Stage
 from jrs.testing.chaos.checking.on_spark import CHECKS, violations
+from jrs.testing.chaos.checking.run_itself import judged
 from jrs.testing.chaos.checking.tables import to_parquet
-from jrs.testing.chaos.checking.verdict import Check
+from jrs.testing.chaos.checking.verdict import Check, Violation
 from jrs.testing.chaos.reading import history_in
 
 _SHOWN = 100
@@ -34,7 +36,8 @@ def check(job: Job, history: str, checks: Sequence[str] | None = None) -> dict[s
         checks: the names of some checks; by default all that run on Spark.
 
     Returns:
-        ``checks``, with the number of violations of each; ``violations``, the first ones in words;
+        ``checks``, with the number of violations of each, and of the run itself, if its folder is
+        given and anything was wrong with it; ``violations``, the first ones in words;
         and ``whole``, whether these are all. The output of the stage ``verdict`` has every one,
         with the operations that prove it, as lines of JSON.
 
@@ -51,7 +54,7 @@ def check(job: Job, history: str, checks: Sequence[str] | None = None) -> dict[s
     evaluated = [
         job.stage(each.name, _judging(each, table), after=after, temporary=True) for each in wanted
     ]
-    verdict = job.stage("verdict", lambda stage: _verdict(stage, evaluated), after=evaluated)
+    verdict = job.stage("verdict", lambda stage: _verdict(stage, evaluated, place), after=evaluated)
     return verdict.result()
 
 
@@ -74,16 +77,19 @@ def _judging(check: Check, table: Callable[[], Path]) -> Callable[[Stage], int]:
         found = violations(stage.spark, table(), [check])
         with (stage.output / _FOUND).open("w") as lines:
             for one in sorted(found, key=str):
-                line = {"check": one.check, "message": one.message, "calls": one.calls}
-                lines.write(json.dumps(line) + "\n")
+                lines.write(_line(one))
         return len(found)
 
     return evaluate
 
 
-def _verdict(stage: Stage, evaluated: Sequence[FinishedStage[int]]) -> dict[str, Any]:
-    shown: list[str] = []
+def _verdict(
+    stage: Stage, evaluated: Sequence[FinishedStage[int]], history: Path
+) -> dict[str, Any]:
+    of_the_run = judged(history)
+    shown = list(map(str, of_the_run))
     with (stage.output / _FOUND).open("w") as found:
+        found.writelines(map(_line, of_the_run))
         for each in evaluated:
             with (each.output / _FOUND).open() as lines:
                 for line in lines:
@@ -92,4 +98,9 @@ def _verdict(stage: Stage, evaluated: Sequence[FinishedStage[int]]) -> dict[str,
                         one = json.loads(line)
                         shown.append(f"{one['check']}: {one['message']}")
     counts = {each.name: each.result() for each in evaluated}
+    counts |= Counter(one.check for one in of_the_run)
     return {"checks": counts, "violations": shown, "whole": sum(counts.values()) == len(shown)}
+
+
+def _line(one: Violation) -> str:
+    return json.dumps({"check": one.check, "message": one.message, "calls": one.calls}) + "\n"

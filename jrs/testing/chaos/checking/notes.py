@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from jrs.records import keys
 from jrs.testing.chaos.checking import jobs, store
 from jrs.testing.chaos.checking.facts import Absences, Page
-from jrs.testing.chaos.recorded import Call, Event, Kind, Part, Verb
+from jrs.testing.chaos.recorded import Call, Event, Kind, Verb
 
 NOTES = (
     "history string, f string, process string, seq long, begun long, ended long, key string, "
@@ -87,28 +87,42 @@ def notes_in(
 
 
 def _of_attempts(path: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the last event of each process of a file, as a sign of life if it has given one; and
-    its first commit that checks a job's fence."""
-    table = pq.read_table(path, columns=["history", "process", "seq", "f", "begun", "ended",
-                                         "epoch", "parts"])  # fmt: skip
+    """Yield the last event of each process of a file, as a sign of life if it has given one; the
+    first and the last sign of each attempt that runs in a process among others; and the first
+    commit of a process that names a job's fence."""
+    table = pq.read_table(path, columns=["history", "process", "seq", "f", "begun", "ended", "key",
+                                         "version", "epoch", "parts"])  # fmt: skip
     last = pc.max_element_wise(table["begun"], table["ended"])
-    table = table.append_column("last", last)
-    alive = table.append_column("alive", pc.equal(table["f"], Verb.ALIVE.value))
-    processes = alive.group_by(["history", "process"]).aggregate(
-        [("last", "max"), ("alive", "max")]
-    )
-    for row in processes.to_pylist():
+    signs = pc.equal(table["f"], Verb.ALIVE.value)
+    among = pc.and_(signs, pc.greater(pc.utf8_length(pc.fill_null(table["key"], "")), 0))
+    lives = pa.table(
+        {
+            "history": table["history"],
+            "process": table["process"],
+            "key": pc.if_else(among, table["key"], ""),
+            "version": pc.if_else(among, table["version"], None),
+            "epoch": pc.if_else(among, table["epoch"], None),
+            "seq": table["seq"],
+            "begun": table["begun"],
+            "last": last,
+            "alive": signs,
+        }
+    ).group_by(["history", "process", "key", "version", "epoch"])
+    for row in lives.aggregate(
+        [("seq", "min"), ("begun", "min"), ("last", "max"), ("alive", "max")]
+    ).to_pylist():
         f = Verb.ALIVE if row["alive_max"] else Verb.NOTICE
-        yield (row["history"], f.value, row["process"], None, None, row["last_max"], *[None] * 5)
+        yield (row["history"], f.value, row["process"], row["seq_min"], row["begun_min"],
+               row["last_max"], row["key"], None, None, row["version"], row["epoch"])  # fmt: skip
+    table = table.drop_columns(["key", "version"])
 
     parts = table["parts"].combine_chunks()
-    kind, key, _, _ = parts.flatten().flatten()
-    checks = np.flatnonzero(
-        np.array(pc.equal(kind, int(Part.CHECK))) & np.array(pc.starts_with(key, keys.FENCES))
-    )[::-1]
+    _, key, _, _ = parts.flatten().flatten()
+    checks = np.flatnonzero(pc.starts_with(key, keys.FENCES))[::-1]
     own = np.array(pc.list_parent_indices(parts))[checks]
     commits = table.drop_columns(["parts"]).take(pa.array(own))
     commits = commits.append_column("key", key.take(pa.array(checks)))
+    commits = commits.filter(pc.equal(commits["f"], Verb.COMMIT.value))
     first: dict[tuple[str, str], tuple[Any, ...]] = {}
     for row in commits.sort_by([("begun", "ascending"), ("seq", "ascending")]).to_pylist():
         note = (row["history"], row["f"], row["process"], row["seq"], row["begun"], row["ended"],
@@ -172,13 +186,23 @@ def _absences(notes: pa.Table) -> dict[str, Absences]:
 
 
 def _attempts(notes: pa.Table) -> dict[str, list[jobs.RunningAttempt]]:
-    """Return the attempts that ran in processes of their own, by history."""
+    """Return the attempts, by history."""
     last: dict[str, dict[str, int]] = defaultdict(dict)
-    for history, process, ended in _noted(notes, Verb.ALIVE, "process", "ended"):
-        last[history][process] = max(ended, last[history].get(process, ended))
-    for history, process, ended in _noted(notes, Verb.NOTICE, "process", "ended"):
-        if process in last[history]:
-            last[history][process] = max(ended, last[history][process])
+    in_threads: dict[str, dict[tuple[str, str, int], jobs.RunningAttempt]] = defaultdict(dict)
+    for f in (Verb.ALIVE, Verb.NOTICE):
+        for history, process, seq, begun, ended, key, version, epoch in _noted(
+            notes, f, "process", "seq", "begun", "ended", "key", "version", "epoch"
+        ):
+            if key:
+                made = jobs.RunningAttempt(
+                    process, key, epoch or 0, begun, ended, f"{process}#{seq}"
+                )
+                other = in_threads[history].setdefault((process, key, version), made)
+                first = min(made, other, key=lambda one: one.begun)
+                longest = max(made.ended, other.ended)
+                in_threads[history][process, key, version] = attrs.evolve(first, ended=longest)
+            elif f is Verb.ALIVE or process in last[history]:
+                last[history][process] = max(ended, last[history].get(process, ended))
     calls: dict[str, list[Call]] = defaultdict(list)
     for history, process, seq, begun, key, epoch in _noted(
         notes, Verb.COMMIT, "process", "seq", "begun", "key", "epoch"
@@ -187,4 +211,7 @@ def _attempts(notes: pa.Table) -> dict[str, list[jobs.RunningAttempt]]:
             commit = process, seq, Verb.COMMIT, begun, begun, Kind.INFO
             parts = [["check", key, None]]
             calls[history].append(Call(*commit, value=parts, epoch=epoch))
-    return {history: jobs.attempts_in(some, last[history]) for history, some in calls.items()}
+    return {
+        history: jobs.attempts_in(calls[history], last[history], in_threads[history].values())
+        for history in {*calls, *in_threads}
+    }

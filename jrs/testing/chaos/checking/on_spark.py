@@ -44,6 +44,7 @@ from jrs.testing.chaos.checking.partitions import (
     tangles_in,
     unreported_in,
 )
+from jrs.testing.chaos.checking.run_itself import judged
 from jrs.testing.chaos.checking.tables import to_parquet
 from jrs.testing.chaos.checking.verdict import Check, Violation
 from jrs.testing.chaos.reading import history_in
@@ -69,19 +70,20 @@ _OF_EVENTS = {"no_overlap", "watched", "list_append"}
 def violations(
     spark: SparkSession, history: Path, checks: Iterable[Check] = CHECKS
 ) -> list[Violation]:
-    """Return what is wrong in a history.
+    """Return what is wrong in a history, and in the run that has left it, if its notes are there.
 
     Args:
         history: the folder of a run or of its history, or of a table that `to_parquet` has made.
-            The workers have to see it at the same path.
+            The workers have to see it at the same path. Only the folder of a run has its notes.
 
     Raises:
         InvalidInput: there is no history, or those of several clusters.
     """
+    of_the_run = judged(history)
     with tempfile.TemporaryDirectory(prefix="jrs-history-") as scratch:
         if not any(history.glob("*.parquet")):
             history = to_parquet(history_in(history), Path(scratch, "table"))
-        return violations_by_history(spark, history, checks).get("", [])
+        return [*violations_by_history(spark, history, checks).get("", []), *of_the_run]
 
 
 def violations_by_history(
