@@ -119,7 +119,7 @@ def check_command(folder: Path, names: Sequence[str], as_json: bool) -> None:
         if each.name in names:
             raise InvalidInput(f"{folder} has nothing that {each.name} could look at")
     for each in blind:
-        echo(f"not checked: {each.name}: the run has not noted what it looks at", err=True)
+        echo(f"not checked: {each.name}: the run has nothing that it looks at", err=True)
     used = [each for each in wanted if each not in blind]
     _print(run, used, [one for each in used for one in each.violations(run)], folder, as_json)
 
@@ -131,12 +131,16 @@ def _print(
     if as_json:
         violations = [{"check": one.check, "message": one.message, "calls": one.calls}
                       for one in found]  # fmt: skip
-        echo_json({"folder": str(folder), "checks": [each.name for each in checks],
+        blind = {each.name for each in checks if not each.can_judge(run)}
+        blind -= {one.check for one in found}
+        echo_json({"folder": str(folder), "not_checked": sorted(blind),
+                   "checks": [each.name for each in checks if each.name not in blind],
                    "violations": violations, "never_hit": missed, "figures": figures})  # fmt: skip
     else:
         for each in checks:
             broken = [one for one in found if one.check == each.name]
-            echo(f"{'broken' if broken else 'holds ':6}  {each.name:15}  {each.promise}")
+            state = "broken" if broken else "holds" if each.can_judge(run) else "not checked"
+            echo(f"{state:11}  {each.name:15}  {each.promise}")
             for one in broken[:10]:
                 echo(f"          {one.message}")
         for line in missed:

@@ -200,7 +200,7 @@ def test_a_driver_that_does_nothing_is_no_success(
     )
     assert judged(folder) == list(caught.value.violations)
     checked = CliRunner().invoke(cli, ["chaos", "check", str(folder), "--check", "fenced"])
-    assert "broken  all_ended" in checked.output
+    assert "broken       all_ended" in checked.output
 
 
 def test_every_nemesis(server: Server, tmp_path: Path) -> None:
@@ -219,6 +219,7 @@ def test_every_nemesis(server: Server, tmp_path: Path) -> None:
         run = world.check(*CHECKS, output_equals(undisturbed))
 
     assert set(run.notes["ended"]) == {"job-1", "job-2"}
+    assert watched.can_judge(run), "masters lived long enough for their watches"
 
 
 def place(job, target: str, owner: str) -> dict[str, str]:  # type: ignore[no-untyped-def]

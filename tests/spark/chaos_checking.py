@@ -29,6 +29,7 @@ from jrs.testing.chaos.checking.on_spark import (
 )
 from jrs.testing.chaos.checking.tables import write_histories
 from jrs.testing.chaos.checking.verdict import Run
+from jrs.testing.chaos.checking.watch_faults import WATCH_FAULTS
 from jrs.testing.chaos.recorded import COLUMNS, Event, Kind, Verb
 
 folder, count = Path(sys.argv[1]), int(sys.argv[2])
@@ -37,6 +38,7 @@ planted = [
     *BROKEN_RULES.values(),
     *LIST_FAULTS.values(),
     *LOST_ANSWERS.values(),
+    *WATCH_FAULTS.values(),
 ]
 reported = (None, ["doctor/"], ["doctor/another"])
 

@@ -12,12 +12,12 @@ from .checking.store import fenced as fenced
 from .checking.store import linearizable as linearizable
 from .checking.store import outcomes as outcomes
 from .checking.store import serializable as serializable
-from .checking.store import watched as watched
 from .checking.traces import protocol as protocol
 from .checking.verdict import Check as Check
 from .checking.verdict import Run as Run
 from .checking.verdict import Violation as Violation
 from .checking.verdict import check as check
+from .checking.watches import watched as watched
 from .failure import ChaosFailure as ChaosFailure
 from .faults import Arena as Arena
 from .faults import Fault as Fault

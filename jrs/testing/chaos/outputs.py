@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jrs.recovery.files.visible_files import is_hidden
+
+Json = TypeVar("Json")
 
 
 def contents(path: Path) -> dict[str, Any]:
@@ -39,3 +42,10 @@ def _rows(file: Path) -> list[str]:
 
 def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def moved(value: Json, before: str, after: str) -> Json:
+    """Return JSON with another folder in all its texts."""
+    text = json.dumps(value).replace(json.dumps(before)[1:-1], json.dumps(after)[1:-1])
+    found: Json = json.loads(text)
+    return found

@@ -20,9 +20,10 @@ from jrs.testing.chaos.checking.jobs import (
 )
 from jrs.testing.chaos.checking.list_append import list_append
 from jrs.testing.chaos.checking.run_itself import NOTES, OF_THE_RUN
-from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, serializable, watched
+from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, serializable
 from jrs.testing.chaos.checking.traces import protocol
 from jrs.testing.chaos.checking.verdict import Check, Run
+from jrs.testing.chaos.checking.watches import watched
 from jrs.testing.chaos.faults import ALL, Nemesis
 from jrs.testing.chaos.recorded import events_of
 

@@ -45,6 +45,8 @@ class Verb(enum.StrEnum):
     WATCH = "watch"
     NOTICE = "notice"
     """A watch reported changes."""
+    OVERDUE = "overdue"
+    """A call of a watch has not returned when its time is over."""
     UNWATCH = "unwatch"
     ALIVE = "alive"
     """A sign of life of a process."""
@@ -81,7 +83,8 @@ class Event:
             ``["create", KEY, DIGEST]``, ``["update", KEY, DIGEST, VERSION]``,
             ``["delete", KEY, VERSION]``, ``["check", KEY, VERSION]`` and ``["absent", KEY]``; of a
             scan and of many reads, ``[KEY, VERSION, DIGEST]`` for each record.
-        version: of the record that was read, or of the fence.
+        version: of the record that was read, or of the fence; of a call that is overdue, for how
+            many nanoseconds.
         epoch: of the fence.
         t: nanoseconds of the monotonic clock.
         error: the name of the error, and behind it the key of the condition that did not hold.

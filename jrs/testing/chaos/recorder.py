@@ -37,6 +37,7 @@ from jrs.recovery.attempt.runners.thread import IN_THREADS
 from jrs.recovery.processes.marks import MARK
 from jrs.store.registry import opener_of
 from jrs.testing.chaos.recorded import Event, Kind, Verb, as_recorded
+from jrs.testing.chaos.recorded_watch import QUIET, Asked, RecordedWatch
 
 HISTORY = "JRS_CHAOS_HISTORY"
 """The environment variable with the folder of the history."""
@@ -48,8 +49,6 @@ _SIGN = 0.05
 """Seconds between two signs of life of an attempt."""
 _CHUNK = 1000
 """Records of a scan that are one operation of the history."""
-_QUIET = 1_000_000_000
-"""Nanoseconds after which a watch that has nothing to report shows that it was asked."""
 
 T = TypeVar("T")
 
@@ -90,6 +89,8 @@ class Recording:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._signs: threading.Thread | None = None
+        self.asked: dict[int, Asked] = {}
+        """The open calls of watches, by the numbers of these."""
 
     def begin(self, f: Verb, key: str = "", value: Any = None, **more: Any) -> int:
         """Record that an operation begins; return its number."""
@@ -119,7 +120,8 @@ class Recording:
 
     def give_signs(self) -> None:
         """Give a sign of life now, and from now on: of the whole process if it is an attempt, or
-        else of each attempt that runs in a thread of it. Idempotent."""
+        else of each attempt that runs in a thread of it. From now on, note which calls of watches
+        are overdue, too. Idempotent."""
         with self._lock:
             self._give_sign()
             if self._signs is None:
@@ -131,6 +133,7 @@ class Recording:
             with self._lock:
                 if not self._stop.is_set():
                     self._give_sign()
+                    self._note_overdue()
 
     def _give_sign(self) -> None:
         if MARK in os.environ:
@@ -140,6 +143,15 @@ class Recording:
             if (fence := context.fence).attempt is not None:
                 self.note(Verb.ALIVE, context.job_id, version=fence.attempt.version,
                           epoch=fence.epoch)  # fmt: skip
+
+    def _note_overdue(self) -> None:
+        """Note, each second, which calls of watches have not returned when their time was over."""
+        now = time.monotonic_ns()
+        for number, asked in self.asked.copy().items():
+            if now > asked.noted + QUIET:
+                asked.noted = now
+                self.write(number, Kind.INFO, Verb.OVERDUE, asked.prefix, t=now,
+                           version=now - asked.until)  # fmt: skip
 
     def close(self) -> None:
         """Close the file. Nothing of this process may be recorded any more."""
@@ -347,39 +359,6 @@ class RecordedBackend(Backend):
         except BaseException as error:
             self._recording.fail(number, f, key, error)
             raise
-
-
-class RecordedWatch(Watch):
-    """A watch whose reports are recorded: what it names, or None if anything may have changed."""
-
-    def __init__(self, inner: Watch, prefix: str, recording: Recording) -> None:
-        self._inner = inner
-        self._prefix = prefix
-        self._recording = recording
-        self._number = recording.begin(Verb.WATCH, prefix)
-        self._asked = 0
-
-    def wait(self, timeout: float) -> bool:
-        heard = self._inner.wait(timeout)
-        self._note(None if heard else frozenset())
-        return heard
-
-    def changes(self, timeout: float) -> frozenset[str] | None:
-        changed = self._inner.changes(timeout)
-        self._note(changed)
-        return changed
-
-    def close(self) -> None:
-        self._recording.write(self._number, Kind.INFO, Verb.UNWATCH, self._prefix)
-        self._inner.close()
-
-    def _note(self, changed: frozenset[str] | None) -> None:
-        now = time.monotonic_ns()
-        if changed is not None and not changed and now < self._asked + _QUIET:
-            return
-        self._asked = now
-        named = None if changed is None else sorted(changed)
-        self._recording.write(self._number, Kind.INFO, Verb.NOTICE, self._prefix, named)
 
 
 def _read(record: Record | CorruptRecord | None) -> tuple[int | None, str | None]:

@@ -31,9 +31,10 @@ from jrs.testing.chaos.checking.jobs import (
     once_per_job,
     once_per_stage,
 )
-from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, serializable, watched
+from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, serializable
 from jrs.testing.chaos.checking.traces import protocol
 from jrs.testing.chaos.checking.verdict import Check, Run, Violation
+from jrs.testing.chaos.checking.watches import watched
 from jrs.testing.chaos.failure import ChaosFailure
 from jrs.testing.chaos.faults import Nemesis
 from jrs.testing.chaos.figures import proof_line

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import attrs
 
@@ -21,8 +21,10 @@ from jrs.testing.chaos import faults
 from jrs.testing.chaos.checking.jobs import counts
 from jrs.testing.chaos.checking.run_itself import NOTES, OF_THE_RUN, idle
 from jrs.testing.chaos.checking.verdict import Check, Run
+from jrs.testing.chaos.checking.watches import DUE, watched
 from jrs.testing.chaos.cluster import ChaosCluster
 from jrs.testing.chaos.failure import ChaosFailure
+from jrs.testing.chaos.outputs import moved
 from jrs.testing.chaos.plan import Plan
 from jrs.testing.chaos.progress import Progress
 from jrs.testing.chaos.recorded import Event, events_of
@@ -34,7 +36,8 @@ from jrs.testing.chaos.trials import Trials
 from jrs.testing.polling import Poll
 from jrs.testing.servers import Server
 
-Json = TypeVar("Json")
+_MORE = 2.0
+"""Seconds in which a watch that has nothing to report shows that it was asked."""
 _SPREAD = 0.8
 """The part of the faults' time over which the copies of a job are submitted."""
 begun = EventKind.STAGE_BEGUN
@@ -254,7 +257,7 @@ class World:
         for one in checks:
             if not isinstance(one, Check):
                 raise InvalidInput(f"no check: {shown(one)}; output_equals needs an argument")
-        run = self._end()
+        run = self._end(watched in checks)
         if any(check.needs == "undisturbed" for check in checks) and "undisturbed" not in run.notes:
             run = self._keep({**run.notes, "undisturbed": self._undisturbed()}, run.events)
         used = list(dict.fromkeys([*checks, *OF_THE_RUN]))
@@ -265,7 +268,8 @@ class World:
             raise ChaosFailure.of(run, self.folder, found, self._again)
         return run
 
-    def _end(self) -> Run:
+    def _end(self, judges_watches: bool = False) -> Run:
+        """End the run. Changes at its end are evaluated only if watches have the time for them."""
         if self._run is not None:
             return self._run
         striker = self.begin()
@@ -281,6 +285,8 @@ class World:
         peace = time.monotonic()
         left = self._settle()
         settled = time.monotonic() - peace
+        if judges_watches:
+            self._watch_on(peace + DUE / 1e9 + _MORE)
         self._submissions.stop()
         self._submissions.check()
         for _ in self.cluster.backend.scan("", deadline=Deadline.after(60.0)):
@@ -318,6 +324,12 @@ class World:
                 return left
             pause.sleep()
 
+    def _watch_on(self, until: float) -> None:
+        """Keep the masters, if there are any, until a moment of the monotonic clock."""
+        while self._hosts.pids("master") and time.monotonic() < until:
+            self._hosts.supervise()
+            time.sleep(0.1)  # Nothing has to happen until then.
+
     def _notes(self) -> dict[str, Any]:
         jobs = self._submissions.all()
         return {
@@ -345,11 +357,11 @@ class World:
         )
         with World(plan, "file", self.folder / "undisturbed") as calm:
             for spec in chosen.values():
-                given = _moved(spec.arguments, here, there)
+                given = moved(spec.arguments, here, there)
                 calm.submit_spec(attrs.evolve(spec, arguments=given))
             for command in self._commands:
-                calm.driver(_moved(command, here, there))
-            ended = _moved(calm._end().notes["ended"], there, here)
+                calm.driver(moved(command, here, there))
+            ended = moved(calm._end().notes["ended"], there, here)
         names = {spec.job_id: name for name, spec in chosen.items()}
         return {names.get(job_id, job_id): {**one, "id": job_id}
                 for job_id, one in ended.items()}  # fmt: skip
@@ -375,13 +387,6 @@ def _entry(entry: str | Callable[..., Any]) -> str:
     if isinstance(entry, str):
         return entry
     return f"{inspect.getsourcefile(entry)}:{entry.__name__}"
-
-
-def _moved(value: Json, before: str, after: str) -> Json:
-    """Return JSON with another folder in all its texts."""
-    text = json.dumps(value).replace(json.dumps(before)[1:-1], json.dumps(after)[1:-1])
-    moved: Json = json.loads(text)
-    return moved
 
 
 __all__ = ["World", "begun", "finished"]

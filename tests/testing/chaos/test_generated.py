@@ -16,6 +16,8 @@ from jrs.testing.chaos.checking.lost_answers import LOST_ANSWERS
 from jrs.testing.chaos.checking.protocol import OF_A_JOB, Rule
 from jrs.testing.chaos.checking.traces import protocol
 from jrs.testing.chaos.checking.verdict import Check, Run
+from jrs.testing.chaos.checking.watch_faults import WATCH_FAULTS
+from jrs.testing.chaos.checking.watches import watched
 from jrs.testing.chaos.recorded import Call, Event, Kind, Verb
 
 CHECKS: dict[str, Check] = {
@@ -26,7 +28,7 @@ CHECKS: dict[str, Check] = {
     )
 }
 """The checks of any map; histories that are written by hand break the rules of jrs itself."""
-ALL = {**CHECKS, "watched": store.watched, "protocol": protocol, "list_append": list_append}
+ALL = {**CHECKS, "watched": watched, "protocol": protocol, "list_append": list_append}
 HISTORIES = 2_000
 
 
@@ -75,6 +77,7 @@ FAULTS = [
     *BROKEN_RULES.values(),
     *LIST_FAULTS.values(),
     *LOST_ANSWERS.values(),
+    *WATCH_FAULTS.values(),
 ]
 
 
@@ -98,6 +101,38 @@ def test_a_watch_may_report_more_than_has_changed(names: list[str] | None) -> No
     history = Anomaly("watch", "watched", lambda amid: amid.watch(names)).planted(generated(1), 1)
 
     assert found(history, *ALL) == []
+
+
+def test_a_watch_without_time_is_not_judged() -> None:
+    """A change is evaluated once a watch was asked for long enough behind it, and behind the harm
+    that met it; before that the check says that it has evaluated nothing."""
+
+    def history(seconds: int, *harm: tuple[int, int]) -> Run:
+        def at(second: float) -> int:
+            return int(second * 10**9)
+
+        events = [
+            Event("m.1", 1, Kind.INVOKE, Verb.WATCH, 0, "jobs/"),
+            Event("c.1", 1, Kind.INVOKE, Verb.COMMIT, at(20), value=[["create", "jobs/a", "0"]]),
+            Event("c.1", 1, Kind.OK, Verb.COMMIT, at(20.1)),
+            *(Event("m.1", 1, Kind.INFO, Verb.NOTICE, at(second), value=[])
+              for second in range(1, seconds)),
+        ]  # fmt: skip
+        for number, (struck, healed) in enumerate(harm):
+            events.append(Event("w.1", number, Kind.INFO, Verb.STRIKE, at(struck), "pause"))
+            events.append(Event("w.1", number, Kind.INFO, Verb.HEAL, at(healed), "pause"))
+        return Run(sorted(events, key=lambda event: event.t))
+
+    for run, is_judged in (
+        (history(30), False),
+        (history(40), True),
+        (history(40, (1, 19)), True),
+        (history(40, (25, 30)), False),
+        (history(50, (25, 30)), True),
+        (history(50, (25, 30), (40, 45)), False),
+    ):
+        assert watched.can_judge(run) is is_judged
+        assert bool(watched.violations(run)) is is_judged
 
 
 # -- no false alarms -------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import redacted
+from jrs.contract.watch import Watch
 from jrs.recovery.process_attempt import PROGRAM
 from jrs.store.attempt_fence import NOBODY
 from jrs.testing.chaos import (
@@ -35,6 +37,7 @@ from jrs.testing.chaos.marks import MARK
 from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.reading import checks_of, nemesis_of, run_of
 from jrs.testing.chaos.recorded import Event, Kind, Verb, digest, events_of
+from jrs.testing.chaos.recorded_watch import RecordedWatch
 from jrs.testing.chaos.recorder import Recording, recorded
 from jrs.testing.chaos.report import strikes_by_nemesis
 from jrs.testing.chaos.strikes import Strike, Striker, never_hit, schedule
@@ -151,7 +154,7 @@ def test_what_was_not_noted_is_not_judged(tmp_path: Path) -> None:
     run = run_of(tmp_path)
 
     assert [one.name for one in checks_of(()) if not one.can_judge(run)] == [
-        *("nothing_left", "all_ended", "no_crash", "works", "output_equals"),
+        *("nothing_left", "all_ended", "no_crash", "works", "watched", "output_equals"),
     ]  # fmt: skip
     assert output_equals({"j": 1}).needs == "ended"
 
@@ -472,3 +475,35 @@ def test_no_password_of_a_recorded_backend_is_shown() -> None:
     """The URL behind `recorded:` is as secret as any."""
     assert redacted(recorded("etcd://u:secret@h:1/x?token=s")) == "recorded:etcd://h:1/x"
     assert redacted("file:///var/lib/jrs") == "file:///var/lib/jrs"
+
+
+class Hangs(Watch):
+    """A watch whose calls return when they are told to."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def wait(self, timeout: float) -> bool:
+        return self.over.wait()
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_call_of_a_watch_that_does_not_return_is_noted(tmp_path: Path) -> None:
+    """While it is open, for it may never return; and not any more when it has returned."""
+    recording, inner = Recording(tmp_path, "p"), Hangs()
+    watch = RecordedWatch(inner, "jobs/", recording)
+    caller = threading.Thread(target=watch.wait, args=(0.01,))
+    caller.start()
+
+    def noted() -> list[Event]:
+        return [event for event in events_of(tmp_path) if event.f is Verb.OVERDUE]
+
+    until(lambda: len(noted()) > 1, "it is noted, and once more")
+    inner.over.set()
+    caller.join()
+    assert not recording.asked
+    recording.close()
+    assert {(event.key, event.seq) for event in noted()} == {("jobs/", 1)}
+    assert sorted(event.version or 0 for event in noted())[-1] > 10**9

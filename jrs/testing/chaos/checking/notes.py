@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jrs.records import keys
-from jrs.testing.chaos.checking import jobs, store
+from jrs.testing.chaos.checking import jobs, store, watches
 from jrs.testing.chaos.checking.facts import Absences, Page
 from jrs.testing.chaos.recorded import Call, Event, Kind, Verb
 
@@ -134,7 +134,7 @@ def _of_attempts(path: str) -> Iterator[tuple[Any, ...]]:
 def watches_in(paths: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the events of files that tell of watches, and of the harm that they may wait for."""
     for path in files_of(paths, batches):
-        some = pc.field("f").isin([verb.value for verb in store.Watches.EVENTS])
+        some = pc.field("f").isin([verb.value for verb in watches.Watches.EVENTS])
         table = pq.read_table(path, columns=_OF_WATCHES, filters=some)
         rows: list[tuple[Any, ...]] = []
         for *row, parts in zip(*(column.to_pylist() for column in table.columns), strict=True):
@@ -144,22 +144,22 @@ def watches_in(paths: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Itera
 
 
 WATCHES = (
-    "history string, process string, seq long, f string, begun long, key string, "
+    "history string, process string, seq long, f string, begun long, key string, version long, "
     "names array<string>, anything int"
 )
 """Events of watches and nemeses; `anything`: a watch said that anything may have changed."""
-_OF_WATCHES = ["history", "process", "seq", "f", "begun", "key", "parts"]
+_OF_WATCHES = ["history", "process", "seq", "f", "begun", "key", "version", "parts"]
 
 
-def watches_of(noted: pa.Table) -> dict[str, store.Watches]:
+def watches_of(noted: pa.Table) -> dict[str, watches.Watches]:
     """Return the watches of each history."""
     events: dict[str, list[Event]] = defaultdict(list)
-    for history, process, seq, f, t, key, names, anything in zip(
+    for history, process, seq, f, t, key, version, names, anything in zip(
         *(column.to_pylist() for column in noted.sort_by("begun").columns), strict=True
     ):
         value = None if anything else names
-        events[history].append(Event(process, seq, Kind.INFO, Verb(f), t, key, value))
-    return {history: store.Watches(some) for history, some in events.items()}
+        events[history].append(Event(process, seq, Kind.INFO, Verb(f), t, key, value, version))
+    return {history: watches.Watches(some) for history, some in events.items()}
 
 
 # -- what has been noted ---------------------------------------------------------------------

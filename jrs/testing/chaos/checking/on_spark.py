@@ -47,6 +47,7 @@ from jrs.testing.chaos.checking.partitions import (
 from jrs.testing.chaos.checking.run_itself import judged
 from jrs.testing.chaos.checking.tables import to_parquet
 from jrs.testing.chaos.checking.verdict import Check, Violation
+from jrs.testing.chaos.checking.watches import watched
 from jrs.testing.chaos.reading import history_in
 
 if TYPE_CHECKING:
@@ -56,15 +57,15 @@ if TYPE_CHECKING:
 CHECKS: tuple[Check, ...] = (
     *(store.linearizable, store.fenced, store.outcomes, store.serializable),
     *(jobs.once_per_job, jobs.once_per_stage, jobs.no_overlap, jobs.nothing_lost),
-    *(store.watched, traces.protocol, list_append),
+    *(watched, traces.protocol, list_append),
 )
 """The checks that run on Spark."""
 _OPERATIONS = 400_000
 """How many operations a task evaluates, about."""
 _TASKS = 4
 """How many tasks read files, for each core."""
-_OF_EVENTS = {"no_overlap", "watched", "list_append"}
-"""The checks that look at no facts of keys."""
+_OF_EVENTS = {"no_overlap", "list_append"}
+"""The checks for which it does not matter which commits of unknown outcome happened."""
 
 
 def violations(
@@ -125,7 +126,7 @@ class _Judging:
             if "serializable" in self.checks:
                 self._cycles(context, parcels, rows)
             if "watched" in self.checks:
-                self._watched()
+                self._watched(settled)
             if "list_append" in self.checks:
                 for history, message, names in broken_lists(*self._files()):
                     self._add(history, "list_append", message, names)
@@ -193,15 +194,20 @@ class _Judging:
             for message, names in jobs.overlaps(attempts):
                 self._add(history, "no_overlap", message, names)
 
-    def _watched(self) -> None:
+    def _watched(self, known: Broadcast[dict[Name, int]]) -> None:
         """Look at the changes where they stand, for every task has all watches."""
         paths, numbers = self._files()
         noted = numbers.mapInArrow(lambda batches: watches_in(paths, batches), WATCHES)
         watches = watches_of(noted.toArrow())
         if not any(one.prefixes for one in watches.values()):
             return
+        for history, one in watches.items():
+            for message, names in one.hung():
+                self._add(history, "watched", message, names)
         shared = self.spark.sparkContext.broadcast(watches)
-        self._say(_rows(numbers, lambda batches: unreported_in(paths, shared.value, batches)))
+        self._say(
+            _rows(numbers, lambda batches: unreported_in(paths, shared.value, known.value, batches))
+        )
         shared.destroy()
 
     def _cycles(self, context: Context, parcels: DataFrame, rows: list[dict[str, Any]]) -> None:

@@ -38,6 +38,7 @@ from jrs.testing.chaos.checking.notes import Context, batch_of, files_of
 from jrs.testing.chaos.checking.protocol import is_fenced
 from jrs.testing.chaos.checking.registers import contradictions
 from jrs.testing.chaos.checking.traces import broken_rules
+from jrs.testing.chaos.checking.watches import Watches
 from jrs.testing.chaos.recorded import Call, Kind, Part, Verb
 
 P = ParamSpec("P")
@@ -216,25 +217,32 @@ def outcomes_in(
 
 @_without_collections
 def unreported_in(
-    paths: Sequence[str], watches: Mapping[str, store.Watches], batches: Batches
+    paths: Sequence[str],
+    watches: Mapping[str, Watches],
+    known: Mapping[Name, int],
+    batches: Batches,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the changes in files that a watch should have reported."""
     rows = [
         (history, "watched", text, list(names), None, None)
         for path in files_of(paths, batches)
-        for history, call in _changes(path, watches)
+        for history, call in _changes(path, watches, known)
         for text, names in watches[history].unreported(call)
     ]
     yield batch_of(rows, TOLD)
 
 
-_OF_COMMITS = ["history", "process", "seq", "begun", "ended", "parts"]
+_OF_COMMITS = ["history", "process", "seq", "begun", "ended"]
 
 
-def _changes(path: str, watches: Mapping[str, store.Watches]) -> Iterator[tuple[str, Call]]:
+def _changes(
+    path: str, watches: Mapping[str, Watches], known: Mapping[Name, int]
+) -> Iterator[tuple[str, Call]]:
     """Yield the accepted commits of a file that change what is watched, with those changes."""
-    accepted = (pc.field("f") == Verb.COMMIT.value) & (pc.field("type") == Kind.OK.value)
-    table = pq.read_table(path, columns=_OF_COMMITS, filters=accepted)
+    commits = pc.field("f") == Verb.COMMIT.value
+    table = pq.read_table(path, columns=[*_OF_COMMITS, "type", "parts"], filters=commits)
+    table = settled_table(table, known).filter(pc.field("type") == Kind.OK.value)
+    table = table.select([*_OF_COMMITS, "parts"])
     parts = table["parts"].combine_chunks()
     own = np.array(pc.list_parent_indices(parts))
     kind, key, _, _ = parts.flatten().flatten()

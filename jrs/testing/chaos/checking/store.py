@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 from itertools import accumulate, pairwise
-
-import attrs
 
 from jrs.testing.chaos.checking.cycles import cycles
 from jrs.testing.chaos.checking.facts import ANY, Anomaly, Fact, What
 from jrs.testing.chaos.checking.registers import contradictions, made_by
 from jrs.testing.chaos.checking.verdict import Run, check
-from jrs.testing.chaos.recorded import FOREVER, Call, Event, Kind, Verb
+from jrs.testing.chaos.recorded import Call, Kind, Verb
 
 
 @check
@@ -133,85 +131,3 @@ def halves(told: Iterable[tuple[str, bool, str]]) -> Iterator[Anomaly]:
             f"{min(denied[name])}",
             (name,),
         )
-
-
-def _written(parts: list[list[object]]) -> list[object]:
-    return [part[1] for part in parts if part[0] in ("create", "update", "delete")]
-
-
-@check
-def watched(run: Run) -> Iterator[Anomaly]:
-    """Every change of a watched key is reported to every watch that is asked often enough."""
-    watches = Watches(run.events)
-    commits = [call for call in run.calls if call.f is Verb.COMMIT and call.type is Kind.OK]
-    for call in sorted(commits, key=lambda call: call.ended):
-        yield from watches.unreported(call)
-
-
-_DUE = 15_000_000_000
-"""Nanoseconds in which a watch has to report a change, if its process lives."""
-
-
-@attrs.define
-class _Watch:
-    """A watch, and what it reported when."""
-
-    prefix: str
-    opened: int
-    times: list[int] = attrs.field(factory=list)
-    reports: list[list[str] | None] = attrs.field(factory=list)
-
-    def has_reported(self, key: str, since: int) -> bool:
-        """Return whether it has reported a key, or that anything may have changed."""
-        return any(
-            names is None or any(_covers(key, name) for name in names)
-            for names in self.reports[bisect_left(self.times, since) :]
-        )
-
-
-class Watches:
-    """The watches of a history: of its events in the order of time, those of watches and nemeses
-    are enough."""
-
-    EVENTS = (Verb.WATCH, Verb.NOTICE, Verb.STRIKE, Verb.HEAL)
-
-    def __init__(self, events: Iterable[Event]) -> None:
-        found: dict[tuple[str, int], _Watch] = {}
-        struck: dict[int, int] = {}
-        longest = 0
-        for event in events:
-            watch = event.process, event.seq
-            if event.f is Verb.WATCH:
-                found[watch] = _Watch(event.key, event.t)
-            elif event.f is Verb.NOTICE and watch in found:
-                found[watch].times.append(event.t)
-                found[watch].reports.append(event.value)
-            elif event.f is Verb.STRIKE:
-                struck[event.seq] = event.t
-            elif event.f is Verb.HEAL and event.seq in struck:
-                longest = max(longest, event.t - struck[event.seq])
-        self._watches = list(found.values())
-        self._due = _DUE + longest  # A watch may have to wait until the longest harm is undone.
-
-    @property
-    def prefixes(self) -> set[str]:
-        """What is watched."""
-        return {watch.prefix for watch in self._watches}
-
-    def unreported(self, call: Call) -> Iterator[Anomaly]:
-        """Yield the changes of an accepted commit that a watch has not reported in time."""
-        for watch in self._watches:
-            last = watch.times[-1] if watch.times else watch.opened
-            if call.begun < watch.opened or call.ended == FOREVER or call.ended + self._due > last:
-                continue
-            for key in map(str, _written(call.value)):
-                if key.startswith(watch.prefix) and not watch.has_reported(key, call.begun):
-                    yield (
-                        f"a watch of {watch.prefix} never reported the change of {key}",
-                        (call.name,),
-                    )
-
-
-def _covers(key: str, name: str) -> bool:
-    """Return whether a watch that reports this name reports the key, too."""
-    return key == name or (name.endswith("/") and key.startswith(name))

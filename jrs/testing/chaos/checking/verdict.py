@@ -77,10 +77,11 @@ class Check:
     _find: Callable[[Run], Iterator[Anomaly]] = attrs.field(repr=False)
     needs: str = ""
     """The note of a run that it evaluates; empty if it evaluates the history alone."""
+    _able: Callable[[Run], bool] = attrs.field(default=lambda run: True, repr=False)
 
     def can_judge(self, run: Run) -> bool:
         """Return whether the run has what the check looks at."""
-        return not self.needs or self.needs in run.notes
+        return (not self.needs or self.needs in run.notes) and self._able(run)
 
     def violations(self, run: Run) -> list[Violation]:
         """Return what it finds in a run."""
@@ -88,7 +89,12 @@ class Check:
             return [Violation(self.name, message, calls) for message, calls in self._find(run)]
 
 
-def check(find: Callable[[Run], Iterator[Anomaly]], needs: str = "") -> Check:
-    """Make a check of a function; its docstring's first line is the promise."""
+def check(
+    find: Callable[[Run], Iterator[Anomaly]],
+    needs: str = "",
+    able: Callable[[Run], bool] = lambda run: True,
+) -> Check:
+    """Make a check of a function; its docstring's first line is the promise. `able` returns whether
+    a run has what it looks at, besides the note that it needs."""
     promise = (find.__doc__ or "").strip().partition("\n")[0]
-    return Check(find.__name__, promise, find, needs)
+    return Check(find.__name__, promise, find, needs, able)
