@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import attrs
 
 from jrs.contract.watch import Watch
 from jrs.testing.chaos.recorded import Kind, Verb
-
-if TYPE_CHECKING:
-    from jrs.testing.chaos.recorder import Recording
 
 QUIET = 1_000_000_000
 """Nanoseconds after which a watch that has nothing to report shows that it was asked."""
@@ -31,6 +28,18 @@ class Asked:
     prefix: str
     until: int
     noted: int
+
+
+class Recording(Protocol):
+    """What a watch needs of the recording of its process."""
+
+    asked: dict[int, Asked]
+
+    def begin(self, f: Verb, key: str = "") -> int: ...
+
+    def write(self, number: int, kind: Kind, f: Verb, key: str = "", value: Any = None) -> None: ...
+
+    def give_signs(self) -> None: ...
 
 
 class RecordedWatch(Watch):

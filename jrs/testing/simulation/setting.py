@@ -22,6 +22,7 @@ class MemoryRecording(Recording):
         self._events = events
         self._scheduler = scheduler
         self._count = 0
+        self.asked = {}
 
     def begin(self, f: Verb, key: str = "", value: Any = None, **more: Any) -> int:
         self._count += 1
@@ -30,6 +31,9 @@ class MemoryRecording(Recording):
 
     def note(self, f: Verb, key: str = "", value: Any = None, **more: Any) -> None:
         self.begin(f, key, value, **more)
+
+    def give_signs(self) -> None:
+        """Do nothing: attempts are simulated processes, and calls of watches take no time."""
 
     def write(
         self, number: int, kind: Kind, f: Verb, key: str = "", value: Any = None, **more: Any
