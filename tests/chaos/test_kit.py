@@ -40,7 +40,7 @@ from jrs.testing.chaos import (
     watched,
 )
 from jrs.testing.chaos.checking.jobs import attempts_of
-from jrs.testing.chaos.checking.run_itself import judged
+from jrs.testing.chaos.checking.run_itself import wrong_with
 from jrs.testing.chaos.failure import ChaosFailure
 from jrs.testing.chaos.faults import ALL, partition, skew, slow_disk
 from jrs.testing.chaos.recorded import Verb
@@ -198,7 +198,7 @@ def test_a_driver_that_does_nothing_is_no_success(
     assert [one.startswith(what) for one, what in zip(said, found, strict=True)] == [True] * len(
         said
     )
-    assert judged(folder) == list(caught.value.violations)
+    assert wrong_with(folder) == list(caught.value.violations)
     checked = CliRunner().invoke(cli, ["chaos", "check", str(folder), "--check", "fenced"])
     assert "broken       all_ended" in checked.output
 

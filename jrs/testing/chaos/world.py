@@ -268,7 +268,7 @@ class World:
             raise ChaosFailure.of(run, self.folder, found, self._again)
         return run
 
-    def _end(self, judges_watches: bool = False) -> Run:
+    def _end(self, for_watches: bool = False) -> Run:
         """End the run. Changes at its end are evaluated only if watches have the time for them."""
         if self._run is not None:
             return self._run
@@ -285,7 +285,7 @@ class World:
         peace = time.monotonic()
         left = self._settle()
         settled = time.monotonic() - peace
-        if judges_watches:
+        if for_watches:
             self._watch_on(peace + DUE / 1e9 + _MORE)
         self._submissions.stop()
         self._submissions.check()

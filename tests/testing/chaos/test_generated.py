@@ -103,7 +103,7 @@ def test_a_watch_may_report_more_than_has_changed(names: list[str] | None) -> No
     assert found(history, *ALL) == []
 
 
-def test_a_watch_without_time_is_not_judged() -> None:
+def test_a_watch_without_time_is_not_checked() -> None:
     """A change is evaluated once a watch was asked for long enough behind it, and behind the harm
     that met it; before that the check says that it has evaluated nothing."""
 
@@ -123,7 +123,7 @@ def test_a_watch_without_time_is_not_judged() -> None:
             events.append(Event("w.1", number, Kind.INFO, Verb.HEAL, at(healed), "pause"))
         return Run(sorted(events, key=lambda event: event.t))
 
-    for run, is_judged in (
+    for run, is_checked in (
         (history(30), False),
         (history(40), True),
         (history(40, (1, 19)), True),
@@ -131,8 +131,8 @@ def test_a_watch_without_time_is_not_judged() -> None:
         (history(50, (25, 30)), True),
         (history(50, (25, 30), (40, 45)), False),
     ):
-        assert watched.can_judge(run) is is_judged
-        assert bool(watched.violations(run)) is is_judged
+        assert watched.can_judge(run) is is_checked
+        assert bool(watched.violations(run)) is is_checked
 
 
 # -- no false alarms -------------------------------------------------------------------------

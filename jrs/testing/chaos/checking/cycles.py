@@ -41,8 +41,8 @@ class Edge(NamedTuple):
     target: Node
     why: str
     given: str = ""
-    """The operation of unknown outcome that must have happened, if the edge depends on it: in what
-    is told of lists, whose elements show that later."""
+    """The operation of unknown outcome that must have happened, if the edge depends on it: an edge
+    of lists, whose elements show that later."""
 
 
 UNORDERED = (What.REFUSED, What.NOT_WRITTEN, What.ASKED)

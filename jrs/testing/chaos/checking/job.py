@@ -17,7 +17,7 @@ from typing import Any
 from jrs.contract.errors import InvalidInput
 from jrs.recovery.attempt.job import FinishedStage, Job, Stage
 from jrs.testing.chaos.checking.on_spark import CHECKS, violations
-from jrs.testing.chaos.checking.run_itself import judged
+from jrs.testing.chaos.checking.run_itself import wrong_with
 from jrs.testing.chaos.checking.tables import to_parquet
 from jrs.testing.chaos.checking.verdict import Check, Violation
 from jrs.testing.chaos.reading import history_in
@@ -86,7 +86,7 @@ def _judging(check: Check, table: Callable[[], Path]) -> Callable[[Stage], int]:
 def _verdict(
     stage: Stage, evaluated: Sequence[FinishedStage[int]], history: Path
 ) -> dict[str, Any]:
-    of_the_run = judged(history)
+    of_the_run = wrong_with(history)
     shown = list(map(str, of_the_run))
     with (stage.output / _FOUND).open("w") as found:
         found.writelines(map(_line, of_the_run))

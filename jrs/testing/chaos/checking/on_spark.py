@@ -44,7 +44,7 @@ from jrs.testing.chaos.checking.partitions import (
     tangles_in,
     unreported_in,
 )
-from jrs.testing.chaos.checking.run_itself import judged
+from jrs.testing.chaos.checking.run_itself import wrong_with
 from jrs.testing.chaos.checking.tables import to_parquet
 from jrs.testing.chaos.checking.verdict import Check, Violation
 from jrs.testing.chaos.checking.watches import watched
@@ -80,7 +80,7 @@ def violations(
     Raises:
         InvalidInput: there is no history, or those of several clusters.
     """
-    of_the_run = judged(history)
+    of_the_run = wrong_with(history)
     with tempfile.TemporaryDirectory(prefix="jrs-history-") as scratch:
         if not any(history.glob("*.parquet")):
             history = to_parquet(history_in(history), Path(scratch, "table"))

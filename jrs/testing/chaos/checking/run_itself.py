@@ -61,7 +61,7 @@ def idle(drivers: Iterable[str], events: Iterable[Event]) -> Iterator[str]:
         yield "no driver has campaigned or written anything"
 
 
-def judged(folder: Path) -> list[Violation]:
+def wrong_with(folder: Path) -> list[Violation]:
     """Return what these checks find in the notes of a run that is kept in a folder, if it has any.
 
     Raises:

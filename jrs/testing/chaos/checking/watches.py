@@ -21,7 +21,7 @@ process lives. Harm of that time may take as long as it lasts, and these once mo
 def _had_time(run: Run) -> bool:
     """Return whether any change was made early enough, or any call is overdue."""
     watches = Watches(run.events)
-    return any(watches.judges(call) for call in _changes(run)) or any(watches.hung())
+    return any(watches.evaluates(call) for call in _changes(run)) or any(watches.hung())
 
 
 @functools.partial(check, able=_had_time)
@@ -115,7 +115,7 @@ class Watches:
             if key.startswith(watch.prefix)
         ]
 
-    def judges(self, call: Call) -> bool:
+    def evaluates(self, call: Call) -> bool:
         """Return whether a watch had to report a change of an accepted commit, and had the time."""
         return bool(self._asked_of(call))
 
