@@ -339,7 +339,8 @@ class JobHandle(JobChanges):
         Raises:
             NoSuchJob: the cluster knows nothing of the job.
             WrongState: it has not ended or has FINISHED; its cleanup has kept nothing, or not yet;
-                another retry of it is under way; or the cluster's format is older than 5.
+                another retry of it is under way; files of an earlier life are in the place of
+                `as_id`; or the cluster's format is older than 5.
             DuplicateJob: the id `as_id` is taken.
             InvalidInput: no such stage has finished, an argument is not JSON, only the job's
                 application can run it, or no storage is known.

@@ -187,7 +187,8 @@ class JobSnapshots:
         Raises:
             NoSuchSnapshot, DamagedSnapshot: it cannot be restored.
             JobIsRunning: suspend the job first.
-            WrongState: the job has done such a thing since; the error names it.
+            WrongState: the job has done such a thing since; or files of an earlier life are in the
+                place of the new job. The error names them.
             DuplicateJob: the job has ended, or the new id is taken.
             SnapshotInUse: another restore of the job is under way.
             OutcomeUnknown: the job may be held until the restore is repeated.
@@ -212,6 +213,7 @@ class JobSnapshots:
         Raises:
             NoSuchSnapshot, DamagedSnapshot: it cannot be restored.
             DuplicateJob: the new id is taken.
+            WrongState: files of an earlier life are in the place of the new job.
             OutcomeUnknown: the new job may be held until this is repeated.
         """
         return self._connection.snapshots().restore(

@@ -21,16 +21,13 @@ from jrs.store import heads
 
 from ..checkpoint_format import checkpoint
 from ..checkpoint_format.position import position
-from ..files import epoch_folders
 from ..files.disk_errors import is_lost
 from ..files.rescaled_checkpoint import complete_interrupted_rescale
 from ..rules.events import EventKind
-from ..snapshots import folders, outside
+from ..snapshots import folders, foreign, outside
 from ..snapshots.catalog import SnapshotCatalog
 from ..snapshots.restore import published_batches
 from ..snapshots.scheduled import take_scheduled_snapshot
-from ..storage.copies import needs_no_attempt
-from ..storage.objects import Objects
 from .checkpoint_copies import CheckpointCopies
 from .context import LeaderContext
 from .take_over import take_over
@@ -69,36 +66,20 @@ class RecoveryPoints:
             next(records(prefix), None) for prefix in (keys.stages(job_id), keys.streams(job_id))
         ):
             return
-        folder = self._storage.folder(job_id)
-        if self._storage.objects is not None:
-            self._refuse_foreign_objects(job_id, self._storage.objects)
-            return
-        listed = {record.key for record in records(keys.snapshots(job_id))}
-        places = [folder / "out", *epoch_folders.of_job(folder).values()]
-        found = [place.name for place in places if place.is_dir() and any(place.iterdir())]
-        found += [
-            f"snapshots/{number}"
-            for number in sorted(folders.whole(self._storage, job_id))
-            if keys.snapshot(job_id, number) not in listed
-        ]
+        found = foreign.found(self._backend, self._storage, job_id)
+        if found and self._storage.objects is None:
+            folder = self._storage.folder(job_id)
+            raise JobHeld(
+                f"job {job_id!r} was never started, and {found}; restore it: jrs snapshot restore "
+                f"--from {folder}/snapshots/NUMBER; or move the folder away"
+            )
         if found:
             raise JobHeld(
-                f"job {job_id!r} was never started, and {folder} has files of an earlier life: "
-                f"{', '.join(found)}; restore it: jrs snapshot restore --from {folder}/snapshots/"
-                f"NUMBER; or move the folder away"
+                f"job {job_id!r} was never started, and {found}: delete them, or submit the job "
+                "under another id"
             )
-
-    def _refuse_foreign_objects(self, job_id: str, objects: Objects) -> None:
-        # Copies and snapshots harm no attempt, even if a crash or a deletion has left them unnamed.
-        listed = objects.under(job_id)
-        foreign = next((one for one in listed if not needs_no_attempt(one.name)), None)
-        if foreign is not None:
-            raise JobHeld(
-                f"job {job_id!r} was never started, and {objects.url}/{job_id}/ has objects of an "
-                f"earlier life, or of another owner, such as {foreign.name}: delete them, or "
-                "submit the job under another id"
-            )
-        self._storage.sweep(job_id)  # What is on this host are copies of objects that are gone.
+        if self._storage.objects is not None:
+            self._storage.sweep(job_id)  # What is on this host are copies of objects that are gone.
 
     def ensure_recoverable(self, job_id: str) -> None:
         """Ensure that the job has a usable recovery point, once nothing of it runs.

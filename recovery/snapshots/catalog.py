@@ -276,7 +276,8 @@ class SnapshotCatalog(SnapshotIndex):
 
         Raises:
             JobIsRunning: suspend it first.
-            WrongState: the job has done something outside of its folders since.
+            WrongState: the job has done something outside of its folders since; or files of an
+                earlier life are in the place of the new job.
             DuplicateJob: the job has ended, or the new id is taken.
             DamagedSnapshot: nothing was changed.
             InvalidInput: a ``logical`` snapshot, a snapshot without a spec, a snapshot without the
@@ -316,13 +317,14 @@ class SnapshotCatalog(SnapshotIndex):
         Raises:
             NoSuchJob: the job has neither records nor files.
             DuplicateJob: the new id is taken.
+            WrongState: files of an earlier life are in the place of the new job.
             CorruptRecord: the job could not be restarted from its stored state.
             Unavailable, Fenced, OutcomeUnknown: as `create` and `restore`.
         """
         begun = self.pending_restore(as_job)
         if begun is not None and begun.fork and begun.from_job == job_id:
             return self.finish_restore(as_job, fence=fence)
-        restore.check_free(self.backend, as_job)
+        restore.check_free(self, as_job)
         taken = self.create(job_id, taken_by=TakenBy.SYSTEM, fence=fence, progress=progress)
         try:
             return self.restore(taken, as_job=as_job, fork=True, fence=fence, progress=progress)

@@ -55,7 +55,7 @@ from ..files.disk_errors import reading, writing
 from ..files.job_folders import JobStorage
 from ..storage.objects import Objects
 from ..storage.publication import is_there
-from . import folders, from_stage, in_objects, outside, swap
+from . import folders, foreign, from_stage, in_objects, outside, swap
 from .adopt import adopt
 from .index import SnapshotIndex
 from .open import OpenSnapshot, check, opened
@@ -187,11 +187,17 @@ def _check_restorable(found: OpenSnapshot, job_id: str) -> None:
         )
 
 
-def check_free(backend: Backend, job_id: str) -> None:
-    """Raise `DuplicateJob` if the id cannot be a new job's."""
+def check_free(catalog: SnapshotIndex, job_id: str) -> None:
+    """Raise `DuplicateJob` if the id cannot be a new job's, `WrongState` if an earlier life of a
+    job of that id has left files: a restore would remove them."""
+    backend = catalog.backend
     _check_not_ended(backend, check_job_id(job_id))
     if backend.get(keys.JOBS + job_id) is not None:
         raise DuplicateJob(job_id, "submitted")
+    if found := foreign.found(backend, catalog.storage, job_id):
+        raise WrongState(
+            f"job {job_id!r} cannot be a new job: {found}. Name another id, or move these away"
+        )
 
 
 def _check_not_ended(backend: Backend, job_id: str) -> None:
@@ -214,6 +220,8 @@ def _check_startable(
             "has begun another one"
         )
     if before == swap.Before():
+        if job_id != found.job_id:
+            check_free(catalog, job_id)
         return before
     begun = restores.of_job(backend, job_id)
     if job_id != found.job_id and (begun is None or begun.from_job != found.job_id):

@@ -38,7 +38,7 @@ from jrs.store import cluster_format, restores
 from jrs.store.result_store import JobResultStore
 
 from ..files import transfer
-from . import restore
+from . import foreign, restore
 from .index import SnapshotIndex
 from .restored_records import SPEC
 from .swap import RestoreRequest
@@ -152,14 +152,14 @@ def _retry_from(catalog: SnapshotIndex, record: SnapshotRecord, request: RetryRe
         "arguments": spec.arguments,
         "submitted_at": catalog.now(),
     }
-    ids, deadline = _ids(before, request), Deadline.after(request.timeout)
+    ids, deadline = _ids(catalog, before, request), Deadline.after(request.timeout)
     new_id = next(ids)
     while True:
         under_way = _under_way(catalog, spec, request)
         if under_way is not None:
             return under_way
         try:
-            restore.check_free(catalog.backend, new_id)
+            restore.check_free(catalog, new_id)
             restore.restore(
                 catalog,
                 RestoreRequest(
@@ -197,8 +197,9 @@ def _spec(before: JobSpec, lineage: Lineage, request: RetryRequest) -> JobSpec:
     return spec
 
 
-def _ids(before: JobSpec, request: RetryRequest) -> Iterator[str]:
-    """Yield the ids that the new job may get."""
+def _ids(catalog: SnapshotIndex, before: JobSpec, request: RetryRequest) -> Iterator[str]:
+    """Yield the ids that the new job may get. One where an earlier life has left files is passed
+    over, unless the request names it: a restore would remove them."""
     if request.as_job is not None:
         yield request.as_job
         return
@@ -208,11 +209,13 @@ def _ids(before: JobSpec, request: RetryRequest) -> Iterator[str]:
         base, first = numbered[1], int(numbered[2]) + 1  # A retry of JOB.2 is JOB.3.
     for number in count(first):
         try:
-            yield check_job_id(f"{base}.{number}")
+            new_id = check_job_id(f"{base}.{number}")
         except InvalidInput:
             raise InvalidInput(
                 f"{base}.{number} is too long for a job id: name another one with --as"
             ) from None
+        if not foreign.found(catalog.backend, catalog.storage, new_id):
+            yield new_id
 
 
 def _under_way(catalog: SnapshotIndex, spec: JobSpec, request: RetryRequest) -> str | None:

@@ -648,6 +648,18 @@ def test_a_copy_that_died_is_no_earlier_life(lead: Lead) -> None:
         points.refuse_foreign_files("job")
 
 
+def test_objects_of_an_earlier_life_stay(lead: Lead, catalog: SnapshotCatalog) -> None:
+    """No new job is made where they are: a later `gc` would take them for its garbage."""
+    assert lead.storage.objects is not None
+    record = catalog.create("job")
+    lead.storage.objects.put("copy/data/e7.a1.ffff/sums/rows/0-part", b"of an earlier life")
+    for make in (catalog.fork, lambda _, as_job: catalog.restore(record, as_job=as_job)):
+        with pytest.raises(WrongState, match="copy/ has objects of an earlier life"):
+            make("job", "copy")
+    assert lead.backend.get(keys.JOBS + "copy") is None
+    assert catalog.restore(record, as_job="other").job_id == "other"
+
+
 def test_scheduled_snapshots(lead: Lead, catalog: SnapshotCatalog) -> None:
     """U9: none if nothing was committed since the newest."""
     stream = begin(lead)

@@ -23,6 +23,7 @@ from jrs.contract.errors import (
     OutcomeUnknown,
     SnapshotInUse,
     Unavailable,
+    WrongState,
 )
 from jrs.contract.operations import Create, Delete, Update
 from jrs.records import keys
@@ -42,6 +43,24 @@ from tests.recovery.support import CLUSTER, FaultyMemory, result
 def paths_in(log: Path) -> list[str]:
     """Return the paths that a log of Spark's holds."""
     return [json.loads(line)["path"] for line in log.read_text().splitlines()[1:]]
+
+
+@pytest.mark.parametrize("left", ["out/report/part", "tmp/typed/part", "e7/streams/x/ck/metadata",
+                                  "snapshots/1/manifest.json"])  # fmt: skip
+def test_files_of_an_earlier_life(
+    catalog: SnapshotCatalog, job: FakeJob, storage: JobStorage, left: str
+) -> None:
+    """They may be all that is left: no new job is put in their place, until they are moved away."""
+    record = catalog.create("job")
+    put(storage.folder("new") / left, "the only copy")
+    for make in (catalog.fork, lambda _, as_job: catalog.restore(record, as_job=as_job)):
+        with pytest.raises(WrongState, match="new has files of an earlier life: "):
+            make("job", "new")
+
+    assert tree(storage.folder("new")) == {left: b"the only copy"}
+    assert [one.number for one in catalog.list("job")] == [1]
+    storage.folder("new").rename(storage.root / "away")
+    assert catalog.restore(record, as_job="new").job_id == "new"
 
 
 @by_format

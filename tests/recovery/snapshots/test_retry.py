@@ -189,6 +189,19 @@ def test_ids(client: Client, job: FakeJob) -> None:
     assert client.job("job").retry(changed={"x": 3}).id == "job.5"
 
 
+def test_an_id_with_files_of_an_earlier_life(
+    client: Client, job: FakeJob, storage: JobStorage
+) -> None:
+    """The cluster does not know that job any more; its output stays, and the next id is taken."""
+    output = put(storage.published("job.2", "report", temporary=False) / "part", "the only copy")
+    end(job)
+    with pytest.raises(WrongState, match=r"job\.2 has files of an earlier life: out"):
+        client.job("job").retry("job.2")
+
+    assert client.job("job").retry().id == "job.3"
+    assert output.read_text() == "the only copy"
+
+
 def FakeAgain(job: FakeJob, job_id: str) -> Any:
     """A job that exists already, with what `end` needs of it."""
     return type("Job", (), {"backend": job.backend, "storage": job.storage, "job_id": job_id})
