@@ -19,10 +19,10 @@ from jrs.contract.texts import shown
 from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.model import AttemptRecord, JobResult, Tombstone
+from jrs.records.model import Tombstone
 from jrs.records.snapshots import SnapshotRecord
 
-from ..snapshots import convert, delete, doomed, folders, manifest
+from ..snapshots import convert, delete, doomed, folders
 from ..snapshots.blobs import Blobs
 from ..snapshots.index import SnapshotIndex
 from ..snapshots.references import jobs_in_use
@@ -66,17 +66,20 @@ class GarbageCollector:
         self._dry_run = dry_run
         self._removed: list[Garbage] = []
         self._left: list[str] = []
+        noted = doomed.noted(self._storage)
+        self._noted = {path for left in noted for path in left.folders_in(self._storage)}
 
     def run(self) -> GarbageReport:
         """Remove what is garbage, or find it only. Idempotent."""
         known = {job_id: _Known.of(self._backend, job_id) for job_id in self._storage.jobs()}
+        self._doomed()
         for job_id, job in known.items():
             self._unfinished(job_id)
             if not job.exists:
                 path = self._storage.folder(job_id)
                 self._left.append(f"{path}: the folder of an unknown job")
                 continue
-            self._snapshots(job_id, job)
+            self._snapshots(job_id)
             if job.has_ended:
                 for path in self._storage.left_in_staging(job_id):
                     self._discard(job_id, path, "left over by a job that has ended")
@@ -87,7 +90,6 @@ class GarbageCollector:
         for job_id, job in known.items():
             if job.has_ended and not self._dry_run:
                 self._remove_empty(job_id)
-        self._deletions()
         self._blobs()
         self._trash()
         return GarbageReport(tuple(self._removed), tuple(self._left))
@@ -103,61 +105,60 @@ class GarbageCollector:
                 if mine:
                     self._discard(job_id, path, "left over by an unfinished snapshot or restore")
 
-    def _snapshots(self, job_id: str, job: _Known) -> None:
-        """Remove the folders of snapshots that are not listed, if they are of this job's life."""
+    def _snapshots(self, job_id: str) -> None:
+        """Remove what conversions have left of listed snapshots; name what is not listed. That may
+        be of an earlier life, or be missing in a backend that was restored from a backup."""
         for number in sorted(folders.whole(self._storage, job_id)):
             for path in folders.of_number(self._storage, job_id, number):
-                if path.is_dir() and self._why_unlisted(job_id, number, path):
-                    self._unlisted(job_id, job, number, path)
+                if path.is_dir() and not self._is_of_use(job_id, number, path):
+                    self._not_listed(job_id, number, path)
 
-    def _why_unlisted(self, job_id: str, number: int, path: Path) -> str:
-        """Return why a folder is not that of a listed snapshot; empty if it is, or may be of use.
-        It may be listed, or become a former one, until it is locked."""
+    def _is_of_use(self, job_id: str, number: int, path: Path) -> bool:
+        """Return whether a folder is that of a listed snapshot, or may be. It may be listed, or
+        become a former one, until it is locked."""
         stored = self._backend.get(keys.snapshot(job_id, number))
         if stored is None:
-            return "a snapshot that is not listed"
+            return False
         record = decode(SnapshotRecord, stored.value, stored.key)
         if not convert.is_whole(self._storage, record):
-            return ""  # It is in another storage, or damaged: any folder may be of use.
-        if path == folders.listed(self._storage, record):
-            return ""
-        return "left over by a conversion of the snapshot"
+            return True  # It is in another storage, or damaged: any folder may be of use.
+        return path == folders.listed(self._storage, record)
 
-    def _unlisted(self, job_id: str, job: _Known, number: int, path: Path) -> None:
+    def _not_listed(self, job_id: str, number: int, path: Path) -> None:
         with folders.locked(path) as mine:
             if not mine:
                 return  # It is being taken or read.
-            why = self._why_unlisted(job_id, number, path)
-            if not why:
+            if self._is_of_use(job_id, number, path):
                 return  # It was listed before it was locked.
-            try:
-                taken = manifest.read(path).created_at
-            except CorruptRecord:
-                taken = 0.0
-            except Unavailable as error:
-                self._left.append(str(error))
-                return
-            if job.since is None or taken < job.since:
+            if self._backend.get(keys.snapshot(job_id, number)) is not None:
+                self._discard(job_id, path, "left over by a conversion of the snapshot")
+            elif path not in self._noted:
                 self._left.append(
-                    f"{path}: a snapshot that is not listed, perhaps of an earlier life of the job"
+                    f"{path}: a snapshot that is not listed: jrs snapshot restore --from {path}, "
+                    f"or jrs snapshot delete {job_id} {number}"
                 )
-                return
-            self._discard(job_id, path, why)
 
-    def _deletions(self) -> None:
-        """Complete the deletions of snapshots in other storages."""
+    def _doomed(self) -> None:
+        """Remove snapshots that a crash kept from being listed, or from being deleted."""
         for left in doomed.noted(self._storage):
+            if not _is_older(left.note, self._until):
+                continue
+            listed = left.is_listed(self._backend)
+            found = [] if listed else left.folders_in(self._storage)
+            sizes = [(path, _size(path)) for path in [*found, left.note]]
             if not self._dry_run:
                 try:
                     delete.complete(self._backend, left)
                 except (SnapshotInUse, Unavailable) as error:
                     self._left.append(str(error))
                     continue
-            self._note(left.note, "a deletion in another storage that was interrupted")
-        for path in doomed.half_written(self._storage, self._until):
-            self._note(path, "left over by a deletion that had not begun")
-            if not self._dry_run:
-                path.unlink(missing_ok=True)
+            why = "a snapshot that a process had not listed yet, or was deleting, when it died"
+            self._removed += [Garbage(str(path), size, why) for path, size in sizes]
+        for path in doomed.half_written(self._storage):
+            if _is_older(path, self._until):
+                self._note(path, "left over by a note that was not completed")
+                if not self._dry_run:
+                    path.unlink(missing_ok=True)
 
     def _outputs(self, known: dict[str, _Known]) -> None:
         expired = [
@@ -276,24 +277,18 @@ class _Known:
     exists: bool
     has_ended: bool
     """Whether it has ended and is cleaned up."""
-    since: float | None
-    """When its life began, as far as that is known."""
     expired_at: float | None
 
     @classmethod
     def of(cls, backend: Backend, job_id: str) -> _Known:
-        names = (keys.JOBS, keys.DIRTY, keys.RESULTS, keys.TOMBSTONES, keys.ATTEMPTS)
-        spec, dirty, result, grave, attempt = (backend.get(name + job_id) for name in names)
-        since, expired_at = None, None
-        if attempt is not None:
-            since = decode(AttemptRecord, attempt.value, attempt.key).first_started_at
-        elif result is not None:
-            since = decode(JobResult, result.value, result.key).started_at
+        names = (keys.JOBS, keys.DIRTY, keys.RESULTS, keys.TOMBSTONES)
+        spec, dirty, result, grave = (backend.get(name + job_id) for name in names)
+        expired_at = None
         if grave is not None and spec is None and result is None:
             expired_at = decode(Tombstone, grave.value, grave.key).expired_at
         exists = any(one is not None for one in (spec, dirty, result, grave))
         ended = exists and spec is None and dirty is None
-        return cls(exists, ended, since or None, expired_at)
+        return cls(exists, ended, expired_at)
 
 
 def collect_garbage(catalog: SnapshotIndex, older_than: float, *, dry_run: bool) -> GarbageReport:
@@ -304,6 +299,13 @@ def collect_garbage(catalog: SnapshotIndex, older_than: float, *, dry_run: bool)
 def _size(path: Path) -> int:
     """Return the bytes that the removal of a path frees."""
     return sum(status.st_size for status in _files(path) if status.st_nlink == 1)
+
+
+def _is_older(path: Path, until: float) -> bool:
+    try:
+        return os.lstat(path).st_mtime <= until
+    except FileNotFoundError:
+        return False  # Another process has just removed it.
 
 
 def _files(path: Path) -> Iterator[os.stat_result]:

@@ -40,9 +40,10 @@ from jrs.store.transitions import RestoreEvent
 from ..files import epoch_folders, permissions, transfer
 from ..files.disk_errors import writing
 from ..files.job_folders import JobStorage
-from . import contents, create_in_objects, folders, in_objects, logical, manifest
+from . import contents, create_in_objects, doomed, folders, in_objects, logical, manifest
 from .blobs import Blobs
 from .contents import Contents, Item
+from .doomed import Doomed
 from .index import SnapshotIndex
 from .open import OpenSnapshot, opened
 
@@ -104,6 +105,7 @@ def create(
         if request.format is SnapshotFormat.CAS:
             held.enter_context(Blobs(storage).acquire())
         number, folder = _begin(storage, job_id, known, held)
+        noted = None
         try:
             taken = take(backend, storage, job_id, folder, request, parent, catalog.sleep)
             if fence is None:  # All masters use the same path, so a master needs no check.
@@ -113,20 +115,27 @@ def create(
                 parent.manifest.number if parent else None,
             )  # fmt: skip
             with writing(f"the snapshot of job {job_id!r}"):
-                found, digest = finish(folder, taken, described)
+                record = _record(*finish(folder, taken, described), taken.new_bytes, request)
+                noted = doomed.note(storage, record)
                 whole = folders.snapshot(storage, job_id, number)
                 os.rename(folder, whole)
                 folder = whole
                 storage.sync_names(folder)
-            record = _record(found, digest, taken.new_bytes, request)
             _list(catalog, record, taken.same_generation, fence)
         except OutcomeUnknown:
             raise  # It may be listed, so its files have to stay.
         except BaseException:
             with suppress(JrsError):  # The next call tries again; the first error counts.
                 storage.discard(job_id, folder)
+                _forget(noted)
             raise
+        _forget(noted)
     return record
+
+
+def _forget(noted: Doomed | None) -> None:
+    if noted is not None:
+        noted.forget()
 
 
 def _list(

@@ -43,13 +43,13 @@ def delete(
         number = next((each for each in known if which in (each, str(each))), None)
         if number is None:
             raise
-        elsewhere = [one for one in noted if one.number == number]
         with _alone(catalog.storage, job_id, number, _any) as found:
             for folder in found:
                 catalog.storage.discard(job_id, folder)
         collect(catalog.storage)
-        for left in elsewhere:
-            complete(catalog.backend, left)
+        for left in noted:
+            if left.number == number:
+                complete(catalog.backend, left)
         return
     _check_dispensable(catalog, record)
     remove(catalog.backend, catalog.storage, record, fence)
@@ -61,7 +61,7 @@ def remove(
     """Delete a snapshot: its record, then its files, then the blobs that only it named.
 
     Deleting the record is fenced, so a replaced leader removes nothing. A crash after that leaves
-    an unlisted folder, which `fsck` names, in another storage by a note; see `doomed`.
+    an unlisted folder and a note, by which `fsck` names it and `gc` removes it; see `doomed`.
 
     Raises:
         Unavailable: one of its storages is not mounted; its files would have no record.
@@ -118,7 +118,9 @@ def _unlist(backend: Backend, record: SnapshotRecord, stored: Record, fence: Fen
 
 
 def complete(backend: Backend, left: Doomed) -> None:
-    """Complete a deletion in other storages that a crash has cut off. Idempotent.
+    """Remove the files of a snapshot that a crash kept from being listed, or from being deleted;
+    in other storages also the blobs that no snapshot names. Removes nothing of a listed snapshot.
+    Idempotent.
 
     Raises:
         SnapshotInUse: it is being deleted, read or moved.
@@ -136,8 +138,9 @@ def complete(backend: Backend, left: Doomed) -> None:
                 break  # The process died before it had deleted the entry.
             for folder in found:
                 storage.discard(left.job_id, folder)
-        collect(storage)
-        storage.empty_trash()
+        if storage is not left.storages[0]:  # Nobody else looks there.
+            collect(storage)
+            storage.empty_trash()
     left.forget()
 
 

@@ -1,12 +1,13 @@
-"""Doomed: snapshots in other storages that are being deleted.
+"""Doomed: snapshots whose files go unless the catalogue lists them.
 
-A deletion removes the entry first. If the process dies behind that, no entry names what is left. In
-the cluster's own storage it is found all the same; but other clusters may use another storage, too,
-and nothing there is removed on a guess. So the deletion is noted in the cluster's own storage::
+A snapshot is renamed into place before it is listed, and a deletion removes the entry first. If the
+process dies in between, no entry names the files. But files without an entry may be all that is
+left: the backend may have been lost, or restored from a backup. So a process notes what it is about
+to do in the cluster's own storage, and only what a note names is removed without being asked for::
 
-    <cluster>/.doomed/<job>@<number>-<digest>    the paths of the other storages, as JSON
+    <cluster>/.doomed/<job>@<number>-<digest>    the paths of other storages with files, as JSON
 
-A note counts once the catalogue no longer has the snapshot.
+A note counts while the catalogue does not have the snapshot.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -37,7 +37,7 @@ _NOTE = re.compile(r"([^@]+)@([0-9]{1,10})-([0-9a-f]{64})")
 
 @attrs.frozen
 class Doomed:
-    """A snapshot that may have files in other storages, and its note."""
+    """A snapshot that is being listed or deleted, and its note."""
 
     note: Path
     job_id: str
@@ -45,9 +45,10 @@ class Doomed:
     manifest: str
     """The sha256 of its manifest."""
     storages: tuple[JobStorage, ...]
+    """Those that may have files of it, the cluster's own first."""
 
     def is_listed(self, backend: Backend) -> bool:
-        """Return whether the snapshot is in the catalogue: its deletion has not come that far."""
+        """Return whether the snapshot is in the catalogue."""
         key = keys.snapshot(self.job_id, self.number)
         stored = backend.get(key)
         if stored is None:
@@ -62,25 +63,37 @@ class Doomed:
             return False
         return hashlib.sha256(found).hexdigest() == self.manifest
 
+    def folders_in(self, storage: JobStorage) -> list[Path]:
+        """Return the folders of this snapshot in a storage."""
+        return [
+            path for path in folders.of_number(storage, self.job_id, self.number)
+            if self.is_in(path)
+        ]  # fmt: skip
+
     def forget(self) -> None:
         """Remove the note: the files are gone, or the snapshot stays."""
         self.note.unlink(missing_ok=True)
 
 
 def note(own: JobStorage, record: SnapshotRecord) -> Doomed | None:
-    """Note that a snapshot is being deleted; None if it has no files in another storage. Durable.
+    """Note that the files of a snapshot go unless it is listed; None if it has none. Durable.
 
     Raises:
-        OSError: the note cannot be written.
+        OSError: the note cannot be written, and nothing else would find files in other storages.
     """
-    others = [str(one.root.parent) for one in places(own, record) if one.root != own.root]
-    if not others or not own.root.is_dir():
+    if record.objects is not None or not own.root.is_dir():
         return None
+    others = [str(one.root.parent) for one in places(own, record) if one.root != own.root]
     folder = own.root / _FOLDER
-    own.make_folder(folder)
     path = folder / f"{record.job_id}@{record.number}-{record.manifest}"
-    transfer.write(path, json.dumps(others).encode())
-    transfer.sync(folder)
+    try:
+        own.make_folder(folder)
+        transfer.write(path, json.dumps(others).encode())
+        transfer.sync(folder)
+    except OSError:
+        if others:
+            raise
+        return None  # Snapshots are also deleted because the disk is full.
     return _read(own, path)
 
 
@@ -93,14 +106,9 @@ def noted(own: JobStorage) -> Iterator[Doomed]:
             yield found
 
 
-def half_written(own: JobStorage, until: float) -> list[Path]:
-    """Return what was written of notes until a time, in seconds since 1970, and not completed."""
-    found = []
-    for path in sorted((own.root / _FOLDER).glob(".*")):
-        with suppress(FileNotFoundError):  # It has just been completed.
-            if path.stat().st_mtime <= until:
-                found.append(path)
-    return found
+def half_written(own: JobStorage) -> list[Path]:
+    """Return what was written of notes and not completed."""
+    return sorted((own.root / _FOLDER).glob(".*"))
 
 
 # -- inside --------------------------------------------------------------------------------
@@ -114,5 +122,5 @@ def _read(own: JobStorage, path: Path) -> Doomed | None:
         roots = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    storages = tuple(JobStorage(Path(root), own.root.name) for root in roots)
-    return Doomed(path, match[1], int(match[2]), match[3], storages)
+    others = (JobStorage(Path(root), own.root.name) for root in roots)
+    return Doomed(path, match[1], int(match[2]), match[3], (own, *others))

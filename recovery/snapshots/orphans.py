@@ -65,6 +65,7 @@ def _of_records(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[
 
 
 def _of_folders(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[str]:
+    noted = {folder for left in doomed.noted(storage) for folder in left.folders_in(storage)}
     here = {
         (record.job_id, record.number): folders.listed(storage, record)
         for record in records
@@ -82,16 +83,17 @@ def _of_folders(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[
                 if (job_id, number) in here:
                     yield f"{path}: left over by a conversion of the snapshot; jrs gc removes it"
                     continue
+                remedy = "jrs gc removes it" if path in noted else "restore it from its folder"
                 yield (
                     f"{path}: a snapshot that is not listed; "
-                    f"jrs snapshot delete {job_id} {number}, or restore it from its folder"
+                    f"jrs snapshot delete {job_id} {number}, or {remedy}"
                 )
 
 
 def _of_deletions(backend: Backend, storage: JobStorage) -> Iterator[str]:
     for left in doomed.noted(storage):
         if not left.is_listed(backend):
-            for other in left.storages:
+            for other in left.storages[1:]:
                 path = folders.snapshots(other, left.job_id)
                 yield (
                     f"{path}: a deletion of snapshot {left.number} was interrupted; jrs gc "

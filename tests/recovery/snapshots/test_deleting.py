@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,7 @@ def cut_off(catalog: SnapshotCatalog, memory: FaultyMemory, far: Path) -> JobSto
         catalog.delete("job", 1)
     there = JobStorage(far, catalog.storage.root.name)
     assert folders.whole(there, "job") == {1}
+    catalog.now = time.time  # `gc` compares it with the time of files.
     return there
 
 

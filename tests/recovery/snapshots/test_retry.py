@@ -318,10 +318,8 @@ class Site:
             job.run(2)
             late = StageRecord("job", "late", 1, 1, 3, 0.5, 1.0, order=9)
             job.record(keys.stage("job", "late"), late)
-            # Garbage is of this life of the job only if it is known when that began.
-            ended = attrs.evolve(result("job", status=JobStatus.FAILED), started_at=1.0)
             job.backend.commit(
-                Create(keys.RESULTS + "job", encode(ended)),
+                Create(keys.RESULTS + "job", encode(result("job", status=JobStatus.FAILED))),
                 Create(keys.DIRTY + "job", b""),
             )
 
