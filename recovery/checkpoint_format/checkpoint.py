@@ -28,7 +28,7 @@ from .state_files import SHARED, StateFile, parse_name
 from .unreadable import UnreadableCheckpoint
 
 _LOGS = ("offsets", "commits", "sources", "state")
-_OF_SOURCES = re.compile(r"sources/[^/]+/[0-9]+(\.compact)?(\.crc)?")
+_OF_SOURCES = re.compile(r"sources/[^/]+/\.?[0-9]+(\.compact)?(\.crc)?")
 
 
 @attrs.frozen

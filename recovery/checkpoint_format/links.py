@@ -7,15 +7,13 @@ be missing: Spark writes a batch's sources, state and commit before the plan of 
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from ..files import permissions, transfer
+from .checkpoint import is_sparks
 from .listing import newest, number
 
 _FIRST = ("offsets", "commits")
-_FINAL = re.compile(r"\.?[0-9]+(\.compact)?(\.crc)?")
-"""The files of Spark's own sources, which never change once they have their name."""
 
 
 def link_checkpoint(source: Path, target: Path) -> None:
@@ -30,7 +28,7 @@ def link_checkpoint(source: Path, target: Path) -> None:
     names = [path.name for path in sorted(source.iterdir())]
     for name in (*(log for log in _FIRST if log in names), *names):
         if name not in _FIRST or not (target / name).exists():
-            _link(source / name, target / name, of_sources=name == "sources")
+            _link(source / name, target / name, name)
     planned = newest(target / "offsets")
     if (target / "commits").is_dir():
         for path in sorted((target / "commits").iterdir()):
@@ -39,16 +37,14 @@ def link_checkpoint(source: Path, target: Path) -> None:
                 path.unlink()  # Planned and committed since its plans were linked.
 
 
-def _link(source: Path, target: Path, *, of_sources: bool) -> None:
+def _link(source: Path, target: Path, path: str) -> None:
     if source.is_dir() and not source.is_symlink():
         permissions.make(target)
-        for path in sorted(source.iterdir()):
-            _link(path, target / path.name, of_sources=of_sources)
+        for inside in sorted(source.iterdir()):
+            _link(inside, target / inside.name, f"{path}/{inside.name}")
     elif source.name.startswith(".") and source.name.endswith(".tmp"):
         pass
-    elif of_sources and not (
-        source.parent.parent.name == "sources" and _FINAL.fullmatch(source.name)
-    ):
-        transfer.copy(source, target)
-    else:
+    elif is_sparks(path):
         transfer.link_tree(source, target)
+    else:
+        transfer.copy(source, target)

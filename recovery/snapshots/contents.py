@@ -21,7 +21,7 @@ from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StageRecord
-from jrs.records.snapshots import SnapshotStage, as_stored, as_text
+from jrs.records.snapshots import SnapshotFile, SnapshotStage, as_stored, as_text
 from jrs.store.result_store import JobResultStore
 from jrs.store.stored_result import how_it_ended
 
@@ -54,6 +54,14 @@ class Contents:
     links: dict[str, str]
     complete: bool
     """Whether all published output is among the items."""
+
+
+def never_changes(file: SnapshotFile) -> bool:
+    """Return whether a snapshot and its job may share a file, because nobody writes into it."""
+    top, *inside = file.path.split("/", 3)  # streams/<stage>/ck/…
+    if top == "streams":
+        return checkpoint.is_sparks(inside[-1])
+    return file.inode != 0  # It was linked, since it was `Item.final`.
 
 
 def read_records(backend: Backend, job_id: str) -> dict[str, str]:

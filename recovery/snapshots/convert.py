@@ -35,7 +35,7 @@ from jrs.store import cluster_format
 from ..files import epoch_folders, permissions, transfer
 from ..files.disk_errors import writing
 from ..files.job_folders import JobStorage
-from . import delete, folders, manifest
+from . import contents, delete, folders, manifest
 from .blobs import Blobs
 from .index import SnapshotIndex, SnapshotRef, replace_entry
 from .open import OpenSnapshot, opened, place
@@ -169,9 +169,9 @@ def _fill(
 
 
 def _is_linked(file: SnapshotFile, own: Path | None, target: Path) -> bool:
-    """Link the file that the job itself still has, if it is the same one; return whether that was
-    done. Only a file of a checkpoint never changes."""
-    if own is None or not file.path.startswith("streams/"):
+    """Link the file that the job itself still has, if it is the same one and nobody writes into it;
+    return whether that was done."""
+    if own is None or not contents.never_changes(file):
         return False
     with suppress(OSError):
         now = os.lstat(own)

@@ -55,7 +55,7 @@ from ..files.disk_errors import reading, writing
 from ..files.job_folders import JobStorage
 from ..storage.objects import Objects
 from ..storage.publication import is_there
-from . import folders, foreign, from_stage, in_objects, outside, swap
+from . import contents, folders, foreign, from_stage, in_objects, outside, swap
 from .adopt import adopt
 from .index import SnapshotIndex
 from .open import OpenSnapshot, check, opened
@@ -343,7 +343,7 @@ def _may_be_shared(file: SnapshotFile, how: SnapshotFormat, request: RestoreRequ
     """Return whether the job may get the snapshot's own file, because it never writes into it."""
     if how is SnapshotFormat.FULL:
         return request.claim  # The snapshot is used up, and no other snapshot has the file.
-    return file.inode != 0 or not file.path.startswith(("out/", "tmp/"))
+    return contents.never_changes(file)
 
 
 def _forked(built: Path, stage: SnapshotStage) -> SnapshotStage:

@@ -68,6 +68,17 @@ def test_again_and_on(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path) ->
     assert folders.whole(catalog.storage, "job") == {2}
 
 
+def test_what_a_source_of_others_writes(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """Not even a snapshot of links has the file that the running job continues."""
+    cursor = put(job.query.ck / "sources/1/cursor", "offset 5")
+    catalog.create("job", format=SnapshotFormat.FULL)
+    catalog.convert("job", 1, SnapshotFormat.LINK)
+    with cursor.open("a") as file:
+        file.write("\noffset 6")
+
+    assert catalog.verify("job", 1).format is SnapshotFormat.LINK
+
+
 def test_refusals(catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory) -> None:
     """What has no meaning is refused in one line, and nothing is changed."""
     record = catalog.create("job")

@@ -64,6 +64,22 @@ def test_files_of_an_earlier_life(
 
 
 @by_format
+def test_what_a_source_of_others_writes(
+    catalog: SnapshotCatalog, job: FakeJob, how: SnapshotFormat
+) -> None:
+    """The restored job continues the file that its source keeps; the snapshot keeps its own."""
+    put(job.query.ck / "sources/1/cursor", "offset 5")
+    job.suspend()
+    record = catalog.create("job", format=how)
+    catalog.restore(record)
+    (cursor,) = job.storage.folder("job").glob("e*/streams/hourly/ck/sources/1/cursor")
+    with cursor.open("a") as file:
+        file.write("\noffset 6")
+
+    assert catalog.verify("job", 1) == record
+
+
+@by_format
 def test_in_place(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, how: SnapshotFormat
 ) -> None:
