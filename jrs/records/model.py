@@ -386,6 +386,9 @@ class CleanupJournal(Stored):
     exhausted: bool = False
     given_up: dict[str, str] = attrs.field(factory=dict, converter=_all_bounded)
     """What the cleanup continues without, and why."""
+    failed: dict[str, int] = attrs.field(factory=dict)
+    """The failed tries of each resource without which the cleanup may continue. Those that hang
+    still, or were not begun, do not count."""
 
 
 @attrs.frozen

@@ -93,8 +93,9 @@ class _Problem:
     """Whether the try has ended: another one of the resource may begin, or what follows it."""
 
 
-def _is_last_try(resource: Resource, journal: CleanupJournal) -> bool:
-    return resource.most_tries is not None and journal.tries + 1 >= resource.most_tries
+def _is_last_try(resource: Resource, failed: Mapping[str, int]) -> bool:
+    most = resource.most_tries
+    return most is not None and failed.get(resource.name, 0) + 1 >= most
 
 
 class JobCleanup:
@@ -164,11 +165,13 @@ class JobCleanup:
             if stored is None or stored.value != encode(journal):
                 raise Unavailable(f"the journal of {job_id!r} could not be written")
 
-        done, problems = self._pass(journal, fence, Deadline.after(timeout), give_up)
+        failed = dict(journal.failed)
+        done, problems = self._pass(journal, failed, fence, Deadline.after(timeout), give_up)
         journal = attrs.evolve(
             journal,
             done=self._ordered(done),
             tries=journal.tries + 1,
+            failed=failed,
             problems=problems,
             exhausted=bool(problems) and last_try,
         )
@@ -212,7 +215,7 @@ class JobCleanup:
             journal = decode(CleanupJournal, stored.value, key)
             again: Op = Update(
                 key,
-                encode(attrs.evolve(journal, exhausted=False, tries=0)),
+                encode(attrs.evolve(journal, exhausted=False, tries=0, failed={})),
                 stored.version,
             )
         except CorruptRecord:
@@ -252,11 +255,12 @@ class JobCleanup:
     def _pass(
         self,
         journal: CleanupJournal,
+        failed: dict[str, int],
         fence: Fence | None,
         deadline: Deadline,
         give_up: Callable[[str, str], None],
     ) -> tuple[set[str], dict[str, str]]:
-        """Return the names of what is done, and the problems of what is left.
+        """Return the names of what is done, and the problems of what is left; count failed tries.
 
         `give_up` is called for what the cleanup continues without, and makes that durable: what
         comes afterwards may remove what another try would need.
@@ -272,10 +276,12 @@ class JobCleanup:
             for resource, problem in self._clean_all(resources, job_id, fence, deadline):
                 if problem is None:
                     done.add(resource.name)
-                elif problem.is_final or (problem.ended and _is_last_try(resource, journal)):
+                elif problem.is_final or (problem.ended and _is_last_try(resource, failed)):
                     give_up(resource.name, problem.text)
                 else:
                     problems[resource.name] = problem.text
+                    if problem.ended and resource.most_tries is not None:
+                        failed[resource.name] = failed.get(resource.name, 0) + 1
             if problems:
                 break
         return done, problems

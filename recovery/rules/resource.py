@@ -23,7 +23,7 @@ class Resource(abc.ABC):
     records_only = False
     """It only asks the backend, which answers by a deadline: it needs no thread of its own."""
     most_tries: int | None = None
-    """After so many failed passes the cleanup continues without it, and says so; None: never."""
+    """After so many failed tries the cleanup continues without it, and says so; None: never."""
 
     @abc.abstractmethod
     def clean(self, job_id: str) -> None:

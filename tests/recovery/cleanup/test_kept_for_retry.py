@@ -84,10 +84,7 @@ def test_a_disk_that_is_full(
 ) -> None:
     """It is tried again, and nothing is removed meanwhile; in the end the cleanup goes without."""
 
-    def full(*args: object) -> None:
-        raise Unavailable("no space left")
-
-    monkeypatch.setattr(create, "take", full)
+    monkeypatch.setattr(create, "take", lambda *args: full())
     removed = Thing()
     tries = 0
     while (journal := cleanup(failed, removed).run("job", None)).problems:
@@ -99,6 +96,33 @@ def test_a_disk_that_is_full(
     assert tries + 1 == KeptForRetry.most_tries
     assert journal.given_up == {"what a retry needs": "Unavailable: no space left"}
     assert JobResultStore(failed.backend).has_clean("job")
+
+
+def test_what_fails_before_it_costs_no_try(
+    failed: FakeJob, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that does not die ends passes in which no snapshot was tried."""
+    process = Thing("process")
+    process.prioritised = True
+    process.broken = OSError("process 77 does not die")
+
+    def run() -> CleanupJournal:
+        resources = default_resources(failed.backend, failed.storage)
+        return JobCleanup(failed.backend, [process, *resources]).run("job", None)
+
+    for _ in range(2 * KeptForRetry.most_tries):
+        assert set(run().problems) == {"process"}
+    process.broken = None
+    with monkeypatch.context() as patch:
+        patch.setattr(create, "take", lambda *args: full())
+        assert run().problems == {"what a retry needs": "Unavailable: no space left"}
+    assert run().problems == {}
+
+    assert [record.at_end for record in catalog.list("job")] == [True]
+
+
+def full() -> None:
+    raise Unavailable("no space left")
 
 
 def test_a_state_that_is_not_whole(failed: FakeJob, memory: FaultyMemory, root: Path) -> None:
