@@ -82,6 +82,8 @@ class JobGeneration(Stored):
 
     job_id: str = attrs.field(validator=a_job_id)
     generation: int
+    batches: dict[str, int] | None = None
+    """The batch of each stage at which it began, -1 before the first; None if unknown."""
 
 
 @attrs.frozen

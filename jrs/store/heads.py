@@ -77,7 +77,20 @@ def generation_of(backend: Backend, job_id: str) -> int:
         CorruptRecord: the record cannot be read.
         Unavailable: the backend did not answer.
     """
-    return _generation(backend.get(keys.GENERATIONS + job_id))
+    return begun_at(backend, job_id).generation
+
+
+def begun_at(backend: Backend, job_id: str) -> JobGeneration:
+    """Return the generation of a job's batches, with the batches that its restore began at.
+
+    Raises:
+        CorruptRecord: the record cannot be read.
+        Unavailable: the backend did not answer.
+    """
+    stored = backend.get(keys.GENERATIONS + job_id)
+    if stored is None:
+        return JobGeneration(job_id, 1)
+    return decode(JobGeneration, stored.value, stored.key)
 
 
 def same_generation(backend: Backend, job_id: str) -> Check | Absent:
@@ -88,10 +101,6 @@ def same_generation(backend: Backend, job_id: str) -> Check | Absent:
     """
     key = keys.GENERATIONS + job_id
     return unchanged(key, backend.get(key))
-
-
-def _generation(stored: Record | None) -> int:
-    return 1 if stored is None else decode(JobGeneration, stored.value, stored.key).generation
 
 
 def restored_ops(
@@ -114,14 +123,13 @@ def restored_ops(
     """
     if not are_kept(backend):
         return []
-    generation, begin = _begin_generation(backend, job_id, least)
+    newest = {stage: -1 if batch is None else batch for stage, batch in batches.items()}
+    generation, begin = _begin_generation(backend, job_id, least, newest)
     ops: list[Op] = [begin]
     for record in backend.scan(keys.heads(job_id)):
         stage = record.key.removeprefix(keys.heads(job_id))
-        batch = batches.get(stage)
         named = (manifests or {}).get(stage)
-        newest = -1 if batch is None else batch
-        moved = StreamHead(job_id, stage, generation, newest, manifest=named)
+        moved = StreamHead(job_id, stage, generation, newest.get(stage, -1), manifest=named)
         ops.append(Update(record.key, encode(moved), record.version))
     for stage, named in (plans or {}).items():
         key = keys.plan(job_id, stage)
@@ -187,19 +195,21 @@ def give_up_restore(backend: Backend, job_id: str, fence: Fence | None) -> None:
             return
     except CorruptRecord:
         pass
-    commit_and_read_back(backend, _begin_generation(backend, job_id, 0)[1], fence=fence)
+    commit_and_read_back(backend, _begin_generation(backend, job_id, 0, None)[1], fence=fence)
 
 
-def _begin_generation(backend: Backend, job_id: str, least: int) -> tuple[int, Create | Update]:
+def _begin_generation(
+    backend: Backend, job_id: str, least: int, batches: dict[str, int] | None
+) -> tuple[int, Create | Update]:
     key = keys.GENERATIONS + job_id
     stored = backend.get(key)
     try:
-        newest = _generation(stored)
+        newest = 1 if stored is None else decode(JobGeneration, stored.value, key).generation
     except CorruptRecord:
         newest = int(time.time())  # One that no other has had.
     generation = max(newest + 1, least)
-    op = create_or_update(key, encode(JobGeneration(job_id, generation)), stored and stored.version)
-    return generation, op
+    value = encode(JobGeneration(job_id, generation, batches))
+    return generation, create_or_update(key, value, stored and stored.version)
 
 
 def plan_decides(head: StreamHead | None, plan: StreamPlan | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from jrs.contract.backend import Backend
@@ -10,7 +11,7 @@ from jrs.contract.errors import CorruptRecord, Unavailable, WrongState
 from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.heads import StreamPlan
+from jrs.records.heads import JobGeneration, StreamPlan
 from jrs.records.model import StageRecord, StreamRecord
 from jrs.records.objects import BatchManifest
 from jrs.records.snapshots import Manifest, SnapshotRecord
@@ -120,10 +121,9 @@ def _called_or_published(backend: Backend, storage: JobStorage, found: Manifest)
     Raises:
         Unavailable: the backend or the store did not answer.
     """
-    try:
-        generation = heads.generation_of(backend, found.job_id)
-    except CorruptRecord:
-        generation = None  # The restore begins one that no plan can be of.
+    now: JobGeneration | None = None
+    with suppress(CorruptRecord):  # The restore begins one that no plan can be of.
+        now = heads.begun_at(backend, found.job_id)
     batches = _batches(found)
     for record in backend.scan(keys.plans(found.job_id)):
         stage = record.key.removeprefix(keys.plans(found.job_id))
@@ -137,8 +137,12 @@ def _called_or_published(backend: Backend, storage: JobStorage, found: Manifest)
         except CorruptRecord:
             yield f"stage {stage!r} has called its function, it is not known for which batches"
             continue
-        if generation in (None, plan.generation) and plan.batch > before:
-            yield f"stage {stage!r} has called its function for {_range(before + 1, plan.batch)}"
+        last = plan.batch
+        if now is not None and plan.generation != now.generation and now.batches is not None:
+            # What was called before the last restore counts up to where that put the stage.
+            last = min(last, now.batches.get(stage, -1))
+        if last > before:
+            yield f"stage {stage!r} has called its function for {_range(before + 1, last)}"
     for record in backend.scan(keys.stages(found.job_id)):
         target, stage = published_at(record), record.key.removeprefix(keys.stages(found.job_id))
         if target is not None and keys.STAGES + stage not in found.records:

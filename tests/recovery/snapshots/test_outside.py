@@ -11,10 +11,10 @@ import attrs
 import pytest
 
 from jrs.contract.errors import Unavailable, WrongState
-from jrs.contract.operations import Create, Update
+from jrs.contract.operations import Create, Delete, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
-from jrs.records.heads import StreamPlan
+from jrs.records.heads import JobGeneration, StreamPlan
 from jrs.records.model import StageRecord, StreamRecord, StreamSink
 from jrs.recovery.snapshot_catalog import SnapshotCatalog
 from jrs.recovery.snapshots import outside
@@ -67,6 +67,29 @@ def test_a4_calls_of_functions(
     catalog.restore(record, accept_published=True)
     assert heads.generation_of(memory, "job") == 2
     catalog.restore(record)  # Those calls were of the generation before.
+
+
+def test_a4_calls_before_an_earlier_restore(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory
+) -> None:
+    """A restore further back repeats the calls up to where the job was put before, and asks; so it
+    does if an older version made that restore, and nothing says where that was."""
+    job.suspend()
+    older = catalog.create("job")
+    job.run(5)
+    newer = catalog.create("job")
+    called(job, "hourly", 14)
+    catalog.restore(newer, accept_published=True)
+
+    with pytest.raises(WrongState, match="for batches 5 to 9"):
+        catalog.restore(older)
+    key = keys.GENERATIONS + "job"
+    memory.commit(Delete(key))
+    memory.commit(Create(key, encode(JobGeneration("job", 2))))
+    with pytest.raises(WrongState, match="for batches 5 to 14"):
+        catalog.restore(older)
+    assert catalog.restore(older, accept_published=True).number == 1
+    assert catalog.restore(older).number == 1
 
 
 @pytest.mark.parametrize("batch", [0, 4])
