@@ -33,7 +33,7 @@ from jrs.records.codec import decode
 from jrs.records.fields import Json
 from jrs.records.lineage import Descendant, Lineage, LineageKind
 from jrs.records.model import JobSpec, JobStatus, ResultState, Tombstone
-from jrs.records.snapshots import SnapshotRecord
+from jrs.records.snapshots import SnapshotRecord, as_stored
 from jrs.store import cluster_format, restores
 from jrs.store.result_store import JobResultStore
 
@@ -79,11 +79,12 @@ def retry(catalog: SnapshotIndex, job_id: str, request: RetryRequest) -> str:
         check_job_id(request.as_job)
     _check_ended(backend, check_job_id(job_id), request)
     _wait_until_kept(catalog, job_id, request.timeout)
+    last = _last_spec(catalog, job_id)
     for record in reversed(catalog.list(job_id)):
         if not record.format.is_restorable or not record.output:
             continue
         try:
-            return _retry_from(catalog, record, request)
+            return _retry_from(catalog, record, last, request)
         except (DamagedSnapshot, NoSuchSnapshot) as error:
             request.skipped(record, str(error))
     raise WrongState(
@@ -139,17 +140,60 @@ def _wait_until_kept(catalog: SnapshotIndex, job_id: str, timeout: float) -> Non
             watch.wait(min(0.5, deadline.remaining()))
 
 
-def _retry_from(catalog: SnapshotIndex, record: SnapshotRecord, request: RetryRequest) -> str:
+def _last_spec(catalog: SnapshotIndex, job_id: str) -> JobSpec | None:
+    """Return the spec with which a job ended: the copy in its result, else that in its newest
+    readable snapshot; None if there is none."""
+    entry = JobResultStore(catalog.backend).get(job_id)
+    if entry is not None and entry.result is not None and entry.result.spec is not None:
+        return entry.result.spec
+    for record in reversed(catalog.list(job_id)):
+        try:
+            return _kept_spec(catalog, record)
+        except (CorruptRecord, NoSuchSnapshot):
+            continue  # An older one has to do; its job may have been changed since.
+    return None
+
+
+def _kept_spec(catalog: SnapshotIndex, record: SnapshotRecord) -> JobSpec:
     records = catalog.manifest(record.job_id, record.number).records
     if SPEC not in records:
         raise DamagedSnapshot(str(record), ("it has no spec: there is nothing to start",))
-    before = decode(JobSpec, records[SPEC].encode("ascii"), SPEC)
+    return decode(JobSpec, as_stored(records[SPEC]), SPEC)
+
+
+def _before(
+    catalog: SnapshotIndex, record: SnapshotRecord, last: JobSpec | None, request: RetryRequest
+) -> JobSpec:
+    """Return the spec in a snapshot, with what an upgrade or a rescaling has changed since.
+
+    Raises:
+        InvalidInput: it is signed, and what has changed is not.
+    """
+    kept = _kept_spec(catalog, record)
+    if last is None:
+        return kept
+    if kept.signature and last.entry_point != kept.entry_point and request.entry_point is None:
+        raise InvalidInput(
+            f"job {kept.job_id!r} was upgraded from {kept.entry_point} to {last.entry_point} after "
+            f"snapshot {record.number}, and only the former is signed: name what is to run, with "
+            "--entry"
+        )
+    # No other field ever changes; a copy in a result may lack the partitions.
+    partitions = kept.partitions if last.partitions is None else last.partitions
+    return attrs.evolve(kept, entry_point=last.entry_point, partitions=partitions)
+
+
+def _retry_from(
+    catalog: SnapshotIndex, record: SnapshotRecord, last: JobSpec | None, request: RetryRequest
+) -> str:
+    before = _before(catalog, record, last, request)
     lineage = Lineage(record.job_id, LineageKind.RETRY, record.number, request.from_stage)
     spec = _spec(before, lineage, request)
     request.check(spec)
     changes: dict[str, Any] = {
         "entry_point": spec.entry_point,
         "arguments": spec.arguments,
+        "partitions": spec.partitions,
         "submitted_at": catalog.now(),
     }
     ids, deadline = _ids(catalog, before, request), Deadline.after(request.timeout)

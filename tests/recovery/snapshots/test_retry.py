@@ -37,6 +37,7 @@ from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import find_orphans, folders, swap
 from jrs.store import restores
 from jrs.store.opening import open_backend
+from jrs.store.stops import JobStops
 from tests.recovery.snapshots.fabricate import FakeJob, put, tree
 from tests.recovery.snapshots.test_crashes import DEAD, Begin, in_a_child
 from tests.recovery.support import CLUSTER, FaultyMemory, result
@@ -222,6 +223,23 @@ def test_signed_specs(client: Client, job: FakeJob, storage: JobStorage) -> None
     assert KEY.has_signed(made.value, made.key)
 
 
+def test_a_signed_spec_that_was_changed_since(
+    client: Client, job: FakeJob, storage: JobStorage
+) -> None:
+    """A result is not signed: nobody signs for code that only a result names."""
+    stored = job.backend.get(keys.JOBS + "job")
+    assert stored is not None
+    job.backend.commit(Update(stored.key, KEY.sign(stored.value, "spec"), stored.version))
+    spec = attrs.evolve(spec_of(job.backend, "job"), entry_point="evil:f")
+    ended = attrs.evolve(result("job", status=JobStatus.FAILED), spec=spec)
+    job.backend.commit(Create(keys.RESULTS + "job", encode(ended)), Create(keys.DIRTY + "job", b""))
+    JobCleanup(job.backend, default_resources(job.backend, job.storage)).run("job", None)
+    old = Client(job.backend, storage=storage.root.parent, spec_key=KEY).job("job")
+    with pytest.raises(InvalidInput, match="only the former is signed: name what is to run"):
+        old.retry()
+    assert spec_of(job.backend, old.retry(entry="m:g").id).entry_point == "m:g"
+
+
 def test_what_cannot_be_retried(client: Client, job: FakeJob) -> None:
     """Each refusal changes nothing."""
     with pytest.raises(NoSuchJob):
@@ -261,6 +279,31 @@ def test_a_damaged_snapshot(client: Client, job: FakeJob) -> None:
     client.job("job").snapshots.delete(2)
     with pytest.raises(WrongState, match="nothing is kept of job 'job'"):
         client.job("job").retry("another")
+
+
+@pytest.mark.parametrize("how", ["copied", "left out", "expired"])
+def test_an_older_snapshot_than_the_last_upgrade(client: Client, job: FakeJob, how: str) -> None:
+    """Only the state is of the snapshot: the new job runs the code that the old one ran last."""
+    job.suspend()
+    client.job("job").snapshots.create(format=SnapshotFormat.FULL)
+    upgraded = JobStops(job.backend).reconfigure("job", entry_point="m:v2", partitions=16)
+    client.job("job").snapshots.create(format=SnapshotFormat.FULL)
+    put(folders.snapshot(job.storage, "job", 2) / "files/streams/hourly/ck/commits/4", "damaged")
+    # No snapshot can be taken of the end.
+    put(job.query.ck / "commits/4", "damaged")
+    ended = result("job", status=JobStatus.FAILED)
+    copy = None if how == "left out" else attrs.evolve(upgraded, arguments={})
+    ended = attrs.evolve(ended, spec=copy, arguments_left_out=True)
+    job.backend.commit(Create(keys.RESULTS + "job", encode(ended)), Create(keys.DIRTY + "job", b""))
+    JobCleanup(job.backend, default_resources(job.backend, job.storage)).run("job", None)
+    if how == "expired":
+        client.results.delete("job")
+    new = client.job("job").retry()
+
+    spec = spec_of(client.backend, new.id)
+    assert (spec.entry_point, spec.partitions, spec.arguments) == ("m:v2", 16, {"x": 1})
+    assert spec.lineage is not None
+    assert spec.lineage.snapshot == 1
 
 
 def test_forks_and_restores_have_a_lineage(client: Client, job: FakeJob) -> None:
