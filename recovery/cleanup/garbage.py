@@ -72,7 +72,7 @@ class GarbageCollector:
     def run(self) -> GarbageReport:
         """Remove what is garbage, or find it only. Idempotent."""
         known = {job_id: _Known.of(self._backend, job_id) for job_id in self._storage.jobs()}
-        self._doomed()
+        self._doomed({job_id for job_id, job in known.items() if not job.exists})
         for job_id, job in known.items():
             self._unfinished(job_id)
             if not job.exists:
@@ -138,10 +138,11 @@ class GarbageCollector:
                     f"or jrs snapshot delete {job_id} {number}"
                 )
 
-    def _doomed(self) -> None:
-        """Remove snapshots that a crash kept from being listed, or from being deleted."""
+    def _doomed(self, unknown: set[str]) -> None:
+        """Remove snapshots that a crash kept from being listed, or from being deleted; not those of
+        unknown jobs, which a backend that was lost had perhaps listed."""
         for left in doomed.noted(self._storage):
-            if not _is_older(left.note, self._until):
+            if left.job_id in unknown or not _is_older(left.note, self._until):
                 continue
             listed = left.is_listed(self._backend)
             found = [] if listed else left.folders_in(self._storage)

@@ -43,7 +43,6 @@ from ..files.job_folders import JobStorage
 from . import contents, create_in_objects, doomed, folders, in_objects, logical, manifest
 from .blobs import Blobs
 from .contents import Contents, Item
-from .doomed import Doomed
 from .index import SnapshotIndex
 from .open import OpenSnapshot, opened
 
@@ -94,12 +93,9 @@ def create(
         )  # fmt: skip
     backend.check_current(fence, f"no snapshot of job {job_id!r}")
     known = catalog.list(job_id)
-    if name is not None and any(each.name == check_snapshot_name(name) for each in known):
-        raise InvalidInput(f"job {job_id!r} has a snapshot named {name!r} already")
-    has_files = epoch_folders.in_place(storage.folder(job_id)) is not None
-    if not has_files and not contents.read_records(backend, job_id):
-        raise contents.nothing_left(backend, job_id)
+    _check_possible(catalog, job_id, name, known)
     remove_left_overs(storage, job_id)
+    doomed.forget_listed(storage, known)
     parent = _parent(storage, known) if request.format.is_restorable else None
     with ExitStack() as held:
         if request.format is SnapshotFormat.CAS:
@@ -127,15 +123,10 @@ def create(
         except BaseException:
             with suppress(JrsError):  # The next call tries again; the first error counts.
                 storage.discard(job_id, folder)
-                _forget(noted)
+                doomed.forget(noted)
             raise
-        _forget(noted)
+        doomed.forget(noted)
     return record
-
-
-def _forget(noted: Doomed | None) -> None:
-    if noted is not None:
-        noted.forget()
 
 
 def _list(
@@ -217,6 +208,17 @@ def remove_left_overs(storage: JobStorage, job_id: str) -> None:
 
 
 # -- inside --------------------------------------------------------------------------------
+
+
+def _check_possible(
+    catalog: SnapshotIndex, job_id: str, name: str | None, known: Sequence[SnapshotRecord]
+) -> None:
+    """Raise if the name is taken, or if there is nothing to take a snapshot of."""
+    if name is not None and any(each.name == check_snapshot_name(name) for each in known):
+        raise InvalidInput(f"job {job_id!r} has a snapshot named {name!r} already")
+    has_files = epoch_folders.in_place(catalog.storage.folder(job_id)) is not None
+    if not has_files and not contents.read_records(catalog.backend, job_id):
+        raise contents.nothing_left(catalog.backend, job_id)
 
 
 def _begin(

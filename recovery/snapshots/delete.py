@@ -106,8 +106,7 @@ def remove(
     if record.format is SnapshotFormat.CAS:
         for place in places(storage, record):
             collect(place)
-    if note is not None:
-        note.forget()
+    doomed.forget(note)
 
 
 def _unlist(backend: Backend, record: SnapshotRecord, stored: Record, fence: Fence | None) -> None:

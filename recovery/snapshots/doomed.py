@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import attrs
@@ -97,6 +97,12 @@ def note(own: JobStorage, record: SnapshotRecord) -> Doomed | None:
     return _read(own, path)
 
 
+def forget(left: Doomed | None) -> None:
+    """Forget a note, if there is one."""
+    if left is not None:
+        left.forget()
+
+
 def noted(own: JobStorage) -> Iterator[Doomed]:
     """Yield what is noted."""
     folder = own.root / _FOLDER
@@ -104,6 +110,16 @@ def noted(own: JobStorage) -> Iterator[Doomed]:
     for name in names:
         if _NOTE.fullmatch(name) and (found := _read(own, folder / name)) is not None:
             yield found
+
+
+def forget_listed(own: JobStorage, known: Iterable[SnapshotRecord]) -> None:
+    """Forget the notes of snapshots whose process died once they were listed. A note of files in
+    other storages stays: it may be of a deletion."""
+    listed = {(one.job_id, one.number, one.manifest) for one in known}
+    for left in noted(own):
+        is_listed = (left.job_id, left.number, left.manifest) in listed
+        if is_listed and len(left.storages) == 1:
+            left.forget()
 
 
 def half_written(own: JobStorage) -> list[Path]:

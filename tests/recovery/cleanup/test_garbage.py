@@ -257,6 +257,40 @@ def test_a_backend_that_was_restored_from_a_backup(
     assert catalog.restore(path).number == 1
 
 
+def test_a_backend_that_was_lost(client: Client, storage: JobStorage, memory: FaultyMemory) -> None:
+    """It may have listed what a process noted that died before it forgot the note."""
+    lost = FakeJob(memory, storage, "lost").run(1)
+    unlist(SnapshotCatalog(memory, storage), SnapshotCatalog(memory, storage).create("lost"),
+           noted=True)  # fmt: skip
+    memory.commit(Delete(keys.JOBS + "lost"))
+    report = client.gc(older_than=0)
+
+    assert report.removed == ()
+    assert report.left == (f"{storage.folder('lost')}: the folder of an unknown job",)
+    assert folders.whole(lost.storage, "lost") == {1}
+
+
+def test_a_death_once_a_snapshot_is_listed(
+    storage: JobStorage, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next snapshot forgets the note, which would count in an older copy of the backend."""
+    FakeJob(memory, storage).run(1)
+    catalog = SnapshotCatalog(memory, storage)
+
+    def dies(self: doomed.Doomed) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(doomed.Doomed, "forget", dies)
+        with pytest.raises(KeyboardInterrupt):
+            catalog.create("job")
+    assert [one.number for one in doomed.noted(storage)] == [1]
+    catalog.create("job")
+
+    assert list(doomed.noted(storage)) == []
+    assert [one.number for one in catalog.list("job")] == [1, 2]
+
+
 def test_what_is_in_progress(client: Client, storage: JobStorage, memory: FaultyMemory) -> None:
     """A snapshot that is being taken is locked, and stays."""
     FakeJob(memory, storage).run(1)
