@@ -272,10 +272,11 @@ class Actions:
         if self._recovery_points.finish_restore(job_id, end_all):
             self._emit(EventKind.RESTORED, job_id, "an interrupted restore was completed")
 
-    def take_scheduled_snapshot(self, spec: JobSpec) -> None:
-        """Take one of the snapshots that the job's spec requests."""
-        self._recovery_points.take_scheduled_snapshot(spec.job_id, spec.snapshots)
+    def take_scheduled_snapshot(self, spec: JobSpec) -> float:
+        """Take a snapshot that the job's spec requests, if one is due; return when to ask again."""
+        wait = self._recovery_points.take_snapshot_if_due(spec.job_id, spec.snapshots)
         self._context.decisions.fold(spec.job_id)
+        return wait
 
     def end(self, job_id: str) -> None:
         """End the job's attempt: its result is durable, so its further work is useless."""

@@ -167,15 +167,12 @@ class Reactions:
     def suspended(self, case: Case, _: None) -> None:
         case.job.restart.deaths = None  # The record of its attempt has more: it is read again.
 
-    def snapshot_is_due(self, case: Case) -> bool:
-        every = case.spec.snapshots.every
-        if every is None:
-            return False
-        now, due = self._clock(), case.job.snapshot_at
-        if due is None or now >= due:
-            case.job.snapshot_at = now + every
-            self._agenda.at(case.job.snapshot_at, case.job_id, "snapshot")
-        return due is not None and now >= due
+    def snapshot_may_be_due(self, case: Case) -> bool:
+        return case.spec.snapshots.every is not None and self._clock() >= case.job.snapshot_at
+
+    def snapshot_taken(self, case: Case, wait: float) -> None:
+        case.job.snapshot_at = self._clock() + wait
+        self._agenda.at(case.job.snapshot_at, case.job_id, "snapshot")
 
     def hand_over_is_due(self, case: Case) -> bool:
         facts, now = case.facts, self._clock()
@@ -333,7 +330,8 @@ TABLE = (
         Action.LEAVE,
         "snapshots",
         lambda reactions, case: reactions.actions.take_scheduled_snapshot(case.spec),
-        when=Reactions.snapshot_is_due,
+        when=Reactions.snapshot_may_be_due,
+        then=Reactions.snapshot_taken,
         pins=True,
     ),
 )

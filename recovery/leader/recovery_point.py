@@ -27,7 +27,7 @@ from ..rules.events import EventKind
 from ..snapshots import folders, foreign, outside
 from ..snapshots.catalog import SnapshotCatalog
 from ..snapshots.restore import published_batches
-from ..snapshots.scheduled import take_scheduled_snapshot
+from ..snapshots.scheduled import take_scheduled_snapshot, until_scheduled_snapshot
 from .checkpoint_copies import CheckpointCopies
 from .context import LeaderContext
 from .take_over import take_over
@@ -190,6 +190,20 @@ class RecoveryPoints:
         folder = folders.restoring(self._storage, job_id)
         with folders.locked(folder) as mine:
             return not mine and folder.is_dir()
+
+    def take_snapshot_if_due(self, job_id: str, policy: SnapshotPolicy) -> float:
+        """Take a snapshot if the policy's interval has passed; return the seconds until the next
+        one may be due.
+
+        Raises:
+            Unavailable: from the backend; the call may be repeated.
+        """
+        assert policy.every is not None, "without an interval none is ever due"
+        wait = until_scheduled_snapshot(self._catalog, job_id, policy.every)
+        if wait > 0:
+            return wait
+        self.take_scheduled_snapshot(job_id, policy)
+        return policy.every
 
     def take_scheduled_snapshot(self, job_id: str, policy: SnapshotPolicy) -> None:
         """Take a snapshot that the job's policy requests; report the outcome."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from jrs.contract.errors import JrsError
+from jrs.contract.errors import CorruptRecord, JrsError
 from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.model import StreamRecord
+from jrs.records.model import AttemptRecord, StreamRecord
 from jrs.records.policies import SnapshotPolicy
 from jrs.records.snapshots import Manifest, TakenBy
 
@@ -19,6 +19,27 @@ from ..checkpoint_format.unreadable import UnreadableCheckpoint
 from . import create_in_objects
 from .catalog import SnapshotCatalog
 from .prune import prune
+
+
+def until_scheduled_snapshot(catalog: SnapshotCatalog, job_id: str, every: float) -> float:
+    """Return the seconds until the next snapshot that jrs takes by itself is due: 0 to `every`.
+
+    The interval begins with the newest of these snapshots, or with the job's first start: not with
+    a leadership, or leaders that are replaced more often would take none.
+
+    Raises:
+        Unavailable: from the backend; the call may be repeated.
+    """
+    try:
+        since = [each.created_at for each in catalog.list(job_id) if each.is_systems]
+        if not since:
+            key = keys.ATTEMPTS + job_id
+            attempt = catalog.backend.get(key)
+            since = [decode(AttemptRecord, attempt.value, key).first_started_at] if attempt else []
+    except CorruptRecord:
+        return 0.0  # Taking the snapshot reports the problem.
+    # By the clocks of several hosts: one of them may be ahead.
+    return min(max(0.0, max(since, default=0.0) + every - catalog.now()), every)
 
 
 def take_scheduled_snapshot(

@@ -611,6 +611,29 @@ def test_a_restart_waits_for_a_snapshot(memory: FaultyMemory, root: Path, pins: 
         assert pins.most == 1
 
 
+def test_an_interval_of_snapshots_outlasts_its_leader(
+    memory: FaultyMemory, root: Path, pins: Pins
+) -> None:
+    """Leaders that are replaced more often than that take snapshots as well."""
+    clock = FakeClock()
+    pins.go.set()
+    with Leader(memory, root, clock=clock, now=clock) as leader:
+        JobCatalog(memory).submit(spec("job", snapshots=SnapshotPolicy(every=10.0)))
+        leader.runner.of("job")
+        clock.now += 6
+    with Leader(memory, root, clock=clock, now=clock) as leader:
+        leader.runner.of("job")
+        until(lambda: leader.dispatcher._jobs["job"].snapshot_at, "the snapshot is planned")
+
+        assert leader.dispatcher._jobs["job"].snapshot_at == clock.now + 4
+        assert not pins.begun.is_set()
+
+        clock.now += 4
+        leader.look()
+
+        assert pins.begun.wait(BOUND)
+
+
 # -- ends ---------------------------------------------------------------------------------------
 
 
@@ -787,7 +810,7 @@ def test_a_snapshot_that_is_damaged_while_the_attempt_is_ended(
     clock, entered, ending = FakeClock(), threading.Event(), threading.Event()
     damaged, ends = threading.Event(), threading.Event()
 
-    def take_scheduled_snapshot(actions: Actions, of_job: JobSpec) -> None:
+    def take_scheduled_snapshot(actions: Actions, of_job: JobSpec) -> float:
         entered.set()
         damaged.wait(BOUND)
         raise CorruptRecord("the index of snapshots")
@@ -804,8 +827,6 @@ def test_a_snapshot_that_is_damaged_while_the_attempt_is_ended(
         JobCatalog(memory).submit(spec("job", snapshots=policy, timeout=limits, restart=restart))
         leader.runner.of("job")
         memory_of = leader.dispatcher._jobs["job"]
-        until(lambda: memory_of.snapshot_at is not None, "the snapshot is planned")
-        clock.now += 10
         assert entered.wait(BOUND)
         clock.now += 60
         assert ending.wait(BOUND)

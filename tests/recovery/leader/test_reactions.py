@@ -50,7 +50,7 @@ def reaction(
     pinning: bool = False,
     survived: bool = False,
     every: float | None = None,
-    snapshot_at: float | None = None,
+    snapshot_at: float = 0.0,
     limit: float | None = None,
 ) -> list[tuple[str, str]]:
     """Return the pool and the action that a decision leads to, if any."""
@@ -85,7 +85,7 @@ WITHOUT_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] =
     (Action.TIME_OUT, {}, [("ends", "time_out")]),
     (Action.LEAVE, {"attempt": RUNNING}, []),
     (Action.LEAVE, {"survived": True}, [("records", "end_probation")]),
-    (Action.LEAVE, {"every": 60.0}, []),
+    (Action.LEAVE, {"every": 60.0}, [("snapshots", "take_scheduled_snapshot")]),
     (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW + 1}, []),
     (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW}, [("snapshots", "take_scheduled_snapshot")]),
     (Action.LEAVE, {"limit": 60.0}, [("records", "count_time")]),

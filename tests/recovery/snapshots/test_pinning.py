@@ -50,6 +50,30 @@ def test_the_newest_are_kept(state: RecoveryPoints, catalog: SnapshotCatalog, jo
     assert [one.stages[0].batch for one in catalog.list("job")] == [6, 7]
 
 
+def test_when_the_next_one_is_due(
+    state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob
+) -> None:
+    """An interval after the newest one that jrs took, or after the first start; and after at most
+    an interval, whatever clock that was recorded by."""
+
+    def until_next(now: float) -> float:
+        state._catalog.now = lambda: now
+        return scheduled.until_scheduled_snapshot(state._catalog, "job", 60.0)
+
+    job.record(keys.ATTEMPTS + "job", AttemptRecord("job", first_started_at=500.0))
+    assert [until_next(now) for now in (480.0, 510.0, 600.0)] == [60.0, 50.0, 0.0]
+
+    taken = catalog.create("job", taken_by=TakenBy.SYSTEM).created_at
+    assert catalog.create("job").created_at > taken
+    assert [until_next(taken + later) for later in (-9.0, 10.0, 61.0)] == [60.0, 50.0, 0.0]
+
+    key = keys.snapshot("job", 1)
+    stored = job.backend.get(key)
+    assert stored is not None
+    job.backend.commit(Update(key, b"no record", stored.version))
+    assert until_next(taken) == 0.0
+
+
 @pytest.mark.parametrize("by", TakenBy)
 def test_none_while_nothing_is_committed(
     state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob, by: TakenBy
