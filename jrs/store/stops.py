@@ -14,13 +14,7 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
-from jrs.contract.errors import (
-    Conflict,
-    CorruptRecord,
-    InvalidInput,
-    NotFound,
-    WrongState,
-)
+from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, NotFound, WrongState
 from jrs.contract.masks import masked
 from jrs.contract.operations import (
     Absent,
@@ -53,6 +47,7 @@ from jrs.store.transitions import (
     StopEvent,
     StopStep,
     at_step,
+    obstacle,
     step_after,
     step_of,
 )
@@ -60,6 +55,8 @@ from jrs.store.transitions import (
 _SINCE_FORMAT = 4
 """The first cluster format with version 2 of a stop's record."""
 _REQUESTS = {StopMode.SUSPEND: StopEvent.SUSPEND, StopMode.DRAIN: StopEvent.DRAIN}
+_BESIDES_PLANS = 8
+"""Operations of a commit besides those of the streams' plans, at most."""
 _REPORTED = (StopStep.SUSPENDING, StopStep.RESTARTING, StopStep.DRAINING)
 """The steps in which streaming stages still proceed."""
 
@@ -115,7 +112,7 @@ class JobStops:
         before = self._stored(job_id)
         step = step_after(STOP, before.step, event)
         if step is None:
-            raise WrongState(f"job {job_id!r} {_said(before)}")
+            raise WrongState(f"job {job_id!r} {obstacle(before.stop)}")
         if before.stop is not None and step is before.step:
             return before.stop
         restarts = before.step in (StopStep.RESTARTING, StopStep.RESTART_QUIESCED)
@@ -162,7 +159,7 @@ class JobStops:
         if before.stop is None:
             return False
         if step_after(STOP, before.step, StopEvent.RESUME) is None:
-            raise WrongState(f"job {job_id!r} {_said(before)}; it is not suspended")
+            raise WrongState(f"job {job_id!r} {obstacle(before.stop)}; it is not suspended")
         drain = before.stop.drain
         op = _delete(before) if drain is None else self._put(before, drain)
         conditions = Check(spec.key, spec.version), restores.none_of(job_id)
@@ -181,7 +178,7 @@ class JobStops:
         The change and the request to suspend are one commit; the leader restarts the job as soon as
         it is suspended. A job that is already suspended is changed, and restarts when it is
         resumed. Durable; needs no leader. With another entry point the streams' plans may change as
-        far as Spark can resume from their checkpoints.
+        far as Spark can resume from their checkpoints; if they are many, earlier commits say so.
 
         Raises:
             NoSuchJob: no such job was submitted.
@@ -195,22 +192,25 @@ class JobStops:
         before = self._stored(job_id)
         step = step_after(STOP, before.step, StopEvent.RECONFIGURE)
         if step is None:
-            raise WrongState(f"job {job_id!r} {_said(before)}")
+            raise WrongState(f"job {job_id!r} {obstacle(before.stop)}")
         changed = decode(JobSpec, spec.value, spec.key)
-        ops: list[Op] = []
+        plans: list[Op] = []
         if partitions is not None:
             changed = attrs.evolve(changed, partitions=partitions)
         if entry_point is not None:
             changed = attrs.evolve(changed, entry_point=entry_point)
-            ops += heads.changed_code_ops(self._backend, job_id)
-        if step is not before.step:
-            restart = StopRecord(job_id, StopMode.SUSPEND, requested_at=self._now())
-            ops.append(self._put(before, at_step(restart, step)))
+            plans += heads.changed_code_ops(self._backend, job_id)
         rewritten = renewed(encode(changed), spec.value, self._spec_key, job_id)
         own, said = Update(spec.key, rewritten, spec.version), of_change(entry_point, partitions)
+        conditions = (self._restart(before, step), *_is_free(job_id))
+        room = self._backend.capabilities.max_ops - _BESIDES_PLANS
         try:
+            while len(plans) > room:
+                # Before the change: the new code would be held for a stream with its old plan.
+                some, plans = plans[:room], plans[room:]
+                self._backend.commit(Check(spec.key, spec.version), *_is_free(job_id), *some)
             with self._historian.recorded(job_id, HistoryKind.CHANGED, said) as also:
-                self._backend.commit(own, *_is_free(job_id), *ops, *also)
+                self._backend.commit(own, *conditions, *plans, *also)
         except Conflict:
             raise WrongState(
                 f"job {job_id!r} has just ended or been changed; check it again"
@@ -352,6 +352,14 @@ class JobStops:
         value = encode(after, version)
         return create_or_update(before.key, value, before.version)
 
+    def _restart(self, before: _StoredStop, step: StopStep) -> Op:
+        """Return the operation that brings a stop to the step of a restart, or checks that it is
+        still there: a job that was resumed meanwhile has to be restarted."""
+        if step is before.step and before.version is not None:
+            return Check(before.key, before.version)
+        restart = StopRecord(keys.job_of(before.key), StopMode.SUSPEND, requested_at=self._now())
+        return self._put(before, at_step(restart, step))
+
     def _waiting(self, job_id: str, what: str) -> Record:
         """Return the spec of a job that has not ended and is not being restored."""
         refuse_ended(JobResultStore(self._backend).get(job_id), what)
@@ -383,13 +391,3 @@ def _delete(before: _StoredStop) -> Delete:
 def _is_free(job_id: str) -> tuple[Op, ...]:
     """Return the conditions that the job has not ended and is not being restored."""
     return Absent(keys.RESULTS + job_id), restores.none_of(job_id)
-
-
-def _said(before: _StoredStop) -> str:
-    stop = before.stop
-    assert stop is not None
-    if stop.mode is StopMode.HOLD:
-        return f"is held: {stop.reason}"
-    if stop.state is StopState.DONE:
-        return "is already suspended"
-    return f"already has a request to {stop.mode.value}; `jrs cancel` overrides it"

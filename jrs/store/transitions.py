@@ -212,6 +212,18 @@ def step_of(stop: StopRecord | None) -> StopStep:
         ) from None
 
 
+def obstacle(stop: StopRecord | None) -> str:
+    """Return why an event is not possible in the step of a job's stop, as a predicate."""
+    assert stop is not None, "without a stop, every request is possible"
+    if stop.mode is StopMode.HOLD:
+        return f"is held: {stop.reason}"
+    if stop.state is StopState.DONE:
+        return "is already suspended"
+    if stop.state is StopState.REFUSED:
+        return f"keeps running, because it cannot be drained: {stop.reason}"
+    return f"already has a request to {stop.mode.value}; `jrs cancel` overrides it"
+
+
 def at_step(stop: StopRecord, step: StopStep) -> StopRecord:
     """Return a stop as it is stored at another step; not for the steps that keep a drain."""
     mode, state, again, _ = _RECORDED[step]

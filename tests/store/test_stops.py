@@ -13,7 +13,8 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, Fenced, InvalidInput, NoSuchJob, NotFound, WrongState
 from jrs.contract.operations import Create, Fence, Update
 from jrs.records import keys
-from jrs.records.model import JobResult, JobStatus, StopMode, StopRecord, StopState
+from jrs.records.codec import decode, encode
+from jrs.records.model import JobResult, JobStatus, StopMode, StopRecord, StopState, StreamRecord
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
@@ -190,6 +191,44 @@ def test_a_job_that_ends_in_this_moment(
     assert backend.get(f"{keys.STOPS}job") is None
 
 
+def test_a_job_that_is_resumed_while_it_is_changed(
+    stops: JobStops, backend: Backend, fence: Fence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been started by then: without a restart it would run on with the old code."""
+    suspended(stops, fence)
+    stored = stops._stored
+
+    def late(job_id: str) -> Any:
+        found = stored(job_id)
+        JobStops(backend).resume(job_id)
+        return found
+
+    monkeypatch.setattr(stops, "_stored", late)
+    with pytest.raises(WrongState, match="has just ended or been changed"):
+        stops.reconfigure("job", entry_point="jobs:new")
+
+    spec = backend.get(keys.JOBS + "job")
+    assert spec is not None
+    assert decode(JobSpec, spec.value, spec.key).entry_point == "jobs:job"
+
+
+def test_a_job_of_many_streams_is_upgraded(stops: JobStops, backend: Backend) -> None:
+    """Its streams are more than one commit takes: all of them accept another plan."""
+    names = [f"s{number}" for number in range(backend.capabilities.max_ops + 1)]
+    for name in names:
+        stream = StreamRecord("job", name, False, "plan", "4.0.0", query="query")
+        backend.commit(Create(keys.stream("job", name), encode(stream)))
+
+    assert stops.reconfigure("job", entry_point="jobs:new").entry_point == "jobs:new"
+
+    kept = [decode(StreamRecord, one.value, one.key) for one in backend.scan(keys.streams("job"))]
+    assert sorted(one.name for one in kept) == sorted(names)
+    assert {(one.plan, one.query) for one in kept} == {("", "")}
+    restart = stops.get("job")
+    assert restart is not None
+    assert restart.again
+
+
 @pytest.mark.parametrize("mode", [SUSPEND, HOLD])
 def test_resuming(stops: JobStops, fence: Fence, mode: StopMode) -> None:
     """A suspended or held job is resumed; nothing is left of its stop."""
@@ -209,6 +248,13 @@ def test_resuming_what_is_not_suspended_yet(
 ) -> None:
     reach(stops, stops.request("job", SUSPEND), state, fence)
     with pytest.raises(WrongState, match="is not suspended"):
+        stops.resume("job")
+
+
+def test_resuming_what_runs_since_its_drain_was_refused(stops: JobStops, fence: Fence) -> None:
+    """The answer names no request that the job could be canceled for."""
+    refused(stops, fence)
+    with pytest.raises(WrongState, match="keeps running, because it cannot be drained: it has t"):
         stops.resume("job")
 
 
