@@ -26,6 +26,7 @@ from ..snapshots import convert, delete, doomed, folders
 from ..snapshots.blobs import Blobs
 from ..snapshots.index import SnapshotIndex
 from ..snapshots.references import jobs_in_use
+from ..snapshots.unnamed_blobs import unnamed
 from ..storage.objects import Objects
 from .object_garbage import ObjectGarbage
 
@@ -210,23 +211,17 @@ class GarbageCollector:
         self._removed += [Garbage(f"{objects.url}/{one.name}", one.size, why) for one in found]
 
     def _blobs(self) -> None:
-        blobs = Blobs(self._storage)
-        if not blobs.folder.is_dir():
-            return
-        with blobs.alone() as mine:
-            if not mine:
-                self._left.append(f"{blobs.folder}: snapshots are being taken")
-                return
-            try:
-                named = delete.named_blobs(self._storage)
-            except (CorruptRecord, Unavailable) as error:
-                self._left.append(f"{blobs.folder}: {error}")
-                return
-            paths = [blobs.path(digest) for digest in blobs.all() if digest not in named]
-            for path in [*paths, *blobs.folder.glob(".*")]:
-                self._note(path, "a blob that no snapshot names")
-            if not self._dry_run:
-                blobs.collect(named)
+        folder = Blobs(self._storage).folder
+        try:
+            with unnamed(self._storage) as found:
+                if found is None:
+                    self._left.append(f"{folder}: snapshots are being taken")
+                for path in found or ():
+                    self._note(path, "a blob that no snapshot names")
+                    if not self._dry_run:
+                        path.unlink(missing_ok=True)
+        except (CorruptRecord, Unavailable) as error:
+            self._left.append(f"{folder}: {error}")
 
     def _trash(self) -> None:
         trash = self._storage.root / ".trash"

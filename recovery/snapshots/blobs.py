@@ -26,7 +26,11 @@ class Blobs:
         self._storage = storage
 
     def acquire(self) -> AbstractContextManager[bool]:
-        """Keep collectors away; create the store. Waits for a collector that is running."""
+        """Keep collectors away; create the store. Waits for a collector that is running.
+
+        Raises:
+            Unavailable: the collector does not end.
+        """
         self._storage.make_folder(self.folder)
         return folders.locked(self.folder, shared=True, wait=True)
 
@@ -57,17 +61,6 @@ class Blobs:
             return found, new
         finally:
             temporary.unlink(missing_ok=True)
-
-    def collect(self, named: set[str]) -> None:
-        """Delete the blobs that are not `named`, and what a crash left half-written.
-
-        Call while the store is held `alone`, with names that were read since.
-        """
-        for digest in list(self.all()):
-            if digest not in named:
-                self.path(digest).unlink(missing_ok=True)
-        for left in self.folder.glob(".*"):
-            left.unlink(missing_ok=True)
 
     def alone(self) -> AbstractContextManager[bool]:
         """Hold the store exclusively; yields False while snapshots are being taken."""

@@ -39,6 +39,7 @@ from . import contents, delete, folders, manifest
 from .blobs import Blobs
 from .index import SnapshotIndex, SnapshotRef, replace_entry
 from .open import OpenSnapshot, opened, place
+from .unnamed_blobs import collect
 
 SINCE_FORMAT = 5
 """The first cluster format whose versions find the folder of a converted snapshot."""
@@ -69,7 +70,7 @@ def convert(
     if to is not record.format:
         record = _converted(catalog, record, to, fence, progress)
     _remove_former(catalog.storage, record)
-    delete.collect(place(catalog.storage, record))
+    collect(place(catalog.storage, record))
     return record
 
 

@@ -11,7 +11,6 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import (
     Conflict,
     CorruptRecord,
-    DamagedSnapshot,
     NoSuchSnapshot,
     SnapshotInUse,
     Unavailable,
@@ -25,10 +24,10 @@ from jrs.store.historian import Historian
 
 from ..files.job_folders import JobStorage
 from . import doomed, folders, manifest
-from .blobs import Blobs
 from .doomed import Doomed
 from .index import SnapshotIndex, recorded_if_kept
 from .open import places
+from .unnamed_blobs import collect
 
 
 def delete(
@@ -222,44 +221,6 @@ def _distinct(storages: Iterable[JobStorage]) -> list[JobStorage]:
         if not any(storage.root.samefile(known.root) for known in found):
             found.append(storage)
     return found
-
-
-def collect(storage: JobStorage) -> None:
-    """Delete the blobs that no snapshot of the storage names.
-
-    Does nothing while snapshots are being taken, or if a manifest cannot be read: nothing is
-    deleted on a guess.
-    """
-    blobs = Blobs(storage)
-    if blobs.folder.is_dir():
-        with blobs.alone() as mine:
-            if mine:
-                try:
-                    blobs.collect(named_blobs(storage))
-                except (CorruptRecord, Unavailable):
-                    return
-
-
-def named_blobs(storage: JobStorage) -> set[str]:
-    """Return every digest that a ``cas`` snapshot in the storage names, listed or not.
-
-    Raises:
-        CorruptRecord: a manifest is damaged, so it may name any digest.
-        Unavailable: the same, of one that cannot be read now.
-    """
-    named: set[str] = set()
-    for job_id in storage.jobs():
-        for number in folders.whole(storage, job_id):
-            for folder in folders.of_number(storage, job_id, number):
-                try:
-                    found = manifest.read(folder)
-                except DamagedSnapshot:
-                    if folder.is_dir():
-                        raise
-                    continue  # It does not exist, or was just deleted.
-                if found.format is SnapshotFormat.CAS:
-                    named.update(file.sha256 for file in found.files)
-    return named
 
 
 # -- inside --------------------------------------------------------------------------------

@@ -21,10 +21,13 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Unavailable
 from jrs.host.fork import forget_in_children
 from jrs.records.snapshots import SnapshotRecord
 
@@ -34,6 +37,10 @@ from ..files.looking import names_in
 MANIFEST = "manifest.json"
 FILES = "files"
 
+_PATIENCE = 30.0
+"""Seconds to wait for a lock. Whoever works on a listed snapshot, or deletes blobs, holds it for
+milliseconds, besides a commit."""
+_LOOK = 0.02
 _NUMBER = re.compile(r"([0-9]{1,10})(?:-[0-9a-f]{16})?")
 _BUILDING = re.compile(r"\.([0-9]{1,10})\.tmp")
 
@@ -91,7 +98,14 @@ def unfinished(storage: JobStorage, job_id: str) -> set[int]:
 
 @contextmanager
 def locked(path: Path, *, shared: bool = False, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock of a folder; yield whether it was acquired. A missing folder has no lock."""
+    """Hold the lock of a folder; yield whether it was acquired. A missing folder has no lock.
+
+    Args:
+        wait: whether to wait for the process that holds it.
+
+    Raises:
+        Unavailable: it holds it for longer than `_PATIENCE`, as one that is stopped does.
+    """
     try:
         lock = _Lock(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -107,6 +121,7 @@ class _Lock:
     """The lock of a folder. It ends with the process that took it and with no other process."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
         forget_in_children(self)
 
@@ -116,13 +131,23 @@ class _Lock:
         return () if fd < 0 else (fd,)
 
     def take(self, *, shared: bool, wait: bool) -> bool:
-        """Return whether the lock was acquired; with `wait`, always True."""
+        """Return whether the lock was acquired; with `wait`, True."""
         how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-        try:
-            fcntl.flock(self._fd, how if wait else how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        deadline = Deadline.after(_PATIENCE)
+        while True:
+            try:
+                fcntl.flock(self._fd, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not wait:
+                    return False
+            else:
+                return True
+            if deadline.expired:
+                raise Unavailable(
+                    f"{self._path} has been held by another process for {_PATIENCE:g} s, perhaps "
+                    "by one that is stopped or waits for a disk; try again later"
+                )
+            time.sleep(_LOOK)
 
     def is_of(self, path: Path) -> bool:
         """Return whether the path still leads to the locked folder."""

@@ -28,6 +28,7 @@ from . import delete, folders, manifest
 from .blobs import Blobs
 from .index import SnapshotIndex, replace_entry
 from .open import OpenSnapshot, check, opened, place, read
+from .unnamed_blobs import collect
 
 
 def move(
@@ -61,7 +62,7 @@ def move(
             return _drop_copy(catalog, _swap(catalog, record, target, fence), fence)
     record = _copy(catalog, record, target, fence, progress)
     if record.format is SnapshotFormat.CAS:
-        delete.collect(target)  # An interrupted move may have left blobs half-written.
+        collect(target)  # An interrupted move may have left blobs half-written.
     return _drop_copy(catalog, record, fence)
 
 
@@ -261,7 +262,7 @@ def _drop_copy(
     delete.check_mounted(left, record)
     delete.discard(catalog.storage, left, record)
     if record.format is SnapshotFormat.CAS:
-        delete.collect(left)
+        collect(left)
     if left.root != catalog.storage.root:
         left.empty_trash()  # A move that was interrupted here may have left it; nothing else looks.
     for folder in (folders.snapshots(left, record.job_id), left.folder(record.job_id)):

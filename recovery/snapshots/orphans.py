@@ -13,9 +13,10 @@ from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord
 from jrs.store import restores
 
 from ..files.job_folders import JobStorage
-from . import delete, doomed, folders
+from . import doomed, folders
 from .blobs import Blobs
 from .open import place
+from .unnamed_blobs import unnamed
 
 
 def find_orphans(backend: Backend, storage: JobStorage) -> Iterator[str]:
@@ -120,23 +121,16 @@ def _of_restores(backend: Backend, storage: JobStorage) -> Iterator[str]:
 
 
 def _of_blobs(storage: JobStorage) -> Iterator[str]:
-    blobs = Blobs(storage)
-    with blobs.alone() as mine:
-        if not mine:
-            return  # There are no blobs, or snapshots are being taken.
-        try:
-            named = delete.named_blobs(storage)
-        except (CorruptRecord, Unavailable) as error:
-            yield f"{blobs.folder}: cannot be checked: {error}"
-            return
-        unnamed = [digest for digest in blobs.all() if digest not in named]
-        unnamed += [path.name for path in blobs.folder.glob(".*")]
-    if unnamed:
-        first = ", ".join(unnamed[:3])
-        yield (
-            f"{blobs.folder}: {len(unnamed)} blobs that no snapshot names ({first}…); jrs gc "
-            "removes them"
-        )
+    folder = Blobs(storage).folder
+    try:
+        with unnamed(storage) as held:
+            found = held or ()  # None: snapshots are being taken.
+    except (CorruptRecord, Unavailable) as error:
+        yield f"{folder}: cannot be checked: {error}"
+        return
+    if found:
+        first = ", ".join(path.name for path in found[:3])
+        yield f"{folder}: {len(found)} blobs that no snapshot names ({first}…); jrs gc removes them"
 
 
 def _is_abandoned(path: Path) -> bool:

@@ -35,7 +35,7 @@ from jrs.recovery.checkpoint_format import checkpoint
 from jrs.recovery.files import transfer
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, contents, create, find_orphans, folders
-from jrs.recovery.snapshots.delete import collect
+from jrs.recovery.snapshots.unnamed_blobs import collect
 from tests.recovery.snapshots.fabricate import FakeJob, jrs_sink, put, tree
 from tests.recovery.support import CLUSTER, FaultyMemory, result
 
