@@ -88,7 +88,6 @@ class ClusterUpkeep:
 
         Raises:
             InvalidInput: no storage is known, or `older_than` is no number of seconds.
-            CorruptRecord: a record cannot be read.
             Unavailable: the backend does not answer.
 
         Example::

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
@@ -72,18 +73,14 @@ class GarbageCollector:
 
     def run(self) -> GarbageReport:
         """Remove what is garbage, or find it only. Idempotent."""
-        known = {job_id: _Known.of(self._backend, job_id) for job_id in self._storage.jobs()}
+        known: dict[str, _Known] = {}
+        for job_id in self._storage.jobs():
+            with self._named(job_id):
+                known[job_id] = _Known.of(self._backend, job_id)
         self._doomed({job_id for job_id, job in known.items() if not job.exists})
         for job_id, job in known.items():
-            self._unfinished(job_id)
-            if not job.exists:
-                path = self._storage.folder(job_id)
-                self._left.append(f"{path}: the folder of an unknown job")
-                continue
-            self._snapshots(job_id)
-            if job.has_ended:
-                for path in self._storage.left_in_staging(job_id):
-                    self._discard(job_id, path, "left over by a job that has ended")
+            with self._named(job_id):
+                self._folder(job_id, job)
         if self._storage.objects is not None:
             for job_id, job in known.items():
                 self._objects(job_id, job, self._storage.objects)
@@ -96,6 +93,26 @@ class GarbageCollector:
         return GarbageReport(tuple(self._removed), tuple(self._left))
 
     # -- what is garbage ---------------------------------------------------------------------
+
+    @contextmanager
+    def _named(self, job_id: str) -> Iterator[None]:
+        """Name the folder of a job of which a record cannot be read, which keeps no garbage of others."""
+        try:
+            yield
+        except CorruptRecord as error:
+            self._left.append(f"{self._storage.folder(job_id)}: {error}")
+
+    def _folder(self, job_id: str, job: _Known) -> None:
+        """Remove what is left over in the folder of a job."""
+        self._unfinished(job_id)
+        if not job.exists:
+            path = self._storage.folder(job_id)
+            self._left.append(f"{path}: the folder of an unknown job")
+            return
+        self._snapshots(job_id)
+        if job.has_ended:
+            for path in self._storage.left_in_staging(job_id):
+                self._discard(job_id, path, "left over by a job that has ended")
 
     def _unfinished(self, job_id: str) -> None:
         """Remove what processes have left that died while they took or restored a snapshot."""

@@ -51,8 +51,11 @@ def _of_records(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[
     for record in records:
         if record.objects is not None:
             continue  # It has no folder; `jrs snapshot verify` reads its objects.
-        folder = folders.listed(place(storage, record), record)
-        if not folder.is_dir():
+        holds = place(storage, record)
+        folder = folders.listed(holds, record)
+        if not holds.root.is_dir():
+            yield f"{record}: its storage {holds.root} is missing: mount it"
+        elif not folder.is_dir():
             yield (
                 f"{record}: its folder {folder} is gone; "
                 f"jrs snapshot delete {record.job_id} {record.number}"

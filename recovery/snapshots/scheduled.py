@@ -62,9 +62,12 @@ def take_scheduled_snapshot(
         if not _is_anything_new(catalog, job_id, streams, fence):
             return ""
         taken = catalog.create(job_id, format=policy.format, taken_by=TakenBy.SYSTEM, fence=fence)
-        prune(catalog, job_id, policy, fence=fence)
     except (JrsError, OSError, ValueError) as error:
         return f"could not be taken: {error}"
+    try:
+        prune(catalog, job_id, policy, fence=fence)
+    except (JrsError, OSError) as error:
+        return f"snapshot {taken.number} is taken; an older one could not be deleted: {error}"
     return f"snapshot {taken.number} is taken"
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from jrs import Client, NoSuchResult, ResultIsDirty
-from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Create, Delete
 from jrs.records import keys
 from jrs.records.model import AttemptRecord, JobStatus, Tombstone
@@ -196,8 +195,24 @@ def test_unreadable_snapshots(
     assert "the outputs of 1 expired jobs: " in report.left[0]
     assert output.exists()
     spoil(memory, keys.snapshot("reader", 1))
-    with pytest.raises(CorruptRecord):
-        client.gc(older_than=0)
+    report = client.gc(older_than=0)
+    assert report.removed == ()
+    assert sum(keys.snapshot("reader", 1) in line for line in report.left) == 2
+
+
+def test_a_record_that_cannot_be_read(
+    client: Client, storage: JobStorage, memory: FaultyMemory
+) -> None:
+    """It keeps the files of its own job, and is named."""
+    output = expired(client, "old", storage)
+    kept = put(storage.folder("bad") / "out" / "rows" / "part", "rows")
+    memory.commit(Create(keys.RESULTS + "bad", b"no record"))
+
+    report = client.gc(older_than=0)
+
+    assert [one.path for one in report.removed] == [str(output.parents[1])]
+    assert [line for line in report.left if "results/bad" in line] == list(report.left)
+    assert kept.exists()
 
 
 def test_left_overs(client: Client, storage: JobStorage, memory: FaultyMemory) -> None:

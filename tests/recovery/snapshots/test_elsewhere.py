@@ -76,6 +76,9 @@ def test_moved_to_what_is_not_mounted(
 
     with pytest.raises(Unavailable, match=f"{tmp_path}/far.*; mount the missing storage"):
         catalog.newest_usable("job")
+    (said,) = find_orphans(catalog.backend, job.storage)
+    assert "is missing: mount it" in said
+    assert "delete" not in said
     assert catalog.create("job").parent == 1
     catalog.remove(catalog.get("job", 3))
 

@@ -149,6 +149,24 @@ def test_a_failure_is_only_said(
     assert said == [("snapshot", "job", f"could not be taken: {error}")]
 
 
+def test_an_older_one_that_cannot_be_deleted(
+    state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The new one is taken all the same, and the message says both."""
+    said: list[tuple[str, str, str]] = []
+    monkeypatch.setattr(state, "_emit", lambda *what: said.append(what))
+    catalog.create("job", taken_by=TakenBy.SYSTEM)
+    catalog.move("job", 1, tmp_path / "far")
+    (tmp_path / "far").rename(tmp_path / "away")
+    job.run()
+
+    state.take_scheduled_snapshot("job", SnapshotPolicy(keep=1))
+
+    assert said[0][2].startswith("snapshot 2 is taken; an older one could not be deleted: ")
+    assert f"{tmp_path / 'far'}" in said[0][2]
+
+
 @pytest.mark.parametrize("change", [{"entry_point": "m:g"}, {"partitions": 4}])
 def test_a_change_is_pinned_first(
     state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob, change: dict[str, Any]
