@@ -75,12 +75,13 @@ class ClusterUpkeep:
                 yield id
 
     def gc(self, *, older_than: float = 86400.0, dry_run: bool = False) -> GarbageReport:
-        """Remove the files that nothing needs any more; return what was removed.
+        """Remove what nothing needs any more; return what was removed.
 
-        These are the outputs of jobs whose result was expired, what crashes have left of snapshots,
-        restores and deletions, the left-overs of jobs that have ended, and blobs that no snapshot
-        names. What a job that has not ended reads stays, and so does what a listed snapshot needs.
-        Folders of unknown jobs stay and are named. Idempotent; safe next to running masters.
+        This is the outputs of jobs whose result was expired, what crashes have left of snapshots,
+        restores and deletions, the left-overs of jobs that have ended (their records, too), and
+        blobs that no snapshot names. What a job that has not ended reads stays, and so does what a
+        listed snapshot needs. Folders of unknown jobs stay and are named. Idempotent; safe next to
+        running masters.
 
         Args:
             older_than: seconds for which something has to have been garbage.

@@ -1,7 +1,7 @@
-"""Garbage: files of jobs that nothing needs any more, found and removed on request.
+"""Garbage: files and records of jobs that nothing needs any more, found and removed on request.
 
-Only files are removed, and only by renaming them into the trash first, so that a crash at any point
-is harmless. What a process works on is locked, and stays. A master cannot be in the way: none runs
+Files are only removed by renaming them into the trash first, so that a crash at any point is
+harmless. What a process works on is locked, and stays. A master cannot be in the way: none runs
 or cleans up a job that has ended and is clean, and no id is used twice.
 """
 
@@ -29,16 +29,21 @@ from ..snapshots.index import SnapshotIndex
 from ..snapshots.references import jobs_in_use
 from ..snapshots.unnamed_blobs import unnamed
 from ..storage.objects import Objects
+from .half_published import HalfPublished
 from .object_garbage import ObjectGarbage
+from .records_left import half_published, records_left
+from .resources import delete_records
 
 
 @attrs.frozen
 class Garbage:
-    """A file or a folder that nothing needs any more."""
+    """A file, a folder or a record that nothing needs any more."""
 
     path: str
+    """Of a record: its key."""
     size: int
-    """The bytes that its removal frees: files with another hard link do not count."""
+    """The bytes that its removal frees: files with another hard link do not count, nor do records.
+    """
     why: str
 
 
@@ -85,6 +90,7 @@ class GarbageCollector:
             for job_id, job in known.items():
                 self._objects(job_id, job, self._storage.objects)
         self._outputs(known)
+        self._records()
         for job_id, job in known.items():
             if job.has_ended and not self._dry_run:
                 self._remove_empty(job_id)
@@ -96,7 +102,7 @@ class GarbageCollector:
 
     @contextmanager
     def _named(self, job_id: str) -> Iterator[None]:
-        """Name the folder of a job of which a record cannot be read, which keeps no garbage of others."""
+        """Name the folder of a job with an unreadable record: it keeps no garbage of other jobs."""
         try:
             yield
         except CorruptRecord as error:
@@ -178,6 +184,25 @@ class GarbageCollector:
                 self._note(path, "left over by a note that was not completed")
                 if not self._dry_run:
                     path.unlink(missing_ok=True)
+
+    def _records(self) -> None:
+        """Remove what a forced cleanup has left in the backend. No id is used twice, so no job can
+        come to need it."""
+        for job_id, names in records_left(self._backend).items():
+            if not any(self._backend.get(one + job_id) for one in (keys.RESULTS, keys.TOMBSTONES)):
+                continue  # It is unknown how the job ended: `jrs fsck` names these.
+            try:
+                begun = half_published(self._backend, self._storage, job_id)
+                if begun or (begun := HalfPublished(self._backend).away(job_id)):
+                    self._left.append(f"{names[0]}: the job may have half published {begun[0]}")
+                    continue
+                if not self._dry_run:
+                    delete_records(self._backend, names, None)
+            except CorruptRecord as error:
+                self._left.append(str(error))
+                continue
+            why = "a record that a job has left that has ended"
+            self._removed += [Garbage(name, 0, why) for name in names]
 
     def _outputs(self, known: dict[str, _Known]) -> None:
         expired = [

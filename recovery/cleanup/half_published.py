@@ -44,6 +44,11 @@ class HalfPublished(Resource):
             for path in unfinished_copies(target, job_id)
         ]
 
+    def away(self, job_id: str) -> list[str]:
+        """Return the folders that may hold such copies and do not exist now."""
+        parents = [target.parent for target in self._targets(job_id)]
+        return [str(parent) for parent in parents if not parent.is_dir()]
+
     def _targets(self, job_id: str) -> Iterator[Path]:
         for record in readable_stages(self._backend, job_id):
             if record.target is not None and not record.at_url:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
@@ -75,14 +75,7 @@ class _Records(Resource):
         self.clean_fenced(job_id, None)
 
     def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
-        left, most = self.describe(job_id), self._backend.capabilities.max_ops
-        while left:
-            try:
-                self._backend.commit(*map(Delete, left[:most]), fence=fence)
-            except Conflict as conflict:
-                left.remove(conflict.op.key)  # It is gone already.
-            else:
-                del left[:most]
+        delete_records(self._backend, self.describe(job_id), fence)
 
     def _stored(self, wanted: Sequence[str]) -> list[str]:
         """Return the keys that have a record.
@@ -95,6 +88,24 @@ class _Records(Resource):
             if isinstance(one, CorruptRecord):
                 raise one
         return [key for key, one in zip(wanted, found, strict=True) if one is not None]
+
+
+def delete_records(backend: Backend, names: Iterable[str], fence: Fence | None) -> None:
+    """Delete records by their keys; those that are gone are no error. Durable.
+
+    Raises:
+        CorruptRecord: a key may be damaged.
+        Fenced: a newer leader exists.
+        Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
+    """
+    left, most = list(names), backend.capabilities.max_ops
+    while left:
+        try:
+            backend.commit(*map(Delete, left[:most]), fence=fence)
+        except Conflict as conflict:
+            left.remove(conflict.op.key)  # It is gone already.
+        else:
+            del left[:most]
 
 
 class Records(_Records):

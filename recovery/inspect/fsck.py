@@ -54,8 +54,7 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 
-from ..cleanup.half_published import HalfPublished
-from ..cleanup.publications import Publications
+from ..cleanup.records_left import half_published, records_left
 from ..files.job_folders import JobStorage
 from ..files.storage_identity import StorageIdentity
 from ..rules.decision import Action
@@ -242,18 +241,10 @@ def left_over(backend: Backend, folders: JobStorage | None) -> Iterator[str]:
         if backend.get(keys.RESULTS + keys.job_of(record.key)) is None:
             yield f"{record.key}: a dirty marker without its result; its job is held"
     yield from _lost_jobs(backend)
-    ended = set()
-    for prefix in keys.WHILE_IT_RUNS:
-        for record in backend.scan(prefix):
-            job_id = keys.job_of(record.key)
-            if not any(backend.get(one + job_id) for one in (*keys.UNFINISHED, keys.DIRTY)):
-                ended.add(job_id)
-                yield f"{record.key}: left over by a job that has ended or never was"
-    for job_id in sorted(ended):
-        begun = HalfPublished(backend).describe(job_id)
-        if folders is not None and folders.objects is not None:
-            begun += Publications(backend, folders.objects).describe(job_id)
-        for copy in begun:
+    for job_id, names in sorted(records_left(backend).items()):
+        whose = "has ended; jrs gc removes it" if known(job_id) else "never was"
+        yield from (f"{name}: left over by a job that {whose}" for name in names)
+        for copy in half_published(backend, folders, job_id):
             yield f"{copy}: half published by job {job_id!r}, which has ended"
     if folders is None:
         return

@@ -139,7 +139,7 @@ def test_fsck_names_records_without_a_job(jrs: Jrs, tmp_path: Path) -> None:
 
     assert done.returncode == 2
     for prefix in keys.WHILE_IT_RUNS:
-        assert f"{prefix}ghost: left over by a job that has ended or never was" in done.stdout
+        assert f"{prefix}ghost: left over by a job that never was" in done.stdout
         assert done.stdout.count(f"{prefix}ghost") == 2, done.stdout
 
 

@@ -13,17 +13,18 @@ import pytest
 from jrs import Client, NoSuchResult, ResultIsDirty
 from jrs.contract.operations import Create, Delete
 from jrs.records import keys
-from jrs.records.model import AttemptRecord, JobStatus, Tombstone
+from jrs.records.model import AttemptRecord, JobStatus, StageRecord, Tombstone
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord, TakenBy
 from jrs.recovery.cleanup.garbage import GarbageCollector
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
-from jrs.recovery.files import closed_inputs
+from jrs.recovery.files import closed_inputs, publishing
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, create, doomed, find_orphans, folders
 from jrs.recovery.snapshots.blobs import Blobs
 from jrs.recovery.storage.copies import sha256_of
 from jrs.store.opening import open_backend
+from jrs.store.result_store import JobResultStore
 from tests.recovery.snapshots.fabricate import FakeJob, file_sink, put, tree
 from tests.recovery.snapshots.test_crashes import DEAD, Begin, in_a_child
 from tests.recovery.support import CLUSTER, FaultyMemory, fail_to_list, result, spec, spoil
@@ -198,6 +199,33 @@ def test_unreadable_snapshots(
     report = client.gc(older_than=0)
     assert report.removed == ()
     assert sum(keys.snapshot("reader", 1) in line for line in report.left) == 2
+
+
+def test_what_a_forced_cleanup_leaves(
+    client: Client, storage: JobStorage, memory: FaultyMemory, tmp_path: Path
+) -> None:
+    """Its records go, unless they name a copy that the job has begun: only they do."""
+    job, place = FakeJob(memory, storage).run(1), tmp_path / "warehouse"
+    table = StageRecord("job", "late", 1, 1, 3, 0.5, 10.0, target=str(place / "table"))
+    job.record(keys.stage("job", "late"), table)
+    put_record(memory, keys.ATTEMPTS + "job", AttemptRecord("job", first_started_at=1.0))
+    JobResultStore(memory).create_dirty(result("job"), None)
+    copy = put(place / f"{publishing._mark(place / 'table', 'job')}1", "half")
+    JobCleanup(memory, default_resources(memory, storage)).force("job")
+    for prefix in (keys.JOBS, keys.STOPS, keys.CANCEL):
+        if memory.get(prefix + "job") is not None:
+            memory.commit(Delete(prefix + "job"))
+
+    assert any(str(copy) in line for line in client.gc(older_than=0).left)
+    place.rename(tmp_path / "away")
+    assert any(str(place) in line for line in client.gc(older_than=0).left)
+    (tmp_path / "away").rename(place)
+    assert memory.get(keys.ATTEMPTS + "job") is not None
+    assert any("jrs gc removes it" in line for line in client.fsck().left_over)
+
+    copy.unlink()
+    assert {*collected(client)} >= {"attempts/job", "stages/job/typed", "streams/job/hourly"}
+    assert client.fsck().left_over == ()
 
 
 def test_a_record_that_cannot_be_read(
