@@ -20,7 +20,7 @@ from jrs.contract.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from jrs.contract.operations import Absent, Check, Create, Fence
+from jrs.contract.operations import Absent, Check, Create, Fence, Op
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import encode
@@ -33,7 +33,7 @@ from jrs.records.snapshots import (
     TakenBy,
     check_snapshot_name,
 )
-from jrs.store import heads, restores
+from jrs.store import heads, references, restores
 from jrs.store.history_texts import snapshot_taken
 from jrs.store.transitions import RestoreEvent
 
@@ -43,7 +43,7 @@ from ..files.job_folders import JobStorage
 from . import contents, create_in_objects, doomed, folders, in_objects, logical, manifest
 from .blobs import Blobs
 from .contents import Contents, Item
-from .index import SnapshotIndex
+from .index import SnapshotIndex, refuse_taken
 from .open import OpenSnapshot, opened
 
 _TRIES = 30
@@ -135,15 +135,27 @@ def _list(
     same_generation: Check | Absent,
     fence: Fence | None,
 ) -> None:
-    """Commit a snapshot's entry, unless the job was restored meanwhile."""
+    """Commit a snapshot's entry, unless the job was restored meanwhile, or another snapshot has
+    taken the name."""
     own = Create(keys.snapshot(record.job_id, record.number), encode(record))
     said = snapshot_taken(record.number, record.name)
     historian = catalog.historian(fence)
-    with (
-        _restored_meanwhile(same_generation),
-        historian.recorded(record.job_id, HistoryKind.SNAPSHOT, said) as event,
-    ):
-        commit_and_read_back(catalog.backend, own, same_generation, *event, fence=fence)
+    while True:
+        mine: tuple[Op, ...] = ()
+        if record.name is not None:
+            mine = (references.next_op(catalog.backend, record.job_id),)
+            refuse_taken(catalog.list(record.job_id), record.name)
+        try:
+            with (
+                _restored_meanwhile(same_generation),
+                historian.recorded(record.job_id, HistoryKind.SNAPSHOT, said) as event,
+            ):
+                conditions = (same_generation, *mine, *event)
+                commit_and_read_back(catalog.backend, own, *conditions, fence=fence)
+            return
+        except Conflict as conflict:
+            if conflict.op not in mine:
+                raise
 
 
 def take(
@@ -214,8 +226,7 @@ def _check_possible(
     catalog: SnapshotIndex, job_id: str, name: str | None, known: Sequence[SnapshotRecord]
 ) -> None:
     """Raise if the name is taken, or if there is nothing to take a snapshot of."""
-    if name is not None and any(each.name == check_snapshot_name(name) for each in known):
-        raise InvalidInput(f"job {job_id!r} has a snapshot named {name!r} already")
+    refuse_taken(known, name if name is None else check_snapshot_name(name))
     has_files = epoch_folders.in_place(catalog.storage.folder(job_id)) is not None
     if not has_files and not contents.read_records(catalog.backend, job_id):
         raise contents.nothing_left(catalog.backend, job_id)

@@ -37,7 +37,7 @@ from ..storage.copies import PrefixWriter, snapshot_prefix
 from ..storage.objects import Objects
 from . import contents as job_contents
 from .in_objects import files_in
-from .index import SnapshotIndex
+from .index import SnapshotIndex, refuse_taken
 
 _TRIES = 30
 
@@ -67,8 +67,7 @@ def create(
         if not restores.is_possible(backend, job_id, RestoreEvent.SNAPSHOT):
             raise Unavailable(f"job {job_id!r} is being restored: no snapshot is taken of it")
         known = catalog.list(job_id)
-        if name is not None and any(each.name == name for each in known):
-            raise InvalidInput(f"job {job_id!r} has a snapshot named {name!r} already")
+        refuse_taken(known, name)
         number = max((each.number for each in known), default=0) + 1
         described = _described(catalog, job_id, number, name)
         if described is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -12,7 +12,7 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
-from jrs.contract.errors import NoSuchSnapshot
+from jrs.contract.errors import InvalidInput, NoSuchSnapshot
 from jrs.contract.operations import Fence, Op, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import shown
@@ -158,6 +158,13 @@ class SnapshotIndex:
         with opened(self.storage, record) as found:
             check(str(record), found, thorough=thorough, progress=progress)
         return record
+
+
+def refuse_taken(known: Iterable[SnapshotRecord], name: str | None) -> None:
+    """Raise `InvalidInput` if one of a job's snapshots has the name."""
+    for each in known:
+        if name is not None and each.name == name:
+            raise InvalidInput(f"job {each.job_id!r} has a snapshot named {name!r} already")
 
 
 @contextmanager

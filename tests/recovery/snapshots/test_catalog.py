@@ -7,7 +7,7 @@ import itertools
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,7 +34,7 @@ from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.checkpoint_format import checkpoint
 from jrs.recovery.files import transfer
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.snapshots import SnapshotCatalog, contents, create, find_orphans, folders
+from jrs.recovery.snapshots import SnapshotCatalog, contents, create, find_orphans, folders, index
 from jrs.recovery.snapshots.unnamed_blobs import collect
 from tests.recovery.snapshots.fabricate import FakeJob, jrs_sink, put, tree
 from tests.recovery.support import CLUSTER, FaultyMemory, result
@@ -282,6 +282,55 @@ def test_deleted_in_any_order(
         assert catalog.verify("job", left).number == left
     with pytest.raises(NoSuchSnapshot):
         catalog.get("job", first)
+
+
+def test_two_of_one_name_at_once(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taking one takes minutes: the name is still free when both begin, and one gets it. Whichever
+    commits first, the other finds its name, and leaves no files."""
+    take, list_ = create.take, create._list
+
+    def also(step: Callable[..., Any]) -> Callable[..., Any]:
+        def late(*args: Any, **how: Any) -> Any:
+            with monkeypatch.context() as patch:
+                patch.setattr(create, "take", take)
+                patch.setattr(create, "_list", list_)
+                catalog.create("job", name=f"of-{step.__name__}", format=SnapshotFormat.FULL)
+            return step(*args, **how)
+
+        return late
+
+    for step in (take, list_):
+        with monkeypatch.context() as patch:
+            patch.setattr(create, step.__name__, also(step))
+            with pytest.raises(InvalidInput, match=r"has a snapshot named .* already"):
+                catalog.create("job", name=f"of-{step.__name__}")
+
+    assert [(one.number, one.name) for one in catalog.list("job")] == [
+        (2, "of-take"),
+        (4, "of-_list"),
+    ]
+    assert not list(find_orphans(catalog.backend, catalog.storage))
+
+
+def test_two_of_one_name_commit_at_once(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have found the name free, and one is refused by the commit of the other."""
+    refuse, begun = index.refuse_taken, list[str]()
+
+    def late(known: list[Any], name: str | None) -> None:
+        refuse(known, name)
+        begun.append(str(name))
+        if len(begun) == 2:  # The first one looks again before it commits.
+            catalog.create("job", name=name)
+
+    monkeypatch.setattr(create, "refuse_taken", late)
+    with pytest.raises(InvalidInput, match="has a snapshot named 'one' already"):
+        catalog.create("job", name="one")
+
+    assert [one.number for one in catalog.list("job")] == [2]
 
 
 def test_blobs_are_shared_and_counted(catalog: SnapshotCatalog, job: FakeJob) -> None:
