@@ -27,6 +27,9 @@ from jrs.contract.texts import counted
 from jrs.records import keys
 from jrs.records.policies import MOST
 
+_INDEXED = 10_240
+"""Results after which the raise of a format says how far it is: many pages of `result_index`."""
+
 
 @click.command("cleanup")
 @click.argument("action", type=click.Choice(["retry", "dry-run", "force"]))
@@ -226,6 +229,11 @@ def storage_command(ref: ClusterRef, adopt: bool, storage: str | Path | None, as
     return 0
 
 
+def _tell_indexed(done: int) -> None:
+    if done % _INDEXED == 0:
+        echo(f"{done} results are in the index", err=True)
+
+
 @click.command("cluster-format")
 @click.option("--raise", "to_raise", is_flag=True,
               help="Raise it to the newest that this version supports. Permanent.")  # fmt: skip
@@ -242,7 +250,10 @@ def cluster_format_command(ref: ClusterRef, to_raise: bool, as_json: bool) -> in
     Example:  jrs cluster-format --raise
     """
     with connect(ref) as client:
-        before = client.raise_cluster_format() if to_raise else client.cluster_format()
+        if to_raise:
+            before = client.raise_cluster_format(progress=_tell_indexed)
+        else:
+            before = client.cluster_format()
     found = before.newest if to_raise else before.version
     if as_json:
         echo_json({"format": found, "newest": before.newest, "before": before.version})

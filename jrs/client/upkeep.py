@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from jrs.client.connection import Connection
 from jrs.contract.backend import Backend
@@ -163,14 +163,19 @@ class ClusterUpkeep:
         """
         return ClusterFormat(format_of(self.backend))
 
-    def raise_cluster_format(self) -> ClusterFormat:
+    def raise_cluster_format(
+        self, *, progress: Callable[[int], None] = lambda done: None
+    ) -> ClusterFormat:
         """Raise the cluster's format to the newest; return what it was. Permanent, idempotent.
+
+        Args:
+            progress: called now and then with the number of results that have been looked at.
 
         Raises:
             WrongState: a running master does not know the newest format. Nothing was changed.
             OutcomeUnknown: repeat the call.
         """
-        before = raise_format(self.backend)
+        before = raise_format(self.backend, progress=progress)
         if before < NEWEST_FORMAT:
             said = f"the format was raised from {before} to {NEWEST_FORMAT}"
             cluster_history.record(self.backend, HistoryKind.UPKEEP, said)

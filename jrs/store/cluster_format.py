@@ -12,6 +12,7 @@ A field added to a record is not a new form, because an older version may ignore
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import attrs
@@ -129,11 +130,20 @@ def ensure_supported(backend: Backend, *, convert: bool, now: Clock = time.time)
         )
 
 
-def raise_format(backend: Backend, version: int = NEWEST_FORMAT, *, now: Clock = time.time) -> int:
+def raise_format(
+    backend: Backend,
+    version: int = NEWEST_FORMAT,
+    *,
+    now: Clock = time.time,
+    progress: Callable[[int], None] = lambda done: None,
+) -> int:
     """Raise the cluster's format to `version`, permanently; return the previous format.
 
     Durable, idempotent; repeat a call that was interrupted. Afterwards versions of jrs that do not
     know the format refuse the cluster. Indexes the existing results, in O(all).
+
+    Args:
+        progress: called with the number of results that have been looked at so far.
 
     Raises:
         InvalidInput: this jrs does not know the format.
@@ -164,7 +174,7 @@ def raise_format(backend: Backend, version: int = NEWEST_FORMAT, *, now: Clock =
                 "another process has just changed the format: check it with jrs cluster-format"
             ) from None
     if version >= result_index.SINCE_FORMAT:
-        result_index.build(backend)
+        result_index.build(backend, progress)
     # Last: readers rely on what older clusters lack from now on.
     backend.mark_format(version)
     if backend.marked_format < version:

@@ -13,7 +13,8 @@ and only then marks the cluster, and the record of its format: until then no rea
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 
 import attrs
@@ -157,25 +158,53 @@ def _places(backend: Backend, prefix: str, begin: str) -> Iterator[str]:
     return (record.key.removeprefix(prefix) for record in records)
 
 
-def build(backend: Backend) -> None:
+def build(backend: Backend, progress: Callable[[int], None] = lambda done: None) -> None:
     """Index every result that is not indexed, and remove entries without a result.
 
     Idempotent; an interrupted call is harmless. The cluster's format must be raised before, so that
     results that are stored meanwhile come with their entries.
+
+    Args:
+        progress: called with the number of results that have been looked at so far.
     """
-    results = backend.scan(keys.RESULTS)
+    results, done = backend.scan(keys.RESULTS), 0
     while page := list(islice(results, _PAGE)):
-        for record, missing in _missing(backend, page):
-            ops = [Create(key, b"") for key in missing]
-            try:
-                backend.commit(Check(record.key, record.version), *ops)
-            except Conflict:
-                pass  # It was just expired, or another process has indexed it.
-    for key in stale(backend):
+        _commit(
+            backend,
+            [
+                (Check(record.key, record.version), *(Create(key, b"") for key in lacks))
+                for record, lacks in _missing(backend, page)
+            ],
+        )
+        done += len(page)
+        progress(done)
+    left = stale(backend)
+    while names := list(islice(left, _PAGE)):
+        gone = [(Delete(key), Absent(keys.RESULTS + keys.indexed_job(key))) for key in names]
+        _commit(backend, gone)
+
+
+def _commit(backend: Backend, groups: Sequence[tuple[Op, ...]]) -> None:
+    """Commit groups of operations, many in one commit and many commits at once; leave out each
+    group that is refused: the result was just expired, or another process was faster; or an entry
+    does not fit its result, and fsck names it."""
+    batches: list[list[tuple[Op, ...]]] = []
+    names = set[str]()
+    for group in groups:
+        own = {op.key for op in group}
+        if not batches or names & own or len(names) + len(own) > backend.capabilities.max_ops:
+            batches.append([])
+            names = set()
+        batches[-1].append(group)
+        names |= own
+    sent = [backend.commit_async(*(op for group in batch for op in group)) for batch in batches]
+    for batch, commit in zip(batches, sent, strict=True):
         try:
-            backend.commit(Delete(key), Absent(keys.RESULTS + keys.indexed_job(key)))
+            commit.result()
         except Conflict:
-            pass  # It is gone; or the entry does not fit the result, and fsck names it.
+            for group in batch:
+                with suppress(Conflict):
+                    backend.commit(*group)
 
 
 def missing(backend: Backend) -> Iterator[str]:

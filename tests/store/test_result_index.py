@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -197,6 +198,49 @@ def test_a_process_that_dies_at_any_write(step: int, after: bool, marks: bool) -
     assert indexed(backend) == expected(backend) != set()
     assert not fsck(backend, None).left_over
     assert [one.job_id for one in store.by_end(tag="nightly")] == ["c", "b"]
+
+
+class Counting(MemoryBackend):
+    """A backend that counts its commits; another process deletes a result before the first."""
+
+    commits = 0
+    expires = ""
+
+    def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        self.commits += 1
+        super()._commit(ops, fence, deadline)
+
+    def _commit_async(self, ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
+        self.commits += 1
+        if job_id := self.expires:
+            self.expires = ""
+            self.commit(Delete(keys.RESULTS + job_id))
+        return super()._commit_async(ops, fence)
+
+
+def test_a_page_of_results_takes_few_commits() -> None:
+    """A cluster may have a million of them, and a server be far away. One that is expired at that
+    moment keeps no other one out."""
+    backend, told = Counting(Space()), list[int]()
+    backend.marked_format = result_index.SINCE_FORMAT - 1
+    store = JobResultStore(backend)
+    for number in range(300):
+        store.create_dirty(result(f"job{number}", number + 1, JobStatus.FINISHED, "t"), None)
+    before, most = backend.commits, 3 * 300 // backend.capabilities.max_ops + 4
+
+    cluster_format.raise_format(backend, progress=told.append)
+
+    assert backend.commits - before <= most
+    assert indexed(backend) == expected(backend)
+    assert told == [256, 300]
+
+    for key in indexed(backend) - {one for one in indexed(backend) if one.endswith("job1")}:
+        backend.commit(Delete(key))
+    backend.expires = "job7"
+    result_index.build(backend)
+
+    assert indexed(backend) == expected(backend)
+    assert not any(key.endswith("/job7") for key in indexed(backend))
 
 
 def test_the_format_is_raised_while_results_are_stored(old: MemoryBackend) -> None:
