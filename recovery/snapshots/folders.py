@@ -38,8 +38,8 @@ MANIFEST = "manifest.json"
 FILES = "files"
 
 _PATIENCE = 30.0
-"""Seconds to wait for a lock. Whoever works on a listed snapshot, or deletes blobs, holds it for
-milliseconds, besides a commit."""
+"""Seconds to wait for a lock. A process that changes a listed snapshot, or deletes blobs, holds it
+for milliseconds, besides a commit."""
 _LOOK = 0.02
 _NUMBER = re.compile(r"([0-9]{1,10})(?:-[0-9a-f]{16})?")
 _BUILDING = re.compile(r"\.([0-9]{1,10})\.tmp")

@@ -12,12 +12,11 @@ A_SWEEP = "what it misses, the next sweep removes"
 
 ALLOWED = {
     "jrs.recovery.attempt.stage_outputs": A_SWEEP,
-    "jrs.recovery.cleanup.garbage": f"it measures what it removes; of the blobs, {A_SWEEP}",
+    "jrs.recovery.cleanup.garbage": "it measures what it removes",
     "jrs.recovery.files.job_folders": A_SWEEP,
     "jrs.recovery.leader.checkpoint_copies": A_SWEEP,
-    "jrs.recovery.snapshots.blobs": A_SWEEP,
     "jrs.recovery.snapshots.doomed": A_SWEEP,
-    "jrs.recovery.snapshots.orphans": "a report of what the next sweep removes",
+    "jrs.recovery.snapshots.unnamed_blobs": A_SWEEP,
     "jrs.recovery.spark.class_data": "archives of classes: a session without one starts slower",
     "jrs.recovery.spark.cluster": "the job's own code: Spark names the module that is missing",
     "jrs.recovery.spark.probes": "a look of `jrs doctor` at files of its own",

@@ -47,7 +47,7 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        204,
+        205,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",

@@ -27,8 +27,8 @@ CALLS: dict[str, Callable[[SnapshotCatalog], object]] = {
 def test_a_snapshot_is_taken_while_manifests_are_read(
     catalog: SnapshotCatalog, job: FakeJob, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cluster has many, and whoever reads them may be stopped. Only one that has come meanwhile
-    is read while the blobs are held, and what it names stays."""
+    """A cluster has many, and a process that reads them may be stopped. Only one that has come
+    meanwhile is read while the blobs are held, and what it names stays."""
     for _ in range(3):
         catalog.create("job", format=CAS)
         job.run()
