@@ -203,8 +203,8 @@ MUTANTS = [
         "cleanup-without-fence",
         "The records of a job are removed without a fence.",
         RESOURCES,
-        "self._backend.commit(*map(Delete, left[:most]), fence=fence)",
-        "self._backend.commit(*map(Delete, left[:most]))",
+        "            backend.commit(*map(Delete, left[:most]), fence=fence)",
+        "            backend.commit(*map(Delete, left[:most]))",
     ),
     _mutant(
         "spec-goes-at-the-start",
