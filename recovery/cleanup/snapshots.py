@@ -14,7 +14,7 @@ from jrs.store import restores
 
 from ..files.job_folders import JobStorage
 from ..rules.resource import GivenUp, Resource
-from ..snapshots import create, delete, folders
+from ..snapshots import delete, folders
 from ..snapshots.catalog import SnapshotCatalog
 from .ended import ended_job
 
@@ -77,7 +77,7 @@ class Snapshots(Resource):
 
     def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
         catalog, storage = self._catalog, self._catalog.storage
-        create.remove_left_overs(storage, job_id)
+        folders.remove_left_overs(storage, job_id)
         if not self._deletes(job_id):
             return
         ours = self._systems(job_id)

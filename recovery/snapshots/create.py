@@ -94,7 +94,7 @@ def create(
     backend.check_current(fence, f"no snapshot of job {job_id!r}")
     known = catalog.list(job_id)
     _check_possible(catalog, job_id, name, known)
-    remove_left_overs(storage, job_id)
+    folders.remove_left_overs(storage, job_id)
     doomed.forget_listed(storage, known)
     parent = _parent(storage, known) if request.format.is_restorable else None
     with ExitStack() as held:
@@ -207,16 +207,6 @@ def take(
             "missing; take a snapshot of an older batch, or restore one"
         )
     raise contents.changes_too_fast(job_id)
-
-
-def remove_left_overs(storage: JobStorage, job_id: str) -> None:
-    """Remove unfinished snapshots and restores of processes that have died."""
-    unfinished = folders.unfinished(storage, job_id)
-    paths = [folders.building(storage, job_id, number) for number in unfinished]
-    for path in (*paths, folders.restoring(storage, job_id)):
-        with folders.locked(path) as mine:
-            if mine:
-                storage.discard(job_id, path)
 
 
 # -- inside --------------------------------------------------------------------------------

@@ -117,6 +117,15 @@ def locked(path: Path, *, shared: bool = False, wait: bool = False) -> Iterator[
         lock.close()
 
 
+def remove_left_overs(storage: JobStorage, job_id: str) -> None:
+    """Remove unfinished snapshots and restores of processes that have died."""
+    paths = [building(storage, job_id, number) for number in unfinished(storage, job_id)]
+    for path in (*paths, restoring(storage, job_id)):
+        with locked(path) as mine:
+            if mine:
+                storage.discard(job_id, path)
+
+
 class _Lock:
     """The lock of a folder. It ends with the process that took it and with no other process."""
 

@@ -47,7 +47,7 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        205,
+        206,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -78,7 +78,7 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        185,
+        186,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -86,7 +86,7 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        286,
+        287,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

@@ -20,7 +20,7 @@ from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files import closed_inputs, publishing
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.snapshots import SnapshotCatalog, create, doomed, find_orphans, folders
+from jrs.recovery.snapshots import SnapshotCatalog, doomed, find_orphans, folders
 from jrs.recovery.snapshots.blobs import Blobs
 from jrs.recovery.storage.copies import sha256_of
 from jrs.store.opening import open_backend
@@ -342,7 +342,7 @@ def test_what_is_in_progress(client: Client, storage: JobStorage, memory: Faulty
     with folders.locked(begun):
         assert collected(client) == []
         assert begun.is_dir()
-    create.remove_left_overs(storage, "job")
+    folders.remove_left_overs(storage, "job")
 
 
 @pytest.mark.parametrize("what", ["taken", "converted"])
