@@ -194,7 +194,8 @@ def test_a_driver_that_does_nothing_is_no_success(
         with pytest.raises(ChaosFailure) as caught:
             world.check(once_per_job, no_overlap, fenced)
 
-    said = [one.message for one in caught.value.violations]
+    # How often it fails in this time is not certain.
+    said = [one.message for one in caught.value.violations if one.check != "works"]
     assert [one.startswith(what) for one, what in zip(said, found, strict=True)] == [True] * len(
         said
     )
@@ -309,8 +310,13 @@ def test_a_job_and_a_driver_that_are_wrong(tmp_path: Path) -> None:
 
 def test_a_run_without_a_job_leaves_nothing(tmp_path: Path) -> None:
     """`jrs fsck` finds nothing wrong with a storage in which no job has written."""
+    program = (
+        "import os, jrs\n"
+        "jrs.run(lambda driver: None, os.environ['JRS_BACKEND'], name='none', "
+        "cluster=os.environ['JRS_CLUSTER'], storage=os.environ['JRS_STORAGE'])"
+    )
     with World(Plan(masters=0, seconds=60), "file", tmp_path / "run") as world:
-        world.driver([sys.executable, "-c", "pass"])
+        world.driver([sys.executable, "-c", program])
         run = world.check(nothing_left)
 
     assert run.notes["left"] == []
