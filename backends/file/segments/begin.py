@@ -63,8 +63,8 @@ def begin_bare(folder: Path, header: Header) -> None:
     Raises:
         FileNotFoundError: the tail was lost, or the segment was swept.
     """
-    _begin_tail(folder, header)
-    publish(header_path(folder, header.start), header.line())
+    # Another process may have begun the tail with another form or epoch, and died.
+    publish(header_path(folder, header.start), _begun(folder, header).bare().line())
 
 
 def write_base(

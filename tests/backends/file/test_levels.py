@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,15 +23,17 @@ from jrs.backends.file.base.merge import write_run
 from jrs.backends.file.base.record_lines import HELD
 from jrs.backends.file.compaction import Compaction
 from jrs.backends.file.format.folder import MARKER
+from jrs.backends.file.format.lines import escape
 from jrs.backends.file.replica import NEVER
 from jrs.backends.file.segments import VERSION_KEY, Form, Header
-from jrs.backends.file.segments.begin import begin_bare
+from jrs.backends.file.segments.begin import _begin_tail, begin_bare
 from jrs.contract.errors import CorruptRecord, Unavailable
-from jrs.contract.operations import Create, Delete, Record, Update
+from jrs.contract.operations import EPOCH_KEY, Create, Delete, Record, Update
 from jrs.records.codec import encode
 from jrs.records.model import FormatRecord
 from jrs.store.cluster_format import raise_format
 from jrs.testing.chaos.late import LateCompaction
+from jrs.testing.contract import present
 from tests.backends.file.test_damaged_base import DAMAGES, Damage
 
 KEYS = [f"{folder}/{number:02}" for folder in ("dirty", "jobs", "results") for number in range(30)]
@@ -350,3 +353,30 @@ def test_a_segment_that_an_older_process_began(tmp_path: Path, small: bool) -> N
         assert (segment.log.form, len(segment.base.runs)) == (Form.LEVELS, 2)
         assert len(list(backend.scan("results/"))) == 320
         assert not list(backend.check())
+
+
+def test_a_segment_that_a_process_with_another_epoch_began(tmp_path: Path) -> None:
+    """It died before it wrote the header, and the next process cannot read the epoch. The tail
+    decides, and everything can be read."""
+
+    def pending(folder: Path) -> Compaction:
+        return LateCompaction(folder, lambda: False)
+
+    with FileBackend(tmp_path, seal_at=NEVER, compaction=pending) as backend:
+        leads = backend.campaign("m1", ttl=60.0, stop=threading.Event())
+        assert leads is not None
+        leads.resign()
+        fill(backend, 0, 10)
+        known = present(backend, EPOCH_KEY)
+        log = backend.replica.segment.log
+        log.write_seal()
+        folder = log.path.parent
+        first = Header.parse(max(tmp_path.rglob("*.segment")).read_bytes())
+        assert first is not None
+        epoch = escape(known.value), known.version
+        header = Header(log.end(), first.identity, first.form, epoch=epoch)
+        _begin_tail(folder, header)
+        begin_bare(folder, header._replace(epoch=None))
+    with FileBackend(tmp_path, compaction=pending) as other:
+        assert present(other, EPOCH_KEY).version == known.version
+        assert len(list(other.scan("results/"))) == 10
