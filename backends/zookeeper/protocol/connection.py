@@ -5,7 +5,8 @@ It works around kazoo, and the servers, in four ways:
 - Requests are not passed to kazoo while it is not connected, but wait here, until their caller's
   deadline.
 - A server that hangs is detected although requests are sent to it, which kazoo counts as
-  heartbeats: after some silence, the next endpoint is tried.
+  heartbeats: after some silence, which also another request does not end, the next endpoint is
+  tried.
 - A member of ZooKeeper 3.6.0 to 3.8.0 can miss that it has something to do, and then sleeps until
   the next request (ZOOKEEPER-4537). So a shorter silence is answered with another request.
 - Requests are sent only after the session has been authenticated.
@@ -314,10 +315,12 @@ class Connection:
         """Return whether the server counts as hung; before that, try to wake it."""
         if not self._connected or not self._flying:
             return False
-        socket = self._protocol._socket
+        readable, socket = False, self._protocol._socket
         if isinstance(socket, BufferedSocket):
             self._heard = max(self._heard, socket.heard_at)
-        if now - self._heard > self._silence_limit.within(_SILENCE):
+            readable = socket.readable  # An answer that this process was too slow to read.
+        silent = now - self._heard > self._silence_limit.within(_SILENCE)
+        if silent and self._nudged > self._heard and not readable:
             self._silence_limit.lengthen()
             self._heard = now
             return True

@@ -87,6 +87,16 @@ class BufferedSocket:
             return self._socket.pending()
         return here
 
+    @property
+    def readable(self) -> bool:
+        """Whether the network has brought bytes, or the end of the connection, that wait here."""
+        poll = select.poll()
+        try:
+            poll.register(self._socket, select.POLLIN)
+        except ValueError:
+            return False  # Another thread has closed the connection.
+        return bool(poll.poll(0))
+
     def recv(self, size: int) -> bytes:
         if self._at == len(self._buffer):
             self.heard_at = time.monotonic()

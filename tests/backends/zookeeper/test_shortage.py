@@ -6,18 +6,14 @@ import errno
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from jrs.backends.zookeeper.protocol import codec
-from jrs.backends.zookeeper.protocol import connection as connection_module
 from jrs.backends.zookeeper.protocol.access import Access
 from jrs.backends.zookeeper.protocol.connection import Connection
-from jrs.backends.zookeeper.protocol.request import Request
-from jrs.backends.zookeeper.protocol.sockets import BufferedSocket, Handler
+from jrs.backends.zookeeper.protocol.sockets import Handler
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
 from jrs.testing.servers import Proxy, ZooKeeperServer
@@ -92,26 +88,6 @@ def test_no_thread_for_a_connection(
         lambda: not [one for one in threading.enumerate() if one.name.startswith("jrs-zk-short")],
         "its threads have ended",
     )
-
-
-def test_a_long_reply_over_a_slow_link(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that still sends a reply does not count as hung, however long it takes."""
-    monkeypatch.setattr(connection_module, "_SILENCE", 3.0)
-    here, there = socket.socketpair()
-    with here, there:
-        slow = BufferedSocket(here)
-        there.send(b"a part of a reply")
-        made = Connection(access, timeout=30.0, name="jrs-zk-slow")
-        made._protocol._socket = slow
-        made._connected, made._flying = True, {Request(codec.EXISTS, b"", print)}
-        later = time.monotonic() + 10.0
-
-        assert made._check_silence(later)
-        slow.recv(4)
-        slow.heard_at += 9.0
-        assert not made._check_silence(later)
-        made._connected, made._flying = False, set()
-        made.close()
 
 
 def test_no_descriptor_for_a_connection(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
