@@ -92,7 +92,7 @@ class Sessions(ConnectionHandler):  # type: ignore[misc]
         except SessionExpiredError:
             self.in_doubt = None
             raise
-        except (ConnectionDropped, self.handler.timeout_exception):
+        except self.handler.timeout_exception:
             self.silence_limit.lengthen()
             raise
         except SessionClosedRequireSaslError as error:

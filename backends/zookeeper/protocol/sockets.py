@@ -213,7 +213,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         # Each time, because the files may have been renewed since the last connection.
         context = None if self._tls is None else self._tls.get()
         deadline = Deadline.after(self._silence_limit.within(ANSWER_TIMEOUT))
-        return connect(address, hostname, context, deadline, lambda: self.given_up)
+        try:
+            return connect(address, hostname, context, deadline, lambda: self.given_up)
+        except TimeoutError as error:
+            # kazoo takes every error of the system for a refusal.
+            raise self.timeout_exception(str(error)) from error
 
     def select(
         self,

@@ -1,10 +1,12 @@
-"""When a server that is silent is woken and left."""
+"""When a server that is silent is woken and left, and how long the next one is waited for."""
 
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
-from typing import NamedTuple
+from contextlib import closing
+from typing import Any, NamedTuple
 
 import pytest
 from kazoo.client import KazooClient
@@ -15,6 +17,9 @@ from jrs.backends.zookeeper.protocol.access import Access
 from jrs.backends.zookeeper.protocol.connection import Connection
 from jrs.backends.zookeeper.protocol.request import Request
 from jrs.backends.zookeeper.protocol.sockets import BufferedSocket
+from jrs.contract.clock import Deadline
+from jrs.testing.servers import Proxy, ZooKeeperServer
+from tests.support import BOUND, until
 
 LIMIT = 0.75
 """Seconds of silence that a session of a few seconds bears."""
@@ -77,3 +82,33 @@ def test_a_long_reply_over_a_slow_link(waiting: Waiting) -> None:
     waiting.here.heard_at = waiting.since + 9.0
     assert not waiting.hangs(9.6)
     assert waiting.hangs(10.0)
+
+
+@pytest.mark.parametrize("how", ["refused", "silent"])
+def test_only_silence_has_the_next_server_waited_for_longer(
+    zookeeper_server: ZooKeeperServer, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A server that refuses a connection costs no time, so the others are not slow."""
+    failed, connect = threading.Event(), sockets.connect
+
+    def connects(*args: Any) -> BufferedSocket:
+        try:
+            if how == "silent" and not failed.is_set():
+                raise TimeoutError("no answer")
+            return connect(*args)
+        except OSError:
+            failed.set()
+            raise
+
+    access = Access.parse(zookeeper_server.url(endpoints=[proxy.endpoint]))
+    made = Connection(access, timeout=30.0, name="jrs-zk-refused")
+    with closing(made):
+        made.start(Deadline.after(BOUND))
+        limit = made._silence_limit.within(3600.0)
+        monkeypatch.setattr(sockets, "connect", connects)
+        proxy.cut()
+        assert failed.wait(BOUND)
+        proxy.restore()
+        until(lambda: made.connected, "it is connected again")
+
+        assert (made._silence_limit.within(3600.0) > limit) == (how == "silent")
