@@ -323,10 +323,10 @@ def test_a_leader_keeps_the_lead_when_its_member_hangs(
 ) -> None:
     """It leaves a member that hangs early enough, also with a short ttl."""
     monkeypatch.undo()  # What is to be tested is when a server counts as hung.
-    backend = spread()
+    backend, ttl = spread(), 6.0
     leader = zookeeper_ensemble.leader()
     while True:
-        leads = lead(backend, ttl=4.0)
+        leads = lead(backend, ttl=ttl)
         home = member_of(campaign_of(leads), zookeeper_ensemble)
         if home != leader:  # Where that one hangs, no write ends until the others miss it.
             break
@@ -335,7 +335,7 @@ def test_a_leader_keeps_the_lead_when_its_member_hangs(
     zookeeper_ensemble[home].pause()
 
     assert isinstance(leads, LeadershipLease)
-    later = paused + SAFE * 4.0
+    later = paused + SAFE * ttl
 
     def heard(leads: LeadershipLease = leads) -> bool:
         return leads.valid_until > later
