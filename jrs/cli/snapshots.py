@@ -215,8 +215,8 @@ def convert_command(client: Client, job_id: str, snapshot: str, how: str) -> Non
 @_command("move", changes=True)
 @job_argument
 @click.argument("snapshot", shell_complete=complete_snapshot)
-@click.argument("to", type=click.Path(path_type=Path, file_okay=False))
-def move_command(client: Client, job_id: str, snapshot: str, to: Path) -> None:
+@click.argument("to", type=click.Path(file_okay=False))
+def move_command(client: Client, job_id: str, snapshot: str, to: str) -> None:
     """Move a snapshot to another storage, on any filesystem. It stays listed.
 
     \b
@@ -230,8 +230,8 @@ def move_command(client: Client, job_id: str, snapshot: str, to: Path) -> None:
 @_command("export")
 @job_argument
 @click.argument("snapshot", shell_complete=complete_snapshot)
-@click.argument("folder", type=click.Path(path_type=Path))
-def export_command(client: Client, job_id: str, snapshot: str, folder: Path) -> None:
+@click.argument("folder", type=click.Path())
+def export_command(client: Client, job_id: str, snapshot: str, folder: str) -> None:
     """Copy a snapshot to a new, self-contained folder that can be copied anywhere.
 
     \b

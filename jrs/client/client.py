@@ -10,7 +10,7 @@ next carries it out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,6 +30,7 @@ from jrs.records.policies import RestartPolicy, SnapshotPolicy
 from jrs.records.settings import JobSettings
 from jrs.records.signing import SpecKey
 from jrs.records.snapshots import SnapshotRecord
+from jrs.records.tags import tags_of
 from jrs.records.time_limits import TimeLimits, limits_of
 from jrs.recovery.attempt.entry_point import check_arguments
 from jrs.recovery.files.job_folders import storage_place
@@ -160,7 +161,7 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
         partitions: int | None = None,
         priority: int = 0,
         slots: int = 1,
-        tags: Sequence[str] = (),
+        tags: Iterable[str] = (),
         timeout: TimeLimits | float | None = None,
         settings: JobSettings | None = None,
         on_result: OnResult | None = None,
@@ -213,7 +214,7 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
             snapshots=SnapshotPolicy() if snapshots is None else snapshots,
             priority=priority,
             slots=slots,
-            tags=tuple(tags) if isinstance(tags, (list, tuple)) else tags,  # type: ignore[arg-type]
+            tags=tags_of(tags),
             timeout=limits_of(timeout),
             settings=JobSettings() if settings is None else settings,
             on_result=on_result,

@@ -60,8 +60,11 @@ def _check_name(name: object, what: str) -> str:
 
 
 def check_folder(folder: object) -> Path:
-    """Return a folder that a caller named by a path or a text, or raise `InvalidInput`."""
-    if not isinstance(folder, (str, Path)) or not str(folder):
+    """Return a folder that a caller named by a path or a text, or raise `InvalidInput`.
+
+    A text that is a URL names none: what is meant for a bucket must not end up on this host.
+    """
+    if not isinstance(folder, (str, Path)) or not str(folder) or "://" in str(folder):
         raise InvalidInput(f"not a folder: {shown(folder)}; give a path")
     return Path(folder)
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import is_printable, shown
 
 MAX_TAGS = 32
 _MAX_TAG = 128
+
+
+def tags_of(given: Iterable[str]) -> tuple[str, ...]:
+    """Return the tags that a caller gives in any iterable, or raise `InvalidInput`: a text is one
+    tag, and not its letters."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidInput(f"tags must be a list or another iterable of texts, not {shown(given)}")
+    return tuple(given)
 
 
 def check_tags(tags: tuple[str, ...]) -> None:

@@ -150,6 +150,7 @@ def test_what_is_no_id(client: Client, id: Any) -> None:
         lambda client: list(client.views(tag=5)),
         lambda client: client.submit("m:f", id="j", tags=None),
         lambda client: client.submit("m:f", id="j", tags=5),
+        lambda client: client.submit("m:f", id="j", tags="nightly"),
         lambda client: client.submit("m:f", id="j", arguments=[1]),
         lambda client: client.restore(5),
         lambda client: client.switchover(5),
@@ -158,6 +159,9 @@ def test_what_is_no_id(client: Client, id: Any) -> None:
         lambda client: client.job("j").retry(changed=5),
         lambda client: client.job("j").snapshots.export(1, None),
         lambda client: client.job("j").snapshots.move(1, ""),
+        lambda client: client.job("j").snapshots.move(1, "s3://bucket/jrs"),
+        lambda client: client.job("j").snapshots.export(1, "file:///mnt/b"),
+        lambda client: client.restore("s3://bucket/jrs"),
         lambda client: client.job("j").snapshots.convert(1, "full"),
         lambda client: type(client)(client.backend, spec_key="/etc/jrs/spec.key"),
         lambda client: jrs.check_entry(cast(Any, None), {}),
@@ -168,6 +172,14 @@ def test_what_has_the_wrong_type(client: Client, call: Callable[[Any], object]) 
     with pytest.raises(InvalidInput):
         call(client)
     assert list(client.views()) == []
+
+
+def test_tags_in_any_iterable(client: Client) -> None:
+    job = client.submit("m:f", id="j", tags=(f"team={name}" for name in ("sales", "etl")))
+
+    spec = job.view().spec
+    assert spec is not None
+    assert spec.tags == ("team=sales", "team=etl")
 
 
 def test_an_unknown_job(client: Client) -> None:
