@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -14,6 +13,8 @@ from typing import Any
 from jrs.contract.texts import printable
 from jrs.records.fields import Json
 
+from .entry_point import unwrapped
+
 VARIABLE = "JRS_CODE_VERSION"
 _LONGEST = 200
 """Characters of a version."""
@@ -22,7 +23,7 @@ _LONGEST = 200
 def code_version(function: Callable[..., Any]) -> str:
     """Return the version of a function's code: ``JRS_CODE_VERSION`` of this process, else a digest
     of the function's file; empty if that cannot be read."""
-    module = sys.modules.get(getattr(inspect.unwrap(function), "__module__", None) or "")
+    module = sys.modules.get(getattr(unwrapped(function), "__module__", None) or "")
     return _given() or _digest(getattr(module, "__file__", None))
 
 

@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -113,6 +114,13 @@ def absolute(entry_point: str) -> str:
     return f"{os.path.abspath(place)}:{name}" if colon and place.endswith(".py") else entry_point
 
 
+def unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that decorators have wrapped; `function` itself if it wraps itself."""
+    with suppress(ValueError):
+        function = inspect.unwrap(function)
+    return function
+
+
 def name_of(function: Callable[..., Any]) -> str:
     """Return where a function is, as ``module:qualname``, for telling it from another one: no code
     of it, which may be mended between two runs. Lambdas of one function have one name.
@@ -120,7 +128,7 @@ def name_of(function: Callable[..., Any]) -> str:
     A program is named by its module or file, not by ``__main__``, which every program is; and not
     by its folder, which may differ from host to host.
     """
-    function = inspect.unwrap(function)
+    function = unwrapped(function)
     function = getattr(function, "func", function)  # Of a `functools.partial`.
     name = getattr(function, "__qualname__", type(function).__qualname__)
     place = getattr(function, "__module__", None) or "?"

@@ -510,6 +510,17 @@ def test_another_function_of_the_driver_is_not_taken_for_the_first(
     assert "with another function or other arguments" in said
 
 
+def test_a_function_that_wraps_itself(url: str) -> None:
+    """It has a name all the same."""
+
+    def looped(job: jrs.Job) -> str:
+        return "ran"
+
+    looped.__wrapped__ = looped  # type: ignore[attr-defined]
+
+    assert run(lambda driver: driver.run("job", looped), url) == "ran"
+
+
 def test_a_function_that_an_older_version_stored_is_not_compared(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
