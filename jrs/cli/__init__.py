@@ -14,6 +14,7 @@ from jrs.cli.commands import COMMANDS, SECTIONS
 from jrs.cli.common import EXIT_REFUSED, ClusterRef, Suggesting, echo, failed_with, note_change
 from jrs.cli.settings import from_file
 from jrs.contract.errors import JrsError
+from jrs.contract.runtime import MORE_THREADS
 
 
 class _Lazy(Suggesting):
@@ -80,8 +81,7 @@ _NO_THREAD = "can't start new thread"
 """Python's error, which has no type of its own, where memory or processes are limited."""
 _OF_THE_SYSTEM: dict[type[Exception], str] = {
     MemoryError: "out of memory: raise the limit (ulimit -v) or lower --limit",
-    RuntimeError: "no thread can be started: raise the limit of memory (ulimit -v) or of processes "
-    "(ulimit -u)",
+    RuntimeError: f"no thread can be started: {MORE_THREADS}",
 }
 
 

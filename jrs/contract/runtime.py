@@ -22,6 +22,10 @@ def daemon(target: Callable[[], None], name: str) -> threading.Thread:
     return threading.Thread(target=target, name=name, daemon=True)
 
 
+MORE_THREADS = "raise the limit of memory (ulimit -v) or of processes (ulimit -u)"
+"""What to do where no thread can be started."""
+
+
 def start_thread(thread: threading.Thread) -> None:
     """Start a thread.
 
@@ -31,7 +35,8 @@ def start_thread(thread: threading.Thread) -> None:
     try:
         thread.start()
     except (RuntimeError, MemoryError) as error:
-        raise Unavailable(f"{thread.name}: {error or 'out of memory'}") from error
+        why = error or "out of memory"
+        raise Unavailable(f"{thread.name}: {why}: {MORE_THREADS}") from error
 
 
 def random_token() -> str:

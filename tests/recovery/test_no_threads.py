@@ -16,7 +16,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
 from jrs.contract.leadership import Leadership
-from jrs.contract.runtime import Runtime
+from jrs.contract.runtime import Runtime, daemon, start_thread
 from jrs.records.model import JobStatus
 from jrs.recovery.attempt.reporter import ignore
 from jrs.recovery.attempt.runners.reports import Reports
@@ -98,6 +98,13 @@ def test_a_leader_without_a_thread_for_a_start(
         leader.runner.of("job").finish()
 
         assert leader.store.wait("job", BOUND).status is JobStatus.FINISHED
+
+
+def test_what_to_do_on_a_host_without_threads(lacking: Lacking) -> None:
+    """The error says it, whatever part of a process could not begin."""
+    lacking("jrs-warm", 1)
+    with pytest.raises(Unavailable, match=r"jrs-warm: can't start new thread: raise .*ulimit -u"):
+        start_thread(daemon(lambda: None, "jrs-warm"))
 
 
 def test_no_thread_for_last_words(tmp_path: Path, lacking: Lacking) -> None:
