@@ -22,7 +22,7 @@ from jrs.cli.common import (
 from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.snapshots import echo_restored, progress_of
-from jrs.cli.stopping import echo_held, echo_unled
+from jrs.cli.stopping import echo_held, telling_unled
 from jrs.client.job import JobHandle
 from jrs.contract.errors import NotFound
 from jrs.records.checks import check_job_id
@@ -145,7 +145,7 @@ def _restarted(job: JobHandle, what: str, *, no_wait: bool) -> int:
     if no_wait:
         return 0
     try:
-        stop = job.wait_stopped(notify=echo_unled)
+        stop = job.wait_stopped(notify=telling_unled())
     except NotFound:  # The leader removes the stop when it restarts the job.
         echo(f"{job.id} {what} from now on", err=True)
         return 0

@@ -26,7 +26,7 @@ from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import DURATION
 from jrs.cli.job_options import job_options
-from jrs.cli.stopping import echo_unled
+from jrs.cli.stopping import telling_unled
 from jrs.client.connection import entry_point_of
 from jrs.client.job import JobHandle
 from jrs.contract.errors import DuplicateJob, InvalidInput
@@ -213,7 +213,7 @@ def cancel_command(ref: ClusterRef, job_id: str, reason: str, waits: bool) -> in
         else:
             echo(f"{job_id} is CANCELED already", err=True)
         if waits:
-            result = job.result(notify=echo_unled)
+            result = job.result(notify=telling_unled())
             echo(f"{job_id} ended {result.status.name}", err=True)
     return 0
 

@@ -130,10 +130,18 @@ def resume_command(ref: ClusterRef, job_id: str) -> int:
     return 0
 
 
-def echo_unled(explained: Explanation) -> None:
-    """Say that no master leads, if none does, to who waits for what a leader does with a job."""
-    if explained.nobody_leads:
-        echo(f"jrs: {explained.nobody_leads}", err=True)
+def telling_unled() -> Callable[[Explanation], None]:
+    """Return what says that no master leads, if none does, to who waits for what a leader does with
+    a job; the same again only once one has led meanwhile."""
+    said = ""
+
+    def tell(explained: Explanation) -> None:
+        nonlocal said
+        if explained.nobody_leads and explained.nobody_leads != said:
+            echo(f"jrs: {explained.nobody_leads}", err=True)
+        said = explained.nobody_leads
+
+    return tell
 
 
 def echo_held(stop: StopRecord) -> None:
@@ -173,7 +181,7 @@ def _stop(
                     echo(f"  {name}: {step}", err=True)
 
         try:
-            stop = job.wait_stopped(timeout, tell, notify=echo_unled)
+            stop = job.wait_stopped(timeout, tell, notify=telling_unled())
         except TimeoutError as error:
             echo(f"jrs: {error}", err=True)
             return EXIT_TIMEOUT

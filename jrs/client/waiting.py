@@ -33,9 +33,11 @@ def for_result(
     """Wait for a result; see `JobHandle.result`."""
     wait = partial(connection.results.wait, job_id)
     try:
-        return _notifying(connection, job_id, timeout, wait, notify)
+        return _notifying(connection, job_id, timeout, wait, _carrying(notify))
     except TimeoutError:
         raise TimeoutError(f"job {job_id!r} has no result after {timeout:g} s") from None
+    except _OfTheCaller as raised:
+        raise raised.error from None
 
 
 def for_stop(
@@ -47,17 +49,39 @@ def for_stop(
 ) -> StopRecord | None:
     """Wait for a stop; see `JobHandle.wait_stopped`."""
     seen: StopRecord | None = None
+    tell = _carrying(progress)
 
     def changed(stop: StopRecord) -> None:
         nonlocal seen
         if stop != seen:
             seen = stop
-            progress(stop)
+            tell(stop)
 
     def wait(seconds: float) -> StopRecord | None:
         return connection.stops.wait(job_id, seconds, changed)
 
-    return _notifying(connection, job_id, timeout, wait, notify)
+    try:
+        return _notifying(connection, job_id, timeout, wait, notify)
+    except _OfTheCaller as raised:
+        raise raised.error from None
+
+
+class _OfTheCaller(Exception):
+    """Carries a `TimeoutError` of the caller's own function past who waits for the wait's."""
+
+    def __init__(self, error: TimeoutError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _carrying(call: Callable[[T], None]) -> Callable[[T], None]:
+    def carrying(value: T) -> None:
+        try:
+            call(value)
+        except TimeoutError as error:
+            raise _OfTheCaller(error) from error
+
+    return carrying
 
 
 def _notifying(

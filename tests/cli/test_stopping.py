@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from jrs.cli.stopping import telling_unled
 from jrs.records.model import JobResult, JobStatus, StopMode
+from jrs.recovery.inspect.explain import Explanation
+from jrs.recovery.rules.decision import Action
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
@@ -185,6 +188,21 @@ def test_a_command_that_waits_says_that_no_master_leads(
             ended = JobResult("waiting", JobStatus.FINISHED)
             JobResultStore(backend).create_dirty(ended, leads.fence)
         assert waiting.wait(60) == ends
+
+
+def test_that_no_master_leads_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """Again only once one has led meanwhile, whatever else changes."""
+    nobody = "no master leads"
+    tell = telling_unled()
+    for action, nobody_leads in (
+        (Action.RECOVER, nobody),
+        (Action.LEAVE, nobody),
+        (Action.LEAVE, ""),
+        (Action.LEAVE, nobody),
+    ):
+        tell(Explanation("job", action, "a reason", (), nobody_leads=nobody_leads))
+
+    assert capfd.readouterr().err == 2 * "jrs: no master leads\n"
 
 
 def test_stop_still_works(jrs: Jrs) -> None:

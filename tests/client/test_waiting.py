@@ -23,7 +23,7 @@ from jrs.store.masters import Registry
 from jrs.testing.contract import lead
 from tests.recovery.conftest import memory
 from tests.recovery.support import FaultyMemory
-from tests.support import until
+from tests.support import BOUND, until
 
 __all__ = ["memory"]
 
@@ -128,6 +128,28 @@ def test_a_wait_for_a_stop_that_takes_too_long(memory: FaultyMemory) -> None:
 
     with pytest.raises(TimeoutError, match="has not stopped yet; the request stays"):
         job.wait_stopped(0.0, notify=lambda explained: None)
+
+
+def test_a_timeout_of_the_callers_own_is_not_taken_for_the_waits(
+    memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the caller's function raises ends the wait as it is."""
+    monkeypatch.setattr(waiting, "_FIRST", 0.001)
+    job = Client(memory).submit("m:f", id="job")
+    job.suspend()
+    own = TimeoutError("the bell did not ring")
+
+    def fails(_: object) -> None:
+        raise own
+
+    for wait in (
+        lambda: job.wait_stopped(BOUND, fails, notify=lambda explained: None),
+        lambda: job.wait_stopped(BOUND, notify=fails),
+        lambda: job.result(notify=fails),
+    ):
+        with pytest.raises(TimeoutError) as raised:
+            wait()
+        assert raised.value is own
 
 
 def test_the_queue_is_read_once_for_many_jobs(client: Client, queues: list[Backend]) -> None:
