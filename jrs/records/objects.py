@@ -141,6 +141,10 @@ class BatchManifest(Stored):
     earlier: tuple[EarlierBatches, ...] = ()
     """All batches before it that have rows, oldest first."""
 
+    def has(self, path: str) -> bool:
+        """Return whether its checkpoint has a file at a path."""
+        return any(one.path == path for one in self.checkpoint)
+
 
 @attrs.frozen
 class MergedBatches(Stored):

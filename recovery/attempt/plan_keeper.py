@@ -24,6 +24,7 @@ from jrs.records.objects import BatchManifest, StoredFile
 from jrs.store import heads
 
 from ..checkpoint_format import plan_files
+from ..checkpoint_format.checkpoint import commit_of
 from ..checkpoint_format.plan_files import PlanFiles
 from ..checkpoint_format.position import position
 from ..files import copied_from
@@ -119,6 +120,9 @@ class PlanKeeper:
             done = position(self._checkpoint).committed
             if plan is None or record is None or plan.batch != done:
                 return
+            newest = self._newest(plan)
+            if newest is not None and newest.has(commit_of(done)):
+                return  # An earlier attempt has brought it: another name would be news.
             files = self._upload_behind(plan).put_complete(done)
             plan = self._named(plan, files)
             self._context.commit(Update(record.key, encode(plan), record.version))
@@ -169,11 +173,16 @@ class PlanKeeper:
         """Return the upload that continues from what a plan names."""
         uploads = self._context.uploads
         if self._upload is None:
-            known: tuple[StoredFile, ...] = ()
-            if before is not None and before.manifest is not None:
-                known = read_record(uploads.objects, BatchManifest, before.manifest).checkpoint
+            newest = self._newest(before)
+            known = () if newest is None else newest.checkpoint
             self._upload = CheckpointUpload(uploads.writer, self._stage, self._checkpoint, known)
         return self._upload
+
+    def _newest(self, plan: StreamPlan | None) -> BatchManifest | None:
+        """Return what a plan names in objects; None if it names nothing."""
+        if plan is None or plan.manifest is None:
+            return None
+        return read_record(self._context.uploads.objects, BatchManifest, plan.manifest)
 
     def _named(self, plan: StreamPlan, files: tuple[StoredFile, ...]) -> StreamPlan:
         """Return a plan that names these files of the checkpoint."""

@@ -111,7 +111,7 @@ def _is_done(storage: JobStorage, found: Manifest, stage: str, batch: int) -> bo
         manifest = read_record(storage.objects, BatchManifest, found.plans[stage])
     except CorruptRecord:
         return False  # The restore is refused because of it.
-    return any(file.path == commit_of(batch) for file in manifest.checkpoint)
+    return manifest.has(commit_of(batch))
 
 
 def _called_or_published(backend: Backend, storage: JobStorage, found: Manifest) -> Iterator[str]:

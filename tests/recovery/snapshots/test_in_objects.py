@@ -41,6 +41,7 @@ from jrs.records.model import (
     StreamRecord,
 )
 from jrs.records.objects import BatchManifest, ClosedInput
+from jrs.records.policies import SnapshotPolicy
 from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord, TakenBy
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.plan_keeper import PlanKeeper
@@ -224,6 +225,30 @@ def test_a_function_whose_query_has_ended_at_a_batch(lead: Lead, catalog: Snapsh
         assert not list(checkpoint.glob("offsets/3"))
         again = PlanKeeper(stream.context, "sums", checkpoint)
         again.begin()
+
+
+def test_a_function_that_was_not_called_since(
+    lead: Lead, catalog: SnapshotCatalog, store: Store
+) -> None:
+    """U9: its query ends once more at the same batch. There is nothing to upload, and no new
+    snapshot, which would rotate another one out."""
+    begin(lead)
+    lead.backend.commit(Delete(keys.head("job", "sums")))
+    stream = Stream(lead, uses_sink=False)
+    keeper = PlanKeeper(stream.context, "sums", stream.query.ck)
+    stream.query.start().plan()
+    keeper.keep(0)
+    stream.query.commit()
+    keeper.keep_done()
+    policy, fence = SnapshotPolicy(), lead.leadership.fence
+    assert take_scheduled_snapshot(catalog, "job", policy, fence)
+    puts = store.calls["put"]
+
+    again = PlanKeeper(Stream(lead, 2, uses_sink=False).context, "sums", stream.query.ck)
+    again.begin()
+    again.keep_done()
+    assert store.calls["put"] == puts
+    assert not take_scheduled_snapshot(catalog, "job", policy, fence)
 
 
 @pytest.mark.parametrize("sink", ["a function now", "that of jrs now"])
