@@ -71,11 +71,13 @@ def written(
             continue  # It goes back with the job.
         stage = record.key.removeprefix(keys.streams(found.job_id))
         before, newest = batches.get(stage, -1), _planned(folder, stage)
-        if newest == before:
-            continue
+        first = max(before + 1, sink.since)
         # Behind the snapshot, it was lost, or another restore has put it there.
-        known = newest is not None and newest > before
-        which = _range(before + 1, newest or 0) if known else "an unknown number of batches"
+        which = "an unknown number of batches"
+        if newest is not None and newest >= before:
+            if newest < first:
+                continue
+            which = _range(first, newest)
         yield (
             f"stage {stage!r} has written {which} to {sink}, which leaves out others of these "
             "numbers unless you remove them first"

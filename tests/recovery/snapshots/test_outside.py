@@ -208,6 +208,18 @@ def test_a_sink_that_stays_where_it_is(catalog: SnapshotCatalog, job: FakeJob) -
     assert len(list(outside.written(job.backend, catalog.storage, record))) == 1
 
 
+def test_a_sink_that_the_stage_was_given_since(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """It has only what was planned from then on."""
+    job.suspend()
+    record = catalog.create("job")
+    job.run(2)
+    writes_to(job, attrs.evolve(DELTA, since=7))
+    assert list(outside.written(job.backend, catalog.storage, record)) == []
+    job.run(1)
+    (said,) = outside.written(job.backend, catalog.storage, record)
+    assert said.startswith("stage 'hourly' has written batch 7 to delta")
+
+
 @pytest.mark.parametrize("lost", ["offsets", "e*", "a batch"])
 def test_a_checkpoint_that_does_not_say_what_its_sink_has(
     catalog: SnapshotCatalog, job: FakeJob, lost: str
