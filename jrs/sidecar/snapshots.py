@@ -165,7 +165,7 @@ _TAKEN = (
 _RESTORED = (
     Param("as_id", "the id of a new job; without it the suspended job itself is put back"),
     Param("claim", "use the snapshot up", Kind.FLAG, default=False),
-    Param("accept_published", "let stay what the job has published since", Kind.FLAG,
+    Param("accept_published", "let stay what the job has written or published elsewhere", Kind.FLAG,
           default=False),
 )  # fmt: skip
 

@@ -29,16 +29,29 @@ _MOST = 3
 """The things that an error names; it counts the others."""
 
 
-def check_accepted(backend: Backend, storage: JobStorage, found: Manifest) -> None:
-    """Raise `WrongState` if the job of a snapshot has called functions of `foreachBatch` since, has
-    written with sinks that know its batches, or has published at places of its user's own."""
-    done = [*_called_or_published(backend, storage, found), *written(backend, storage, found)]
-    if not done:
+def check_accepted(
+    backend: Backend, storage: JobStorage, found: Manifest, *, in_place: bool
+) -> None:
+    """Raise `WrongState` if the job of a snapshot has written with sinks that know its batches
+    since. In place also if it has called functions of `foreachBatch`, or has published at places of
+    its user's own: a new job calls and publishes under an id of its own."""
+    unsafe = list(written(backend, storage, found))
+    done = [*_called_or_published(backend, storage, found)] if in_place else []
+    if not unsafe and not done:
         return
+    way = (
+        "Restore it with --accept-published (accept_published=True) if that may stay, or as a new "
+        "job with --as"
+    )
+    if unsafe:
+        way = (
+            "Remove these batches first, with what the sink notes of them, and then restore it "
+            "with --accept-published (accept_published=True); or fork it, and let the fork write "
+            "to another place"
+        )
     raise WrongState(
         f"a restore of job {found.job_id!r} from snapshot {found.number} does not take back what "
-        f"the job has done elsewhere since: {named(done)}. Restore it with "
-        "--accept-published (accept_published=True) if that may stay, or as a new job with --as"
+        f"the job has done elsewhere since: {named([*unsafe, *done])}. {way}"
     )
 
 

@@ -36,6 +36,7 @@ from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.checks import check_job_id
 from jrs.records.codec import decode
+from jrs.records.lineage import LineageKind
 from jrs.records.model import JobSpec, StopRecord, StopState
 from jrs.records.snapshots import (
     Manifest,
@@ -122,8 +123,7 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
         with _building(storage, job_id) as built:
             guards = swap.suspended_guards(catalog.backend, job_id)
             before = _check_startable(catalog, found.manifest, job_id, request)
-            if job_id == found.manifest.job_id and not request.accept_published:
-                outside.check_accepted(catalog.backend, storage, found.manifest)
+            _check_accepted(catalog, found.manifest, job_id, request)
             if stage := _from_stage(before, found.manifest, job_id, request):
                 found = from_stage.without(whole, stage)
             check(str(request.source), whole, thorough=True, progress=request.progress)
@@ -159,8 +159,7 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
     with _building(catalog.storage, job_id):
         guards = swap.suspended_guards(catalog.backend, job_id)
         before = _check_startable(catalog, found, job_id, request)
-        if job_id == found.job_id and not request.accept_published:
-            outside.check_accepted(catalog.backend, catalog.storage, found)
+        _check_accepted(catalog, found, job_id, request)
         if stage := _from_stage(before, found, job_id, request):
             found = from_stage.without_stage(found, stage, partial(is_there, objects))
         in_objects.check(objects, source, thorough=False, progress=request.progress)
@@ -233,6 +232,17 @@ def _check_startable(
     if not stopped:
         raise JobIsRunning(f"job {job_id!r} is not suspended; first: jrs suspend {job_id}")
     return before
+
+
+def _check_accepted(
+    catalog: SnapshotIndex, found: Manifest, job_id: str, request: RestoreRequest
+) -> None:
+    """Raise `WrongState` if what the job has done since the snapshot stays, and may do harm."""
+    in_place = job_id == found.job_id
+    # A fork's queries have ids of their own. The old job of a retry has ended, and cannot be asked.
+    retried = request.lineage is not None and request.lineage.how is LineageKind.RETRY
+    if not request.accept_published and (in_place or not (request.fork or retried)):
+        outside.check_accepted(catalog.backend, catalog.storage, found, in_place=in_place)
 
 
 def _from_stage(before: swap.Before, found: Manifest, job_id: str, request: RestoreRequest) -> str:

@@ -169,10 +169,15 @@ def test_what_a_sink_has_that_knows_its_batches(
     assert (
         "elsewhere since: stage 'hourly' has written batches 5 to 7 to delta at "
         "s3a://bucket/orders, which leaves out others of these numbers unless you remove them "
-        "first. Restore it with --accept-published"
+        "first. Remove these batches first, with what the sink notes of them, and then restore it "
+        "with --accept-published (accept_published=True); or fork it, and let the fork write to "
+        "another place"
     ) in str(refused.value)
+    with pytest.raises(WrongState, match="written batches 5 to 7 to delta"):
+        catalog.restore(record, as_job="new")  # Its queries have the same ids.
     assert list(memory.scan("")) == before
-    catalog.restore(record, as_job="new")
+    catalog.restore(record, as_job="fork", fork=True)
+    catalog.restore(record, as_job="new", accept_published=True)
     catalog.restore(record, accept_published=True)
     catalog.restore(record)
 
