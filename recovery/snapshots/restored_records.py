@@ -63,8 +63,10 @@ def ops(
             if record.key not in wanted:
                 if not _stays(record):
                     found_ops.append(Delete(record.key, record.version))
-            elif (value := wanted.pop(record.key)) != record.value and not _stays(record):
-                found_ops.append(Update(record.key, value, record.version))
+            else:
+                value = _with_sink(wanted.pop(record.key), record, batches)
+                if value != record.value and not _stays(record):
+                    found_ops.append(Update(record.key, value, record.version))
     found_ops += [Create(key, value) for key, value in wanted.items()]
     if job_id == found.job_id:
         # A snapshot that is only a folder may be of another cluster, with generations of its own.
@@ -94,6 +96,23 @@ def _stays(record: Record) -> bool:
     """Return whether a record is of output published at a path of the user's own. That is neither
     taken back nor published twice."""
     return record.key.startswith(keys.STAGES) and outside.published_at(record) is not None
+
+
+def _with_sink(wanted: bytes, record: Record, batches: dict[str, int | None]) -> bytes:
+    """Return a stream's record with its present sink, if the snapshot is older than such records;
+    any other record as it is."""
+    if not record.key.startswith(keys.STREAMS):
+        return wanted
+    then = decode(StreamRecord, wanted, record.key)
+    try:
+        sink = decode(StreamRecord, record.value, record.key).sink
+    except CorruptRecord:
+        return wanted
+    if then.sink is not None or sink is None:
+        return wanted
+    batch = batches.get(then.name)
+    first = 0 if batch is None else batch + 1
+    return encode(attrs.evolve(then, sink=attrs.evolve(sink, since=min(sink.since, first))))
 
 
 def _without_output(catalog: SnapshotIndex, job_id: str, data: bytes, where: str) -> bytes:

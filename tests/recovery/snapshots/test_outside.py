@@ -225,6 +225,26 @@ def test_a_sink_that_the_stage_was_given_since(catalog: SnapshotCatalog, job: Fa
     assert said.startswith("stage 'hourly' has written batch 7 to delta")
 
 
+@pytest.mark.parametrize(("since", "kept"), [(0, 0), (9, 7)])
+def test_a_snapshot_whose_records_name_no_sink(
+    catalog: SnapshotCatalog, job: FakeJob, since: int, kept: int
+) -> None:
+    """An older version took it. The sink that an attempt has recorded since is not forgotten: it
+    gets the batches behind the snapshot."""
+    job.suspend()
+    first = catalog.create("job")
+    job.run(2)
+    second = catalog.create("job")
+    writes_to(job, attrs.evolve(DELTA, since=since))
+    job.run(3)
+    catalog.restore(second, accept_published=True)
+    stored = job.backend.get(keys.stream("job", "hourly"))
+    assert stored is not None
+    record = decode(StreamRecord, stored.value, stored.key)
+    assert record.sink == attrs.evolve(DELTA, since=kept)
+    assert bool(list(outside.written(job.backend, catalog.storage, first))) == (kept == 0)
+
+
 @pytest.mark.parametrize("lost", ["offsets", "e*", "a batch"])
 def test_a_checkpoint_that_does_not_say_what_its_sink_has(
     catalog: SnapshotCatalog, job: FakeJob, lost: str
