@@ -101,6 +101,10 @@ class StreamSink(Stored):
     since: int = 0
     """The first batch that it gets: the earlier ones went to another sink."""
 
+    def is_same_as(self, other: StreamSink) -> bool:
+        """Return whether both are one sink, whatever batches it gets."""
+        return (self.name, self.path) == (other.name, other.path)
+
     def __str__(self) -> str:
         return f"{self.name} at {self.path}" if self.path else self.name
 

@@ -12,7 +12,7 @@ from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.heads import JobGeneration, StreamPlan
-from jrs.records.model import StageRecord, StreamRecord
+from jrs.records.model import StageRecord, StreamRecord, StreamSink
 from jrs.records.objects import BatchManifest
 from jrs.records.snapshots import Manifest, SnapshotRecord
 from jrs.store import heads
@@ -35,7 +35,7 @@ def check_accepted(
     """Raise `WrongState` if the job of a snapshot has written with sinks that know its batches
     since. In place also if it has called functions of `foreachBatch`, or has published at places of
     its user's own: a new job calls and publishes under an id of its own."""
-    unsafe = list(written(backend, storage, found))
+    unsafe = [*written(backend, storage, found), *_written_before(backend, found)]
     done = [*_called_or_published(backend, storage, found)] if in_place else []
     if not unsafe and not done:
         return
@@ -91,10 +91,33 @@ def written(
             if newest < first:
                 continue
             which = _range(first, newest)
-        yield (
-            f"stage {stage!r} has written {which} to {sink}, which leaves out others of these "
-            "numbers unless you remove them first"
-        )
+        yield _left_out(stage, which, sink)
+
+
+def _written_before(backend: Backend, found: Manifest) -> Iterator[str]:
+    """Yield, for people, what the job of a snapshot has written since with sinks that it has no
+    more, and gets back with the code that it had then."""
+    batches = _batches(found)
+    for key, data in found.stored(keys.STREAMS):
+        stage = key.removeprefix(keys.STREAMS)
+        record = backend.get(keys.stream(found.job_id, stage))
+        try:
+            then = decode(StreamRecord, data, key).sink
+            now = None if record is None else decode(StreamRecord, record.value, record.key).sink
+        except CorruptRecord:
+            continue
+        if then is None or now is None or not then.knows_batches or then.is_same_as(now):
+            continue
+        first = batches.get(stage, -1) + 1
+        if now.since > first:
+            yield _left_out(stage, _range(first, now.since - 1), then)
+
+
+def _left_out(stage: str, which: str, sink: StreamSink) -> str:
+    return (
+        f"stage {stage!r} has written {which} to {sink}, which leaves out others of these numbers "
+        "unless you remove them first"
+    )
 
 
 def _planned(folder: Path, stage: str) -> int | None:

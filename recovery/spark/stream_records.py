@@ -94,7 +94,7 @@ def _sink(context: AttemptContext, before: StreamRecord, record: StreamRecord) -
     old, new = before.sink, record.sink
     if old is None or new is None:
         return new
-    if (old.name, old.path) == (new.name, new.path):
+    if old.is_same_as(new):
         return attrs.evolve(old, knows_batches=new.knows_batches)
     checkpoint = context.storage.checkpoint(record.job_id, context.epoch, record.name)
     return attrs.evolve(new, since=position(checkpoint).committed + 1)

@@ -225,6 +225,21 @@ def test_a_sink_that_the_stage_was_given_since(catalog: SnapshotCatalog, job: Fa
     assert said.startswith("stage 'hourly' has written batch 7 to delta")
 
 
+def test_a_sink_that_the_stage_had_before(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """It has batches that it will leave out once the stage writes to it again. The leader, which
+    runs the present code, does not ask because of it."""
+    job.suspend()
+    writes_to(job, DELTA)
+    record = catalog.create("job")
+    job.run(5)
+    writes_to(job, StreamSink("kafka", since=10))
+    job.run(1)
+    with pytest.raises(WrongState, match="has written batches 5 to 9 to delta"):
+        catalog.restore(record)
+    assert list(outside.written(job.backend, catalog.storage, record)) == []
+    catalog.restore(record, accept_published=True)
+
+
 @pytest.mark.parametrize(("since", "kept"), [(0, 0), (9, 7)])
 def test_a_snapshot_whose_records_name_no_sink(
     catalog: SnapshotCatalog, job: FakeJob, since: int, kept: int
