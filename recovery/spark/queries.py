@@ -22,7 +22,6 @@ from jrs.host import mounts
 from jrs.records.model import StreamSink
 
 from ..files.job_folders import JobStorage
-from .reasons import message, passes
 from .sink import FORMAT
 
 if TYPE_CHECKING:
@@ -31,21 +30,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _spreading = threading.Lock()
-_LOST_STATE = re.compile(
-    r"\[(CANNOT_READ_STREAMING_STATE_FILE|CANNOT_LOAD_STATE_STORE"
-    # These are not about stored state either: a lock, the host's memory, a place to write.
-    r"(?!\.(UNRELEASED_THREAD|\w*OUT_OF_MEMORY|FAILED_TO_GET_CHANGELOG_WRITER)))"
-)
-# Spark's own failure, and not that of another query, which a function of this one has run.
-_NOT_COMPUTED = re.compile(
-    r"(\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: )?"
-    r"assertion failed: CheckpointInfo length: \d+, numPartitions: \d+"
-)
 _FUNCTION = "foreachBatch"
 """The name of the sink that calls a function with each batch."""
 _FILES = {"avro", "csv", "json", "orc", "parquet", "text"}
 """Formats of Spark's file sink, whose log knows a batch by its number alone."""
-_WITHOUT_NUMBERS = {"console", "foreach", "kafka", "memory", "noop"}
+_WITHOUT_NUMBERS = {"console", "kafka", "memory", "noop"}
 """Sinks that take each batch that they get, whatever its number."""
 _LOCAL = re.compile(r"file:(//[^/]*)?(?=/)")
 _SCHEME = re.compile(r"[^/:]+:")
@@ -187,10 +176,11 @@ def path_of(writer: DataStreamWriter) -> Path | None:
 def remote_files(writer: DataStreamWriter) -> str | None:
     """Return where the query writes with Spark's file sink, if that is a place such as ``hdfs://…``
     which is no folder of this host; None otherwise."""
-    path = _path(writer)
-    if path is None or _sink(writer) not in _FILES:
+    path = _told_path(writer)
+    if path is None or _sink(writer) not in _FILES or _LOCAL.match(path):
         return None
-    return path if _SCHEME.match(path) else None
+    is_remote = _SCHEME.match(path) or not _LOCAL.match(_default_filesystem(writer))
+    return path if is_remote else None
 
 
 def local_files(writer: DataStreamWriter) -> Path | None:
@@ -298,19 +288,6 @@ def is_caught_up(query: StreamingQuery, *, has_run: bool) -> bool:
     return in_one or _peek(execution, "noNewData") is not False
 
 
-def not_computed(error: BaseException) -> bool:
-    """Return whether a query died because its sink took a batch without having all of it computed.
-
-    A sink does so if it was interrupted between its own commit and the query's: the batch comes
-    again, and the sink has it already. But if the files of state have unique names, Spark then does
-    not know which of them belong to the batch, and fails at each start (`checkpointFormatVersion` 2
-    in `MicroBatchExecution.updateStateStoreCkptId`). A sink also does so if it has batches of
-    another history, if a function ignores an error, or if it reads only a part of its rows: then
-    the batch must not count as one that the sink has.
-    """
-    return _NOT_COMPUTED.match(str(error)) is not None
-
-
 def holds_back(writer: DataStreamWriter) -> str | None:
     """Return why the query holds back rows that no watermark flushes, or None if it does not."""
     # Not for a started query: only its own thread may be the first to plan it.
@@ -336,17 +313,6 @@ def keeps_one_partition(writer: DataStreamWriter) -> bool:
     return False
 
 
-def lost_state(error: BaseException) -> bool:
-    """Return whether a query died because its checkpoint's state cannot be loaded."""
-    return _LOST_STATE.search(message(error)) is not None and not passes(error)
-
-
-def state_is_away(error: BaseException) -> bool:
-    """Return whether a query died because its checkpoint's state cannot be loaded here now: its
-    host, or the storage, fails for a moment, and the state may be whole."""
-    return _LOST_STATE.search(message(error)) is not None and passes(error)
-
-
 def _has_timers(writer: DataStreamWriter) -> bool:
     """Return whether the query has timers of processing time."""
     return _TIMERS.search(printed(writer)) is not None
@@ -366,8 +332,20 @@ def _sink(writer: DataStreamWriter) -> str:
 def _path(writer: DataStreamWriter) -> str | None:
     """Return the path that the query sets for its sink; that of a folder of this host without its
     scheme. As Hadoop reads it, nothing is escaped, with a scheme or without."""
+    path = _told_path(writer)
+    return None if path is None else _LOCAL.sub("", path)
+
+
+def _told_path(writer: DataStreamWriter) -> str | None:
+    """Return the path that the query sets for its sink, as it sets it."""
     path = _option(_peek(writer._jwrite, "extraOptions"), "path")
-    return None if path is None else _LOCAL.sub("", str(path))
+    return None if path is None else str(path)
+
+
+def _default_filesystem(writer: DataStreamWriter) -> str:
+    """Return the URL of the filesystem on which a path without a scheme is."""
+    session: Any = writer._spark._jsparkSession
+    return str(session.sessionState().newHadoopConf().get("fs.defaultFS"))
 
 
 def _option(options: Any, name: str) -> Any:

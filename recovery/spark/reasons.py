@@ -16,6 +16,16 @@ _PASSING = re.compile(
     re.IGNORECASE,
 )
 """What the system says of a host or a storage that fails for now, and not of a file."""
+_LOST_STATE = re.compile(
+    r"\[(CANNOT_READ_STREAMING_STATE_FILE|CANNOT_LOAD_STATE_STORE"
+    # These are not about stored state either: a lock, the host's memory, a place to write.
+    r"(?!\.(UNRELEASED_THREAD|\w*OUT_OF_MEMORY|FAILED_TO_GET_CHANGELOG_WRITER)))"
+)
+# Spark's own failure, and not that of another query, which a function of this one has run.
+_NOT_COMPUTED = re.compile(
+    r"(\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: )?"
+    r"assertion failed: CheckpointInfo length: \d+, numPartitions: \d+"
+)
 
 
 def why(error: BaseException) -> str:
@@ -35,6 +45,30 @@ def message(error: BaseException) -> str:
 def passes(error: BaseException) -> bool:
     """Return whether an error of Spark was caused by something that passes, such as a full disk."""
     return _PASSING.search(message(error)) is not None
+
+
+def not_computed(error: BaseException) -> bool:
+    """Return whether a query died because its sink took a batch without having all of it computed.
+
+    A sink does so if it was interrupted between its own commit and the query's: the batch comes
+    again, and the sink has it already. But if the files of state have unique names, Spark then does
+    not know which of them belong to the batch, and fails at each start (`checkpointFormatVersion` 2
+    in `MicroBatchExecution.updateStateStoreCkptId`). A sink also does so if it has batches of
+    another history, if a function ignores an error, or if it reads only a part of its rows: then
+    the batch must not count as one that the sink has.
+    """
+    return _NOT_COMPUTED.match(str(error)) is not None
+
+
+def lost_state(error: BaseException) -> bool:
+    """Return whether a query died because its checkpoint's state cannot be loaded."""
+    return _LOST_STATE.search(message(error)) is not None and not passes(error)
+
+
+def state_is_away(error: BaseException) -> bool:
+    """Return whether a query died because its checkpoint's state cannot be loaded here now: its
+    host, or the storage, fails for a moment, and the state may be whole."""
+    return _LOST_STATE.search(message(error)) is not None and passes(error)
 
 
 def last_words(printed: str) -> str:

@@ -11,7 +11,7 @@ from jrs.contract.errors import JobHeld, JrsError, Unavailable
 
 from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StreamHost
-from . import queries, rescaling
+from . import queries, reasons, rescaling
 from .checkpoint_reads import position
 from .reasons import passes
 from .session import jvm_died
@@ -71,7 +71,7 @@ class StageRescaling:
         except JrsError:
             raise
         except Exception as error:
-            if queries.lost_state(error) or jvm_died(error):
+            if reasons.lost_state(error) or jvm_died(error):
                 raise
             if isinstance(error, OSError) or passes(error):
                 raise Unavailable(

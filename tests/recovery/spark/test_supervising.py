@@ -32,7 +32,7 @@ from jrs.recovery.attempt.run import AttemptDied, run_attempt
 from jrs.recovery.attempt.triage import Verdict, triage
 from jrs.recovery.checkpoint_format import position as positions
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.spark import boundary, checkpoint_reads, queries, rescaling, stage_query
+from jrs.recovery.spark import boundary, checkpoint_reads, queries, reasons, rescaling, stage_query
 from jrs.recovery.spark.stage_query import DeclaredStream, StageQuery, Step
 from jrs.recovery.spark.streams import Streams
 from tests.recovery.snapshots import fabricate
@@ -463,7 +463,7 @@ def test_state_is_lost_if_it_cannot_be_loaded_twice(scene: Scene) -> None:
     assert isinstance(scene.streams.failure, StateLost)
     assert "a changed byte" in scene.storage.damage("job", scene.run.context.epoch, "one")
     for passing in ("UNRELEASED_THREAD_ERROR", "ROCKSDB_STORE_PROVIDER_OUT_OF_MEMORY"):
-        assert not queries.lost_state(Exception(f"[CANNOT_LOAD_STATE_STORE.{passing}] it is held"))
+        assert not reasons.lost_state(Exception(f"[CANNOT_LOAD_STATE_STORE.{passing}] it is held"))
 
 
 AWAY = """[STREAM_FAILED] Query [a] terminated with exception: Job aborted due to stage failure: \
@@ -734,10 +734,14 @@ def test_where_a_sink_writes_to(monkeypatch: pytest.MonkeyPatch, told: str, fold
         ("Parquet", "hdfs://nn:8020/orders", True),
     ],
 )
+@pytest.mark.parametrize("default", ["file:///", "hdfs://nn:8020"])
 def test_a_file_sink_on_another_filesystem(
-    monkeypatch: pytest.MonkeyPatch, sink: str, path: str | None, is_remote: bool
+    monkeypatch: pytest.MonkeyPatch, sink: str, path: str | None, is_remote: bool, default: str
 ) -> None:
-    """jrs reaches the log of a file sink on this host alone; other sinks have none."""
+    """jrs reaches the log of a file sink on this host alone; other sinks have none. A path without
+    a scheme is on the filesystem that is Hadoop's default."""
+    monkeypatch.setattr(queries, "_default_filesystem", lambda writer: default)
+    is_remote = is_remote or (path == "/data/a:b" and default != "file:///")
     monkeypatch.setattr(queries, "_peek", lambda of, name: sink)
     monkeypatch.setattr(queries, "_option", lambda options, name: path)
     writer: Any = SimpleNamespace(_jwrite=None)
@@ -755,6 +759,7 @@ def test_a_file_sink_on_another_filesystem(
         ("parquet", "hdfs://nn:8020/orders", ("parquet", "hdfs://nn:8020/orders", True)),
         ("Parquet", "file:///data/orders", ("parquet", "/data/orders", False)),
         ("foreachBatch", None, ("foreachBatch", "", False)),
+        ("foreach", None, ("foreach", "", True)),
         ("kafka", None, ("kafka", "", False)),
         ("jrs", None, ("jrs", "", False)),
     ],
