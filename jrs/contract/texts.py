@@ -26,6 +26,7 @@ _LEAST = 64
 _ENTRY = 8
 """Bytes of an entry's quotes, colon and comma, rounded up."""
 _SHOWN = 80
+_WITH_CONTAINER = {"abfs", "abfss", "wasb", "wasbs"}
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 # C0, DEL and C1, Unicode line ends, marks that change the writing direction, surrogates.
@@ -156,7 +157,8 @@ def redacted(url: str) -> str:
     """Return `url` without user, password and query, for messages and logs.
 
     It may be behind the scheme of a backend that wraps another one: ``recorded:etcd://…``. What may
-    be a part of a password, because the URL is misspelled, is left out as well.
+    be a part of a password, because the URL is misspelled, is left out as well. The container of a
+    storage on Azure, which is written as a user is, stays.
     """
     wrapper, colon, rest = url.partition(":")
     if colon and not rest.startswith("/") and "://" in rest:
@@ -167,10 +169,13 @@ def redacted(url: str) -> str:
         return f"{wrapper}://…"
     if misspelled(url):
         return f"{wrapper}://…"
-    names = parts.netloc.rpartition("@")[2].split(",")
+    user, at, hosts = parts.netloc.rpartition("@")
+    names = hosts.split(",")
     host = ",".join(
         name if _HOST.fullmatch(name) else f"{name.partition(':')[0]}:…" for name in names
     )
+    if parts.scheme in _WITH_CONTAINER and ":" not in user:
+        host = user + at + host
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 

@@ -75,3 +75,10 @@ def test_a_file_may_have_an_at_sign_in_its_name(tmp_path: Path) -> None:
     assert address.tls.ca == ca
     assert redacted(url) == "etcd://h1:7,h2/jrs"
     assert redacted("file:///srv/me@here") == "file:///srv/me@here"
+
+
+def test_the_container_of_a_storage_on_azure_is_no_user() -> None:
+    place = "acct.dfs.core.windows.net/orders"
+    assert redacted(f"abfss://raw@{place}?sig=s3c") == f"abfss://raw@{place}"
+    assert redacted(f"wasb://raw:s3c@{place}") == f"wasb://{place}"
+    assert redacted(f"etcd://raw@{place}") == f"etcd://{place}"

@@ -755,6 +755,7 @@ def test_a_file_sink_on_another_filesystem(
     ("sink", "path", "recorded"),
     [
         ("delta", "s3a://key:secret@bucket/orders?sig=1", ("delta", "s3a://bucket/orders", True)),
+        ("delta", "abfss://raw@acct:443/t", ("delta", "abfss://raw@acct:443/t", True)),
         ("Iceberg", "prod.db.orders", ("iceberg", "prod.db.orders", True)),
         ("parquet", "hdfs://nn:8020/orders", ("parquet", "hdfs://nn:8020/orders", True)),
         ("Parquet", "file:///data/orders", ("parquet", "/data/orders", False)),
