@@ -121,9 +121,12 @@ class Access:
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             return self._tokens.caller(token.strip())
-        caller = self._sessions.caller(cookie_of(headers))
-        if caller is not None:
-            return caller
+        session = self._sessions.caller(cookie_of(headers))
+        if session is not None:
+            # The token may have been removed from the file, or have another role, since the login.
+            caller = self._tokens.by_digest(session.token)
+            if caller is not None:
+                return caller
         return self._tokens.owner(owner) if owner else None
 
     def _unknown(self, scope: Scope) -> Response:

@@ -75,7 +75,7 @@ def application(
         tokens: who may do what; None: everybody who can connect may do everything.
         secure: whether it is served over TLS.
     """
-    sessions = Sessions(tokens)
+    sessions = Sessions()
     storage = StorageThreads()
     api = _Api(client, changes, storage)
     pages = Pages(client, changes, storage)

@@ -27,8 +27,7 @@ LINK_LASTS = 60.0
 """Seconds for which a one-time link can be opened."""
 SESSION_LASTS = 12 * 3600.0
 """Seconds for which a browser stays logged in."""
-_MOST_USED = 10_000
-_LINK, _SESSION = "link", "session"
+_MOST_SESSIONS = 1000
 
 
 @attrs.frozen
@@ -45,9 +44,6 @@ class Caller:
     def may(self, role: Role) -> bool:
         """Return whether it may do what needs `role`."""
         return self.role is Role.OPERATE or role is Role.READ
-
-
-_NO_TOKEN = Caller("", Role.READ)
 
 
 class TokenFile:
@@ -87,20 +83,21 @@ class TokenFile:
         Raises:
             InvalidInput: the file cannot be used any more.
         """
-        digest, found = digest_of(token), None
-        for caller in self.callers():
-            if caller.token and hmac.compare_digest(caller.token, digest):
-                found = caller
-        return found
+        return self.by_digest(digest_of(token))
 
-    def callers(self) -> tuple[Caller, ...]:
-        """Return who is in the file now.
+    def by_digest(self, digest: bytes) -> Caller | None:
+        """Return who has the token with that digest, with the role that the file gives it now; None
+        if nobody has it. Takes as long for each digest.
 
         Raises:
             InvalidInput: as `caller`.
         """
         self.check()
-        return self._callers
+        found = None
+        for caller in self._callers:
+            if digest and hmac.compare_digest(caller.token, digest):
+                found = caller
+        return found
 
     def owner(self, name: str) -> Caller | None:
         """Return the owner of the certificate with that name; None if no line names it.
@@ -108,7 +105,8 @@ class TokenFile:
         Raises:
             InvalidInput: as `caller`.
         """
-        return next((one for one in self.callers() if not one.token and one.name == name), None)
+        self.check()
+        return next((one for one in self._callers if not one.token and one.name == name), None)
 
     def _read(self) -> None:
         try:
@@ -186,94 +184,50 @@ def digest_of(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
+@attrs.frozen
+class _Until:
+    caller: Caller
+    until: float
+
+
 class Sessions:
-    """One-time links, and the browsers that came by one.
+    """One-time links, and the browsers that came by one. In memory: they end with the server."""
 
-    Each is a text that is signed with a key which follows from its caller's token. So all servers
-    with the same token file know it, and it ends with its token. That a link was used, or that a
-    browser has logged out, is known to the server alone that was asked, until the server ends.
-
-    Args:
-        tokens: None where nobody has a token, and so no session is needed.
-        clock: of the host; the servers' clocks have to agree.
-    """
-
-    def __init__(self, tokens: TokenFile | None, clock: Clock = time.time) -> None:
-        self._tokens = tokens
+    def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
-        self._own = secrets.token_bytes(32)
-        """The key of callers without a token, who are known by each request."""
         self._lock = threading.Lock()
-        self._used: dict[str, float] = {}
-        """What is not valid any more, and until when it would be."""
+        self._links: dict[bytes, _Until] = {}
+        self._sessions: dict[bytes, _Until] = {}
 
     def link(self, caller: Caller) -> str:
         """Return the code of a link that logs one browser in as `caller`."""
-        return self._signed(_LINK, caller, LINK_LASTS)
+        return self._put(self._links, caller, LINK_LASTS)
 
     def open(self, code: str) -> str | None:
-        """Use a link up; return a new session, or None if there is no such link.
-
-        Raises:
-            InvalidInput: the token file cannot be used.
-        """
-        caller = self._caller(_LINK, code)
-        if caller is None or not self._use_up(code):
-            return None
-        return self._signed(_SESSION, caller, SESSION_LASTS)
+        """Use a link up; return the id of a new session, or None if there is no such link."""
+        caller = self._taken(self._links, code, keep=False)
+        return None if caller is None else self._put(self._sessions, caller, SESSION_LASTS)
 
     def caller(self, session: str) -> Caller | None:
-        """Return who has a session, with the role that the token file gives it now; None if there
-        is no such session, or if its caller has no token.
-
-        Raises:
-            InvalidInput: the token file cannot be used.
-        """
-        caller = self._caller(_SESSION, session)
-        return caller if caller is not None and caller.token else None
+        """Return who has a session; None if there is no such session."""
+        return self._taken(self._sessions, session, keep=True)
 
     def end(self, session: str) -> None:
-        """End a session. Idempotent.
+        """End a session. Idempotent."""
+        self._taken(self._sessions, session, keep=False)
 
-        Raises:
-            InvalidInput: the token file cannot be used.
-        """
-        if self._caller(_SESSION, session) is not None:
-            self._use_up(session)
-
-    def _signed(self, kind: str, caller: Caller, lasts: float) -> str:
-        said = f"{kind}.{self._clock() + lasts:.0f}.{secrets.token_urlsafe(16)}"
-        return f"{said}.{self._signature(said, caller)}"
-
-    def _signature(self, said: str, caller: Caller) -> str:
-        return hmac.new(
-            caller.token or self._own, said.encode(errors="replace"), hashlib.sha256
-        ).hexdigest()
-
-    def _caller(self, kind: str, text: str) -> Caller | None:
-        said, _, signature = text.rpartition(".")
-        found = None
-        for caller in (*(self._tokens.callers() if self._tokens is not None else ()), _NO_TOKEN):
-            mine = self._signature(said, caller) if caller.token or caller is _NO_TOKEN else ""
-            if mine and hmac.compare_digest(mine.encode(), signature.encode(errors="replace")):
-                found = caller
-        if found is None or not said.startswith(f"{kind}.") or _until(said) < self._clock():
-            return None
+    def _put(self, where: dict[bytes, _Until], caller: Caller, lasts: float) -> str:
+        secret, now = secrets.token_urlsafe(32), self._clock()
         with self._lock:
-            return None if text in self._used else found
+            for key in [key for key, one in where.items() if one.until < now]:
+                del where[key]
+            while len(where) >= _MOST_SESSIONS:
+                del where[next(iter(where))]
+            where[digest_of(secret)] = _Until(caller, now + lasts)
+        return secret
 
-    def _use_up(self, text: str) -> bool:
-        """Make a valid text invalid from now on; return whether it was valid until now."""
-        now = self._clock()
+    def _taken(self, where: dict[bytes, _Until], secret: str, *, keep: bool) -> Caller | None:
+        digest = digest_of(secret)
         with self._lock:
-            for old in [old for old, until in self._used.items() if until < now]:
-                del self._used[old]
-            while len(self._used) >= _MOST_USED:
-                del self._used[next(iter(self._used))]
-            is_new = text not in self._used
-            self._used[text] = _until(text)
-        return is_new
-
-
-def _until(text: str) -> float:
-    return float(text.split(".")[1])
+            found = where.get(digest) if keep else where.pop(digest, None)
+        return None if found is None or found.until < self._clock() else found.caller
