@@ -17,8 +17,6 @@ from pathlib import Path
 from jrs.contract.errors import CannotStartHere
 from jrs.contract.storage_place import work_folder
 
-from ..files import permissions
-
 VARIABLE = "JRS_SCRATCH"
 _held: dict[Path, int] = {}
 """The folders of this process, and the descriptors that lock them."""
@@ -42,8 +40,6 @@ def make(mark: str) -> Path | None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if (locked := _lock(folder)) is not None:
                 _held[folder] = locked
-        if permissions.others_can_change(place):
-            raise CannotStartHere(f"{VARIABLE}: {place} can be changed by other users of this host")
     except OSError as error:
         raise CannotStartHere(f"{VARIABLE}: {folder} cannot be created: {error.strerror}") from None
     with suppress(OSError):  # What is left of others is no obstacle.

@@ -43,11 +43,7 @@ _DAMAGED = "damaged"
 
 
 class JobStorage:
-    """The folders of one cluster's jobs. All methods are idempotent.
-
-    Raises:
-        InvalidInput: from the constructor, as `permissions.check_copies`.
-    """
+    """The folders of one cluster's jobs. All methods are idempotent."""
 
     def __init__(self, place: StoragePlace | Path, cluster: str) -> None:
         if isinstance(place, Path):
@@ -56,16 +52,14 @@ class JobStorage:
         self.root = place.root / cluster
         self.objects = Objects(place.url, cluster) if place.url else None
         """The objects of the jobs; None if their files are in these folders."""
-        permissions.check_copies(place)
 
     def make(self) -> None:
         """Create the folder of all jobs, with the folders above it. Durable.
 
         Raises:
-            OSError, InvalidInput: it cannot be created, or as the constructor.
+            OSError: it cannot be created.
         """
         permissions.make(self.root, parents=True, exist_ok=True)
-        permissions.check_copies(self.place)
         for above in self.root.parents:
             # Some of them may belong to another user and not be readable.
             with suppress(OSError):

@@ -10,11 +10,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-
-from jrs.contract.errors import InvalidInput
-from jrs.contract.storage_place import WORK, StoragePlace
 
 _SHARED = 0o2770
 
@@ -44,39 +41,6 @@ def make(path: Path, *, parents: bool = False, exist_ok: bool = False) -> None:
     # Also one that exists: a crash may have come in between.
     if is_shared(path.parent) and not is_shared(path):
         _share(path)
-
-
-def others_can_change(folder: Path, *, may_be_shared: bool = False) -> bool:
-    """Return whether another user, root aside, can change what is in a folder, or put another one
-    in its place: a predictable name below ``/tmp`` may have been taken by anyone.
-
-    Args:
-        may_be_shared: a folder that is shared with its group is no finding.
-
-    Raises:
-        OSError: it is missing, or cannot be looked at.
-    """
-    itself, found = folder.lstat(), folder.stat()
-    if not {itself.st_uid, found.st_uid} <= {0, os.geteuid()} or not stat.S_ISDIR(found.st_mode):
-        return True
-    if may_be_shared and stat.S_IMODE(found.st_mode) == _SHARED:
-        return False
-    return bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
-
-
-def check_copies(place: StoragePlace) -> None:
-    """Check the folder with this host's copies of objects, if it is there; else jrs makes it.
-
-    Raises:
-        InvalidInput: others could change the copies, and so the output that is uploaded from there.
-    """
-    work = place.root.parent
-    with suppress(FileNotFoundError):
-        if place.url and others_can_change(work, may_be_shared=True):
-            raise InvalidInput(
-                f"{work} can be changed by other users of this host: remove it, or name another "
-                f"folder by {WORK}"
-            )
 
 
 def of_a_file(folder: Path) -> int:

@@ -72,7 +72,7 @@ PROCESSES = {
             "jrs.recovery.processes",
         },
         set(),
-        25,  # One looks at who can change the folder of temporary files.
+        24,
     ),
     "an attempt without Spark": (
         "import jrs.recovery.process_attempt",

@@ -126,13 +126,3 @@ def test_c8_a_place_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Monk
         scratch.make("mine")
     monkeypatch.delenv(scratch.VARIABLE)
     assert scratch.make("mine") is None
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make what another user has made")
-def test_a_place_that_others_can_change(place: Path) -> None:
-    """Another user has made it first, under the name that it has on this host."""
-    place.mkdir()
-    os.chown(place, 1234, -1)
-
-    with pytest.raises(CannotStartHere, match="can be changed by other users"):
-        scratch.make("mark")

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from jrs.contract.errors import InvalidInput
-from jrs.contract.storage_place import StoragePlace
 from jrs.recovery.files import permissions
 from jrs.recovery.files.job_folders import JobStorage
 
@@ -92,45 +90,6 @@ def test_a_unit_that_may_share_nothing(tmp_path: Path) -> None:
     )
 
     assert "RestrictSUIDSGID=no" in said.stdout, said.stderr
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make what another user has made")
-@pytest.mark.parametrize(
-    ("owner", "bits", "refused"),
-    [
-        (0, 0o700, False),
-        (0, 0o755, False),
-        (0, 0o2770, False),
-        (0, 0o777, True),
-        (1234, 0o700, True),
-    ],
-)
-def test_the_copies_of_objects_are_not_where_others_write(
-    tmp_path: Path, owner: int, bits: int, refused: bool
-) -> None:
-    """A user who makes that folder first, its name being known, could replace what is in it."""
-    work = tmp_path / "jrs-0"
-    work.mkdir()
-    os.chown(work, owner, -1)
-    work.chmod(bits)
-    place = StoragePlace(work / "1f", "s3://bucket/prefix")
-    if refused:
-        with pytest.raises(InvalidInput, match=r"jrs-0 can be changed by other users.*JRS_WORK"):
-            JobStorage(place, "etl")
-    else:
-        JobStorage(place, "etl").make()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make what another user has made")
-def test_a_link_of_another_user(tmp_path: Path) -> None:
-    """It could lead somewhere else a moment later."""
-    own, link = tmp_path / "own", tmp_path / "link"
-    own.mkdir(0o700)
-    link.symlink_to(own)
-    assert not permissions.others_can_change(link)
-    os.chown(link, 1234, -1, follow_symlinks=False)
-
-    assert permissions.others_can_change(link)
 
 
 def test_x3_a_link_in_the_place_of_a_folder(tmp_path: Path) -> None:
