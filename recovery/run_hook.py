@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 
 from .attempt import entry_point
@@ -22,7 +23,8 @@ def main() -> None:
     prctl.die_with(int(master))
     if kind == "run":
         try:
-            os.execvp(words[0], words)
+            # As the master has found it when it checked the command.
+            os.execv(shutil.which(words[0]) or words[0], words)
         except OSError as error:
             sys.exit(f"{words[0]}: {error.strerror}")
     function = entry_point.load(words[0])
