@@ -7,7 +7,8 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run the command line. An interrupt while its modules are loaded is told as any other."""
+    """Run the command line. An interrupt while its modules are loaded is told as any other; not so
+    one while `jrs` itself is loaded, which Python imports first."""
     try:
         from jrs.cli import main as run  # An interrupt may come while it loads.
 
