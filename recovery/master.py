@@ -191,7 +191,7 @@ class Master:
         self._turns = 0
         self._registry = Registry(backend, now=runtime.now)
         self._health = health or MasterHealth(runtime.clock)
-        backend.commit_failed = self._health.commit_failed
+        backend.commit_ended = self._health.commit_ended
         shared, program = permissions.is_shared(folders.root), process_attempt.PROGRAM
         self._warm = warm_plans.pool(
             backend, warm, preload, program, partial(self._emit, EventKind.WARM, 0), runtime,

@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from jrs.cli.commands import COMMANDS, SECTIONS
-from jrs.cli.common import EXIT_REFUSED, ClusterRef, Suggesting, echo, failed_with, note_change
+from jrs.cli.common import EXIT_REFUSED, ClusterRef, Suggesting, echo, failed_with, may_have_changed
 from jrs.cli.settings import from_file
 from jrs.contract.errors import JrsError
 from jrs.contract.runtime import MORE_THREADS
@@ -90,7 +90,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # The terminal's encoding may lack characters.
             stream.reconfigure(errors="backslashreplace")
-    note_change(False)
+    may_have_changed.clear()
     try:
         status = cli.main(prog_name="jrs", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

@@ -11,7 +11,6 @@ from jrs.cli.common import (
     ClusterRef,
     because_option,
     echo,
-    echo_changed,
     import_from_here,
     json_option,
     no_wait_option,
@@ -141,7 +140,7 @@ def _restarted(job: JobHandle, what: str, *, no_wait: bool) -> int:
     if stop is not None and not stop.again:
         echo(f"{job.id} {what} when it is resumed", err=True)
         return 0
-    echo_changed(f"requested a restart of {job.id} with the change")
+    echo(f"requested a restart of {job.id} with the change", err=True)
     if no_wait:
         return 0
     try:

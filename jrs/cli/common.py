@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import threading
 from collections.abc import Callable
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -200,24 +200,20 @@ def echo(text: str, *, err: bool = False) -> None:
     click.echo(printable(text), err=err)
 
 
-_has_changed: ContextVar[bool] = ContextVar("_has_changed", default=False)
+may_have_changed = threading.Event()
+"""Set once the command may have changed something durably: if it fails then, that is no refusal."""
 
 
-def note_change(to: bool = True) -> None:
-    """Note that the command has changed something durably: if it fails now, that is no refusal."""
-    _has_changed.set(to)
+def note_commit(error: BaseException | None) -> None:
+    """Note that a commit has ended, with that error or done."""
+    if error is None or isinstance(error, OutcomeUnknown):
+        may_have_changed.set()
 
 
 def failed_with(error: Exception) -> int:
     """Return the exit code of a command that ends by the error."""
-    refused = not _has_changed.get() and not isinstance(error, OutcomeUnknown)
+    refused = not may_have_changed.is_set() and not isinstance(error, OutcomeUnknown)
     return EXIT_REFUSED if refused else EXIT_CHANGED
-
-
-def echo_changed(text: str) -> None:
-    """Note a change, and say on stderr what has changed."""
-    note_change()
-    echo(text, err=True)
 
 
 def echo_json(value: Any, *, indent: int | None = 2, err: bool = False) -> None:

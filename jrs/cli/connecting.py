@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jrs.cli.common import ClusterRef, echo, when
+from jrs.cli.common import ClusterRef, echo, note_commit, when
 from jrs.client import client
 from jrs.client.client import Client
 from jrs.contract.errors import CorruptRecord
@@ -18,10 +18,16 @@ def connect(
     storage: str | Path | None = None,
     spec_key: SpecKey | None = None,
 ) -> Client:
-    """Connect to the cluster; without `create`, a cluster that does not exist is refused."""
-    return client.connect(
+    """Connect to the cluster; without `create`, a cluster that does not exist is refused.
+
+    What is committed by the client counts as a change that the command has made. That a cluster was
+    created does not: it is empty.
+    """
+    connected = client.connect(
         ref.url, cluster=ref.cluster, storage=storage, create=create, spec_key=spec_key
     )
+    connected.backend.commit_ended = note_commit
+    return connected
 
 
 def tell_pause(client: Client) -> None:

@@ -13,7 +13,6 @@ from jrs.cli.common import (
     ClusterRef,
     because_option,
     echo,
-    echo_changed,
     echo_json,
     import_from_here,
     json_option,
@@ -145,7 +144,7 @@ def submit_command(
                 raise
             echo(_submitted_before(client.job(job_id).view(), spec), err=True)
         else:
-            echo_changed(f"submitted {job_id}")
+            echo(f"submitted {job_id}", err=True)
         return wait_for(client.job(job_id), None, as_json=False) if waits else 0
 
 
@@ -209,7 +208,7 @@ def cancel_command(ref: ClusterRef, job_id: str, reason: str, waits: bool) -> in
         job = client.job(job_id)
         requested = job.cancel(reason=reason)
         if requested:
-            echo_changed(f"requested to cancel {job_id}")
+            echo(f"requested to cancel {job_id}", err=True)
         else:
             echo(f"{job_id} is CANCELED already", err=True)
         if waits:

@@ -13,7 +13,6 @@ from jrs.cli.common import (
     echo_json,
     import_from_here,
     json_option,
-    note_change,
     spec_key_option,
     storage_option,
     with_cluster,
@@ -91,7 +90,6 @@ def retry_command(
             changed=changed,
             check=entry_point is not None and not no_check,
         )
-        note_change()
         view = new.view()
         lineage = view.spec.lineage if view.spec else None
         stages = [stage.name for stage in view.stages]

@@ -14,7 +14,6 @@ from jrs.cli.common import (
     ClusterRef,
     because_option,
     echo,
-    echo_changed,
     no_wait_option,
     reason_option,
     with_cluster,
@@ -22,6 +21,7 @@ from jrs.cli.common import (
 from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import DURATION
+from jrs.contract.errors import WrongState
 from jrs.records.model import JobStatus, StopMode, StopRecord
 from jrs.recovery.inspect.explain import Explanation
 
@@ -169,7 +169,7 @@ def _stop(
         elif not job.suspend(reason=reason, grace=grace):
             echo(f"{job_id} is suspended already; resume it with 'jrs resume {job_id}'", err=True)
             return 0
-        echo_changed(f"requested to {wanted.value} {job_id}")
+        echo(f"requested to {wanted.value} {job_id}", err=True)
         if no_wait:
             return 0
         shown: dict[str, str] = {}
@@ -185,6 +185,9 @@ def _stop(
         except TimeoutError as error:
             echo(f"jrs: {error}", err=True)
             return EXIT_TIMEOUT
+        except WrongState as refused:  # The answer to the request, which stays recorded.
+            echo(f"jrs: {refused}", err=True)
+            return EXIT_DIFFERS
         if stop is not None and stop.mode is StopMode.HOLD:
             echo_held(stop)
             return EXIT_DIFFERS

@@ -15,7 +15,7 @@ from jrs.cli.common import (
     echo,
     echo_json,
     json_option,
-    note_change,
+    may_have_changed,
     storage_option,
     with_cluster,
 )
@@ -98,26 +98,28 @@ def expire_command(
         raise InvalidInput("name jobs, or give --older-than DURATION for all that are as old")
     if job_ids and keep:
         raise InvalidInput("--keep needs --older-than: jobs that are named are not kept")
-    stay = list[str]()
+    expired = list[str]()
     with connect(ref) as client:
-        if age is not None:
-            gone = client.results.expiring(age, keep)
-        else:
-            named = client.expire(*job_ids)
-            stay, gone = sorted({*job_ids}.difference(named)), iter(named)
-        expired = list[str]()
         try:
+            gone = client.expiring(*job_ids) if age is None else client.results.expiring(age, keep)
             for job_id in gone:
-                note_change()
                 expired.append(job_id)
-        finally:  # An error in between says nothing of those that are gone.
-            if as_json:
-                echo_json(sorted(expired))
-            else:
-                echo(f"expired {counted(len(expired), 'result', 'results')}")
+        except BaseException:
+            if expired:  # An error in between says nothing of those that are gone.
+                _echo_expired(expired, as_json=as_json)
+            raise
+    _echo_expired(expired, as_json=as_json)
+    stay = sorted({*job_ids}.difference(expired))
     for job_id in stay:
         echo(f"the result of {job_id} has just changed, and stays: repeat it", err=True)
     return EXIT_DIFFERS if stay else 0
+
+
+def _echo_expired(job_ids: list[str], *, as_json: bool) -> None:
+    if as_json:
+        echo_json(sorted(job_ids))
+    else:
+        echo(f"expired {counted(len(job_ids), 'result', 'results')}")
 
 
 @click.command("gc")
@@ -144,6 +146,8 @@ def gc_command(
     """
     with connect(ref, storage=storage) as client:
         report = client.gc(older_than=age, dry_run=dry_run)
+    if report.removed and not dry_run:
+        may_have_changed.set()  # Files are removed without a commit.
     if as_json:
         echo_json(attrs.asdict(report))
         return 0

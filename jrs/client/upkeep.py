@@ -51,6 +51,14 @@ class ClusterUpkeep:
             AccessDenied: the backend forbids it. Those before are gone, also after other errors
                 that concern the whole cluster; repeat the call.
         """
+        return list(self.expiring(*ids))
+
+    def expiring(self, *ids: str) -> Iterator[str]:
+        """Do what `expire` does; yield each id once its result is gone.
+
+        Raises:
+            As `expire`: what it says of unchanged results, at once.
+        """
         wanted = sorted({check_job_id(id) for id in ids})
         for id in wanted:
             if not self.results.has_entry(id):
@@ -60,10 +68,9 @@ class ClusterUpkeep:
             entry = self.results.get(id)
             if entry is not None and entry.result is not None:
                 applications.check_unneeded(self.backend, entry.result)
-        gone = self._expiring(wanted)
-        return list(cluster_history.recording_expired(self.backend, gone))
+        return cluster_history.recording_expired(self.backend, self._deleting(wanted))
 
-    def _expiring(self, wanted: list[str]) -> Iterator[str]:
+    def _deleting(self, wanted: list[str]) -> Iterator[str]:
         for id in wanted:
             try:
                 self.results.delete(id)

@@ -65,8 +65,9 @@ class Backend(abc.ABC):
         marked_format: the format that the cluster's marker names. Older versions of jrs refuse to
             open the cluster. The format in force may be newer; see `jrs.store.cluster_format`.
         closing: what closes the cluster to this handle; None if nothing does.
-        commit_failed: called with the error of each commit of this handle that fails, from any
-            thread; must not block. None: nothing is called.
+        commit_ended: called with the error of each commit of this handle once it has ended, or with
+            None if it is done; before the caller knows, from any thread; must not block. None:
+            nothing is called.
     """
 
     url: str
@@ -76,7 +77,7 @@ class Backend(abc.ABC):
     timeout: float = 10.0
     default_storage: Path | None = None
     closing: Closing | None = None
-    commit_failed: Callable[[BaseException], None] | None = None
+    commit_ended: Callable[[BaseException | None], None] | None = None
     _next_look: float = 0.0
 
     # -- the public contract ---------------------------------------------------------------
@@ -171,15 +172,16 @@ class Backend(abc.ABC):
             self._commit(wanted, fence, deadline or self._deadline())
         except Conflict as conflict:
             error = meaning(conflict, fence, self.closing)
-            self._note_failure(error)
+            self._note_end(error)
             if error is conflict:
                 raise
             if fence is None:
                 self.check_open()  # Its error names more.
             raise error from None
         except JrsError as error:
-            self._note_failure(error)
+            self._note_end(error)
             raise
+        self._note_end(None)
 
     def commit_async(self, *ops: Op, fence: Fence | None = None) -> Future[None]:
         """Commit without waiting, so that one caller can have many commits in flight.
@@ -191,10 +193,9 @@ class Backend(abc.ABC):
         check_ops(ops, fence, self.capabilities)
         wanted = with_conditions(ops, fence, self.closing)
         future = self._commit_async(wanted, fence)
-        given = future if wanted is ops else guarded(future, fence, self.closing)
-        if self.commit_failed is not None:
-            given.add_done_callback(self._note_end)
-        return given
+        if wanted is ops and self.commit_ended is None:
+            return future
+        return guarded(future, fence, self.closing, self._note_end)
 
     @abc.abstractmethod
     def watch(self, prefix: str) -> Watch:
@@ -359,13 +360,9 @@ class Backend(abc.ABC):
 
     # -- shared ----------------------------------------------------------------------------
 
-    def _note_failure(self, error: BaseException) -> None:
-        if self.commit_failed is not None:
-            self.commit_failed(error)
-
-    def _note_end(self, future: Future[None]) -> None:
-        if not future.cancelled() and (error := future.exception()) is not None:
-            self._note_failure(error)
+    def _note_end(self, error: BaseException | None) -> None:
+        if self.commit_ended is not None:
+            self.commit_ended(error)
 
     def __enter__(self) -> Self:
         return self

@@ -59,13 +59,25 @@ def meaning(conflict: Conflict, fence: Fence | None, closing: Closing | None) ->
     return conflict
 
 
-def guarded(future: Future[None], fence: Fence | None, closing: Closing | None) -> Future[None]:
-    """Return a future whose error says what a guard's conflict means."""
+def guarded(
+    future: Future[None],
+    fence: Fence | None,
+    closing: Closing | None,
+    ended: Callable[[BaseException | None], None],
+) -> Future[None]:
+    """Return a future whose error says what a guard's conflict means.
+
+    Args:
+        ended: called with that error, or None, before the caller can see it.
+    """
     outer = PendingCommit()
 
     def resolve(inner: Future[None]) -> None:
         error = inner.exception()
-        outer.settle(meaning(error, fence, closing) if isinstance(error, Conflict) else error)
+        if isinstance(error, Conflict):
+            error = meaning(error, fence, closing)
+        ended(error)
+        outer.settle(error)
 
     future.add_done_callback(resolve)
     return outer

@@ -189,8 +189,10 @@ class MasterHealth:
         with self._lock:
             self._ends[how] += 1
 
-    def commit_failed(self, error: BaseException) -> None:
-        """Note why a commit of this process has failed."""
+    def commit_ended(self, error: BaseException | None) -> None:
+        """Note why a commit of this process has failed; None if it has not."""
+        if error is None:
+            return
         kinds = {"fenced": Fenced, "unknown": OutcomeUnknown}
         with self._lock:
             for name, kind in kinds.items():

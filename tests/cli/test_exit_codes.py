@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
+import attrs
+import click
 import pytest
 
 import jrs as face
-from jrs.cli import jobs
+from jrs.backends.file.backend import FileBackend
+from jrs.cli import jobs as jobs_command
 from jrs.client.client import Client
 from jrs.contract.errors import OutcomeUnknown, Unavailable
+from jrs.contract.operations import Create, Update
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import JobResult, JobStatus, StopRecord, StopState
 from tests.cli.conftest import Jrs
+from tests.support import until
 
 SUBMIT = ("submit", "sum", "jobs_here:add", "--wait")
 
@@ -39,27 +49,133 @@ def test_a_backend_that_is_away(jrs_here: Jrs, monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patch:
         patch.setattr(Client, "submit_spec", fails(Unavailable("etcd does not answer")))
         before = jrs_here(*SUBMIT)
-    monkeypatch.setattr(jobs, "wait_for", fails(Unavailable("etcd does not answer")))
+    monkeypatch.setattr(jobs_command, "wait_for", fails(Unavailable("etcd does not answer")))
     behind = jrs_here(*SUBMIT)
 
     assert (before.returncode, behind.returncode) == (2, 4)
     assert behind.stderr == "submitted sum\njrs: etcd does not answer\n"
 
 
-def test_an_expiry_that_breaks_off(jrs_here: Jrs, url: str) -> None:
-    """It says how many results are gone, and that it is not done."""
+@pytest.fixture
+def jobs(url: str) -> None:
+    """A job that waits for a leader, two that have ended, and a folder that `jrs gc` removes."""
+    with face.connect(url) as client:
+        client.submit("jobs_here:add", id="waits")
+        for job_id in ("ended-1", "ended-2"):
+            client.results.create_dirty(
+                JobResult(job_id, JobStatus.FINISHED, 1, finished_at=1.0), None
+            )
+            client.results.mark_clean(job_id, None)
+        assert client.backend.default_storage is not None
+        (client.backend.default_storage / "default" / ".trash" / "half-deleted").mkdir(parents=True)
+
+
+CHANGES = [
+    ["cancel", "waits"],
+    ["suspend", "waits", "--no-wait"],
+    ["upgrade", "waits", "--entry", "jobs_here:boom", "--no-wait"],
+    ["fork", "waits", "--as", "copy"],
+    ["pause"],
+    ["expire", "ended-1"],
+    ["expire", "--older-than", "0s"],
+    ["gc"],
+]
+LOOKS = [
+    ["list", "--json"],
+    ["show", "waits", "--json"],
+    ["explain", "waits", "--json"],
+    ["history", "waits", "--json"],
+    ["masters", "--json"],
+    ["snapshot", "list", "waits", "--json"],
+    ["storage"],
+    ["cluster-format"],
+    ["gc", "--dry-run"],
+    ["fsck"],
+    ["unpause"],
+    ["resume", "waits"],
+]
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [*((args, 4) for args in CHANGES), *((args, 2) for args in LOOKS)],
+    ids=lambda given: "-".join(given) if isinstance(given, list) else str(given),
+)
+def test_output_that_cannot_be_written(
+    jrs_here: Jrs, monkeypatch: pytest.MonkeyPatch, args: list[str], code: int
+) -> None:
+    """It is a refusal of who only looks, and none of who has changed something."""
+    monkeypatch.setattr(click, "echo", fails(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+
+    assert jrs_here(*args).returncode == code
+
+
+def test_a_commit_that_may_have_happened(
+    jrs_here: Jrs, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts as a change, also if the command ends by another error."""
     with face.connect(url):
         pass
 
-    def expiring(*_: object) -> object:
-        yield "a"
+    def pause(client: Client, **_: object) -> NoReturn:
+        with pytest.raises(OutcomeUnknown):
+            client.backend.commit(Create("a", b""))
         raise Unavailable("etcd does not answer")
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(face.JobResultStore, "expiring", expiring)
-        failed = jrs_here("expire", "--older-than", "1d")
+    monkeypatch.setattr(FileBackend, "_commit", fails(OutcomeUnknown("the connection broke")))
+    monkeypatch.setattr(Client, "pause", pause)
+
+    assert jrs_here("pause").returncode == 4
+
+
+@pytest.mark.usefixtures("jobs")
+def test_an_expiry_that_breaks_off(jrs_here: Jrs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says how many results are gone, and that it is not done."""
+    delete = face.JobResultStore.delete
+
+    def deleting(store: face.JobResultStore, job_id: str) -> None:
+        if job_id == "ended-2":
+            raise Unavailable("etcd does not answer")
+        delete(store, job_id)
+
+    monkeypatch.setattr(face.JobResultStore, "delete", deleting)
+    failed = jrs_here("expire", "ended-1", "ended-2")
 
     assert (failed.returncode, failed.stdout) == (4, "expired 1 result\n")
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_an_expiry_that_does_not_begin(
+    jrs_here: Jrs, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    """A refusal prints no result."""
+    monkeypatch.setattr(face.JobResultStore, "expiring", fails(Unavailable("no answer")))
+    failed = jrs_here("expire", "--older-than", "1d", *options)
+
+    assert (failed.returncode, failed.stdout, failed.stderr) == (2, "", "jrs: no answer\n")
+
+
+@pytest.mark.usefixtures("jobs")
+def test_a_drain_that_the_job_refuses(jrs_here: Jrs, url: str) -> None:
+    """It is an answer, as that the job was held: the request was durable, and is recorded."""
+
+    def refuse() -> None:
+        with face.connect(url) as client:
+            until(lambda: any(client.backend.scan(keys.STOPS)), "the drain is requested")
+            (stored,) = client.backend.scan(keys.STOPS)
+            stop = decode(StopRecord, stored.value, stored.key)
+            refused = attrs.evolve(stop, state=StopState.REFUSED, reason="it has timers")
+            client.backend.commit(Update(stored.key, encode(refused), stored.version))
+
+    with ThreadPoolExecutor(1) as pool:
+        refusing = pool.submit(refuse)
+        done = jrs_here("drain", "waits")
+        refusing.result()
+
+    assert done.returncode == 1
+    assert done.stderr.endswith("jrs: job 'waits' cannot be drained: it has timers\n")
 
 
 def test_a_stderr_that_is_full(url: str, home: Path) -> None:

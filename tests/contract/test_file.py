@@ -1,11 +1,15 @@
 """The contract on the file backend."""
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from jrs.backends.file.backend import FileBackend
+from jrs.contract.errors import Conflict
+from jrs.contract.operations import Create
 from jrs.store.opening import open_backend
 from jrs.testing.contract import (
     BackendFixtures,
@@ -22,6 +26,7 @@ from jrs.testing.contract import (
     StatefulContract,
     WatchContract,
 )
+from tests.support import BOUND
 
 
 class File(BackendFixtures):
@@ -66,6 +71,34 @@ class TestConcurrency(File, ConcurrencyContract): ...
 
 
 class TestMultiProcess(File, MultiProcessContract): ...
+
+
+def test_the_end_of_a_commit_is_told_before_its_caller_knows(tmp_path: Path) -> None:
+    """Done or failed; also of a commit that nobody waits for."""
+    told, called, goes_on = list[BaseException | None](), threading.Semaphore(0), threading.Event()
+
+    def ended(error: BaseException | None) -> None:
+        told.append(error)
+        called.release()
+        assert goes_on.wait(BOUND)
+
+    with open_backend(tmp_path.as_uri(), cluster="c") as backend, ThreadPoolExecutor(1) as pool:
+        backend.commit_ended = ended
+        commits: list[Callable[[], Future[None]]] = [
+            lambda: backend.commit_async(Create("a", b"1")),
+            lambda: pool.submit(backend.commit, Create("b", b"2")),
+            lambda: backend.commit_async(Create("b", b"2")),
+        ]
+        for commit in commits:
+            goes_on.clear()
+            future = commit()
+            assert called.acquire(timeout=BOUND)
+            assert not future.done()
+            goes_on.set()
+            assert future.exception(BOUND) is told[-1]
+
+    assert told[:2] == [None, None]
+    assert isinstance(told[2], Conflict)
 
 
 class TestStateful(File, StatefulContract): ...

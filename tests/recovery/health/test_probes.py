@@ -209,9 +209,9 @@ def test_metrics_tell_what_happened(
     health.leads()
     health.attempt_started()
     health.attempt_ended("died")
-    health.commit_failed(Fenced("a newer leader"))
-    health.commit_failed(OutcomeUnknown("who knows"))
-    health.commit_failed(ValueError("no outcome"))
+    health.commit_ended(Fenced("a newer leader"))
+    health.commit_ended(OutcomeUnknown("who knows"))
+    health.commit_ended(ValueError("no outcome"))
     found = figures(server)
 
     assert (found["jrs_leader"], found["jrs_epoch"]) == (1, 3)
