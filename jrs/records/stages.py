@@ -131,6 +131,9 @@ class StreamRecord(Stored):
     older version of jrs recorded the plan."""
     sink: StreamSink | None = None
     """None if an older version of jrs recorded the stage."""
+    has_batches: bool = False
+    """Whether an attempt has found a committed batch in its checkpoint, so that a checkpoint
+    without one is damaged."""
 
     def of_any_plan(self) -> StreamRecord:
         """Return the record for changed code that resumes from the same checkpoint."""

@@ -155,7 +155,7 @@ class RecoveryPoints:
         Raises:
             Unavailable: the call may be repeated.
         """
-        for stage in self._streams(job_id):
+        for stage in (record.name for record in self._streams(job_id)):
             try:
                 complete_interrupted_rescale(self._checkpoint(job_id, stage))
             except OSError as error:
@@ -217,23 +217,27 @@ class RecoveryPoints:
     def _damage(self, job_id: str) -> Iterator[tuple[str, str]]:
         """Yield the stages that could not resume from their checkpoint, and why."""
         epoch = self._fence.epoch
-        for stage in self._streams(job_id):
+        for record in self._streams(job_id):
+            stage = record.name
             if self._backend.get(keys.stage(job_id, stage)) is not None:
                 continue  # It has finished.
             live = self._checkpoint(job_id, stage)
-            why = self._storage.damage(job_id, epoch, stage) or self._missing(job_id, stage, live)
+            why = self._storage.damage(job_id, epoch, stage) or self._missing(record, live)
             if why:
                 yield stage, why
 
-    def _missing(self, job_id: str, stage: str, live: Path) -> str:
+    def _missing(self, record: StreamRecord, live: Path) -> str:
         """Return what a restart would miss, or an empty string.
 
         Raises:
             Unavailable: the checkpoint cannot be read now.
         """
+        job_id, stage = record.job_id, record.name
         output = self._storage.published(job_id, stage, temporary=False)
         try:
-            checkpoint.select(live)
+            selected = checkpoint.select(live)
+            if record.has_batches and selected.batch is None:
+                return f"{live} has no batch any more"
             planned = position(live).planned
             published = max(published_batches(output), default=-1)
             head = heads.stored(self._backend, job_id, stage)
@@ -254,6 +258,6 @@ class RecoveryPoints:
             return f"{live} is at batch {planned}, and batch {published} of it was published"
         return ""
 
-    def _streams(self, job_id: str) -> Iterator[str]:
+    def _streams(self, job_id: str) -> Iterator[StreamRecord]:
         for stored in self._backend.scan(keys.streams(job_id)):
-            yield decode(StreamRecord, stored.value, stored.key).name
+            yield decode(StreamRecord, stored.value, stored.key)

@@ -75,9 +75,10 @@ def written(
     folder = storage.folder(found.job_id)
     for record in backend.scan(keys.streams(found.job_id)):
         try:
-            sink = decode(StreamRecord, record.value, record.key).sink
+            stream = decode(StreamRecord, record.value, record.key)
         except CorruptRecord:
             continue  # The leader holds the job because of it.
+        sink = stream.sink
         if sink is None or not sink.knows_batches:
             continue
         if found.output and Path(sink.path).is_relative_to(folder):
@@ -85,6 +86,8 @@ def written(
         stage = record.key.removeprefix(keys.streams(found.job_id))
         before, newest = batches.get(stage, -1), _planned(folder, stage)
         first = max(before + 1, sink.since)
+        if newest == -1 and stream.has_batches:
+            newest = None
         # Behind the snapshot, it was lost, or another restore has put it there.
         which = "an unknown number of batches"
         if newest is not None and newest >= before:

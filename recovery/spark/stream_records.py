@@ -54,7 +54,12 @@ def record_query(
     if stored is None:
         return record  # It was just cleaned up: the leader that did so has fenced this attempt.
     before = decode(StreamRecord, stored.value, key)
-    record = attrs.evolve(record, sink=_sink(context, before, record))
+    committed = position(context.storage.checkpoint(job_id, context.epoch, name)).committed
+    record = attrs.evolve(
+        record,
+        sink=_sink(before, record, committed),
+        has_batches=before.has_batches or committed >= 0,
+    )
     if before.plan:
         if not _is_same(before, record, plan):
             raise JobHeld(
@@ -85,10 +90,13 @@ def _renewed(before: StreamRecord, record: StreamRecord) -> StreamRecord:
     """Return what is recorded of the same query from now on."""
     # Attempts of older versions of jrs compare `plan`, which may have seeds that were drawn.
     plan = before.plan if before.spark == record.spark else record.plan
-    return attrs.evolve(before, plan=plan, query=record.query, spark=record.spark, sink=record.sink)
+    return attrs.evolve(
+        before, plan=plan, query=record.query, spark=record.spark, sink=record.sink,
+        has_batches=record.has_batches,
+    )  # fmt: skip
 
 
-def _sink(context: AttemptContext, before: StreamRecord, record: StreamRecord) -> StreamSink | None:
+def _sink(before: StreamRecord, record: StreamRecord, committed: int) -> StreamSink | None:
     """Return what is recorded of a stage's sink from now on. Another one than before gets the
     batches that the checkpoint has not committed."""
     old, new = before.sink, record.sink
@@ -96,5 +104,4 @@ def _sink(context: AttemptContext, before: StreamRecord, record: StreamRecord) -
         return new
     if old.is_same_as(new):
         return attrs.evolve(old, knows_batches=new.knows_batches)
-    checkpoint = context.storage.checkpoint(record.job_id, context.epoch, record.name)
-    return attrs.evolve(new, since=position(checkpoint).committed + 1)
+    return attrs.evolve(new, since=committed + 1)

@@ -279,6 +279,21 @@ def test_a_checkpoint_that_does_not_say_what_its_sink_has(
         catalog.restore(record)
 
 
+def test_a_checkpoint_that_is_gone(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """It had batches, of which the snapshot has none."""
+    job.suspend()
+    record = catalog.create("job")
+    stage = StreamRecord("job", "late", False, "p", "4", sink=DELTA)
+    job.record(keys.stream("job", "late"), stage)
+    assert list(outside.written(job.backend, catalog.storage, record)) == []
+    stored = job.backend.get(keys.stream("job", "late"))
+    assert stored is not None
+    begun = encode(attrs.evolve(stage, has_batches=True))
+    job.backend.commit(Update(stored.key, begun, stored.version))
+    with pytest.raises(WrongState, match="'late' has written an unknown number of batches to"):
+        catalog.restore(record)
+
+
 def test_a_checkpoint_that_cannot_be_read_now(
     catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -316,3 +316,22 @@ def test_a_resume_tries_what_was_damaged(
         state.ensure_recoverable("job")
 
     state.ensure_recoverable("job")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_checkpoint_that_is_gone(
+    state: RecoveryPoints, storage: JobStorage, job: FakeJob, known: bool
+) -> None:
+    """A stream whose attempts have found batches does not begin again: its sink may leave out the
+    batches that it would count again. One of which none is known may be new."""
+    shutil.rmtree(job.out("hourly"))
+    key = keys.stream("job", "hourly")
+    stored = job.backend.get(key)
+    assert stored is not None
+    record = attrs.evolve(decode(StreamRecord, stored.value, key), has_batches=known)
+    job.backend.commit(Update(key, encode(record), stored.version))
+    state.take_scheduled_snapshot("job", SnapshotPolicy())
+    shutil.rmtree(job.query.ck)
+    state.ensure_recoverable("job")
+    (restored,) = storage.folder("job").glob("e*/streams/hourly")
+    assert (restored / "ck").exists() == known

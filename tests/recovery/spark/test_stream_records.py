@@ -135,5 +135,6 @@ def test_the_sink_of_a_stage(stage: Stage, changed: bool) -> None:
     for _ in range(2):
         assert stage.begin(sink=other).sink == attrs.evolve(other, since=3)
         query.run()
+    assert stage.stored.has_batches  # Also if its checkpoint is lost later.
     moved = attrs.evolve(table, path="/data/two")
     assert stage.begin(sink=moved).sink == attrs.evolve(moved, since=5)
