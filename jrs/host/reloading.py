@@ -44,19 +44,20 @@ class Reloaded(Generic[T]):
         self._load = load
         self._kept = kept
         # The stamp first: a file that is replaced in between is loaded again.
-        self._stamp = self._told = stamp_of(*paths)
-        self._loaded = load()
+        self._told = stamp_of(*paths)
+        self._loaded = self._told, load()
 
     def get(self) -> T:
         """Return what the files hold now, or what could be loaded last. From any thread."""
         stamp = stamp_of(*self._paths)
-        if stamp != self._stamp:
+        before, loaded = self._loaded
+        if stamp != before:
             try:
-                self._loaded = self._load()
+                loaded = self._load()
             except (OSError, ValueError) as error:
                 if stamp != self._told:
                     self._kept(error)
             else:
-                self._stamp = stamp
+                self._loaded = stamp, loaded  # Together: another thread may have read older files.
             self._told = stamp
-        return self._loaded
+        return loaded

@@ -165,7 +165,8 @@ def _current_context(tls: Tls) -> ssl.SSLContext:
 def _context(tls: Tls) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(tls.certificate, tls.key)
+        # Without a password, OpenSSL would ask the terminal for that of an encrypted key.
+        context.load_cert_chain(tls.certificate, tls.key, password="")
         if tls.client_ca is not None:
             context.load_verify_locations(tls.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED

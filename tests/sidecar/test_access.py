@@ -423,3 +423,16 @@ def test_certificates_that_cannot_be_used(client: Client, tmp_path: Path) -> Non
     guards = Guards(tokens, Tls(tmp_path / "none", tmp_path / "none"))
     with pytest.raises(InvalidInput, match="certificates cannot be used"):
         serve(client, Address.of("127.0.0.1:0"), guards, threading.Event())
+
+
+def test_a_key_that_needs_a_password(client: Client, tmp_path: Path) -> None:
+    """It is refused: nobody is asked for the password, neither now nor at a renewal."""
+    from jrs.sidecar.serving import Tls
+
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -passout pass:word -subj /CN=localhost -keyout"
+    subprocess.run([*command.split(), key, "-out", certificate], check=True, capture_output=True)
+    tokens = write_tokens(tmp_path / "tokens", f"operate {OPERATE}\n")
+    guards = Guards(tokens, Tls(certificate, key))
+    with pytest.raises(InvalidInput, match="certificates cannot be used"):
+        serve(client, Address.of("127.0.0.1:0"), guards, threading.Event())
