@@ -175,8 +175,4 @@ class _Lock:
 
 
 def _matching(folder: Path, pattern: re.Pattern[str]) -> set[int]:
-    try:
-        names = os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return set()
-    return {int(match[1]) for name in names if (match := pattern.fullmatch(name))}
+    return {int(found[1]) for name in names_in(folder) if (found := pattern.fullmatch(name))}

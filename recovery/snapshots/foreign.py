@@ -11,6 +11,7 @@ from jrs.records import keys
 
 from ..files import epoch_folders
 from ..files.job_folders import JobStorage
+from ..files.looking import names_in
 from ..storage.copies import needs_no_attempt
 from . import folders
 
@@ -20,7 +21,7 @@ def found(backend: Backend, storage: JobStorage, job_id: str) -> str:
     is nothing.
 
     Raises:
-        Unavailable: from the backend or the store of objects.
+        Unavailable: from the backend or the store of objects; a folder cannot be listed now.
     """
     if storage.objects is not None:
         # Copies and snapshots harm no attempt, even if a crash or a deletion has left them unnamed.
@@ -35,7 +36,7 @@ def found(backend: Backend, storage: JobStorage, job_id: str) -> str:
     folder = storage.folder(job_id)
     # Not `in`: that has only links, and those of a restored job may have no record yet.
     places = [folder / "out", folder / "tmp", *epoch_folders.of_job(folder).values()]
-    names = [place.name for place in places if place.is_dir() and any(place.iterdir())]
+    names = [place.name for place in places if names_in(place)]
     names += [
         f"snapshots/{number}"
         for number in sorted(folders.whole(storage, job_id))

@@ -189,14 +189,25 @@ def _check_restorable(found: OpenSnapshot, job_id: str) -> None:
 def check_free(catalog: SnapshotIndex, job_id: str) -> None:
     """Raise `DuplicateJob` if the id cannot be a new job's, `WrongState` if an earlier life of a
     job of that id has left files: a restore would remove them."""
-    backend = catalog.backend
-    _check_not_ended(backend, check_job_id(job_id))
-    if backend.get(keys.JOBS + job_id) is not None:
-        raise DuplicateJob(job_id, "submitted")
-    if found := foreign.found(backend, catalog.storage, job_id):
+    check_unknown(catalog.backend, job_id)
+    if found := foreign.found(catalog.backend, catalog.storage, job_id):
+        check_unknown(catalog.backend, job_id)  # They may be of one that has begun meanwhile.
         raise WrongState(
             f"job {job_id!r} cannot be a new job: {found}. Name another id, or move these away"
         )
+
+
+def check_unknown(backend: Backend, job_id: str) -> None:
+    """Raise `DuplicateJob` if the cluster has, or had, a job of that id."""
+    _check_not_ended(backend, check_job_id(job_id))
+    if backend.get(keys.JOBS + job_id) is not None:
+        raise DuplicateJob(job_id, "submitted")
+
+
+def is_unknown(backend: Backend, job_id: str) -> bool:
+    """Return whether the cluster neither has nor had a job of that id."""
+    names = (keys.JOBS, keys.RESULTS, keys.TOMBSTONES)
+    return all(backend.get(name + job_id) is None for name in names)
 
 
 def _check_not_ended(backend: Backend, job_id: str) -> None:

@@ -25,6 +25,7 @@ from jrs.contract.errors import (
     NoSuchJob,
     NoSuchSnapshot,
     SnapshotInUse,
+    Unavailable,
     WrongState,
 )
 from jrs.records import keys
@@ -79,12 +80,9 @@ def retry(catalog: SnapshotIndex, job_id: str, request: RetryRequest) -> str:
         check_job_id(request.as_job)
     _check_ended(backend, check_job_id(job_id), request)
     _wait_until_kept(catalog, job_id, request.timeout)
-    last = _last_spec(catalog, job_id)
-    for record in reversed(catalog.list(job_id)):
-        if not record.format.is_restorable or not record.output:
-            continue
+    for record in filter(_is_enough, reversed(catalog.list(job_id))):
         try:
-            return _retry_from(catalog, record, last, request)
+            return _retry_from(catalog, record, request)
         except (DamagedSnapshot, NoSuchSnapshot) as error:
             request.skipped(record, str(error))
     raise WrongState(
@@ -140,53 +138,87 @@ def _wait_until_kept(catalog: SnapshotIndex, job_id: str, timeout: float) -> Non
             watch.wait(min(0.5, deadline.remaining()))
 
 
-def _last_spec(catalog: SnapshotIndex, job_id: str) -> JobSpec | None:
-    """Return the spec with which a job ended: the copy in its result, else that in its newest
-    readable snapshot; None if there is none."""
-    entry = JobResultStore(catalog.backend).get(job_id)
-    if entry is not None and entry.result is not None and entry.result.spec is not None:
-        return entry.result.spec
-    for record in reversed(catalog.list(job_id)):
-        try:
-            return _kept_spec(catalog, record)
-        except (CorruptRecord, NoSuchSnapshot):
-            continue  # An older one has to do; its job may have been changed since.
-    return None
-
-
-def _kept_spec(catalog: SnapshotIndex, record: SnapshotRecord) -> JobSpec:
-    records = catalog.manifest(record.job_id, record.number).records
-    if SPEC not in records:
-        raise DamagedSnapshot(str(record), ("it has no spec: there is nothing to start",))
-    return decode(JobSpec, as_stored(records[SPEC]), SPEC)
-
-
-def _before(
-    catalog: SnapshotIndex, record: SnapshotRecord, last: JobSpec | None, request: RetryRequest
-) -> JobSpec:
-    """Return the spec in a snapshot, with what an upgrade or a rescaling has changed since.
+def _before(catalog: SnapshotIndex, record: SnapshotRecord, request: RetryRequest) -> JobSpec:
+    """Return the spec with which a job ended: that in the snapshot of its end, else that in an
+    older one, with what an upgrade or a rescaling has changed since.
 
     Raises:
-        InvalidInput: it is signed, and what has changed is not.
+        InvalidInput: it is signed, and what an upgrade has changed is not.
     """
     kept = _kept_spec(catalog, record)
+    last = None if record.at_end else _last_spec(catalog, record.job_id, kept.signature != "")
     if last is None:
         return kept
-    if kept.signature and last.entry_point != kept.entry_point and request.entry_point is None:
-        raise InvalidInput(
-            f"job {kept.job_id!r} was upgraded from {kept.entry_point} to {last.entry_point} after "
-            f"snapshot {record.number}, and only the former is signed: name what is to run, with "
-            "--entry"
-        )
+    if kept.signature and not last.signature:
+        if last.entry_point != kept.entry_point and request.entry_point is None:
+            raise InvalidInput(
+                f"job {kept.job_id!r} was upgraded from {kept.entry_point} to {last.entry_point} "
+                f"after snapshot {record.number}, and only the former is signed: name what is to "
+                "run, with --entry"
+            )
+        return kept  # Whoever retries it signs nothing else that only a result names.
     # No other field ever changes; a copy in a result may lack the partitions.
     partitions = kept.partitions if last.partitions is None else last.partitions
     return attrs.evolve(kept, entry_point=last.entry_point, partitions=partitions)
 
 
-def _retry_from(
-    catalog: SnapshotIndex, record: SnapshotRecord, last: JobSpec | None, request: RetryRequest
-) -> str:
-    before = _before(catalog, record, last, request)
+def _last_spec(catalog: SnapshotIndex, job_id: str, signed: bool) -> JobSpec | None:
+    """Return the newest spec of a job that has ended, as far as that can be told: that in the
+    snapshot of its end, else the copy in its result, which is that of its last attempt, else that
+    in its newest readable snapshot; None if there is none.
+
+    Args:
+        signed: of the specs in snapshots, only those count that the key has signed.
+    """
+    known = list(reversed(catalog.list(job_id)))
+    at_end = (_readable_spec(catalog, one, signed) for one in known if one.at_end)
+    if last := next(filter(None, at_end), None):
+        return last
+    entry = JobResultStore(catalog.backend).get(job_id)
+    if entry is not None and entry.result is not None and entry.result.spec is not None:
+        return entry.result.spec
+    others = (_readable_spec(catalog, one, signed) for one in known if not one.at_end)
+    return next(filter(None, others), None)
+
+
+def _readable_spec(catalog: SnapshotIndex, record: SnapshotRecord, signed: bool) -> JobSpec | None:
+    """Return the spec in a snapshot; None if it cannot be read, or is not signed as it has to be.
+
+    Raises:
+        Unavailable: it cannot be read now, and a retry could start from this snapshot.
+    """
+    try:
+        stored = _stored_spec(catalog, record)
+    except (CorruptRecord, NoSuchSnapshot):
+        return None
+    except Unavailable:
+        if _is_enough(record):
+            raise
+        return None
+    key = catalog.spec_key
+    if signed and (key is None or not key.has_signed(stored, SPEC)):
+        return None
+    return decode(JobSpec, stored, SPEC)
+
+
+def _is_enough(record: SnapshotRecord) -> bool:
+    """Return whether a retry can start from a snapshot of that kind."""
+    return record.format.is_restorable and record.output
+
+
+def _kept_spec(catalog: SnapshotIndex, record: SnapshotRecord) -> JobSpec:
+    return decode(JobSpec, _stored_spec(catalog, record), SPEC)
+
+
+def _stored_spec(catalog: SnapshotIndex, record: SnapshotRecord) -> bytes:
+    records = catalog.manifest(record.job_id, record.number).records
+    if SPEC not in records:
+        raise DamagedSnapshot(str(record), ("it has no spec: there is nothing to start",))
+    return as_stored(records[SPEC])
+
+
+def _retry_from(catalog: SnapshotIndex, record: SnapshotRecord, request: RetryRequest) -> str:
+    before = _before(catalog, record, request)
     lineage = Lineage(record.job_id, LineageKind.RETRY, record.number, request.from_stage)
     spec = _spec(before, lineage, request)
     request.check(spec)
@@ -203,7 +235,7 @@ def _retry_from(
         if under_way is not None:
             return under_way
         try:
-            restore.check_free(catalog, new_id)
+            restore.check_unknown(catalog.backend, new_id)
             restore.restore(
                 catalog,
                 RestoreRequest(
@@ -242,8 +274,8 @@ def _spec(before: JobSpec, lineage: Lineage, request: RetryRequest) -> JobSpec:
 
 
 def _ids(catalog: SnapshotIndex, before: JobSpec, request: RetryRequest) -> Iterator[str]:
-    """Yield the ids that the new job may get. One where an earlier life has left files is passed
-    over, unless the request names it: a restore would remove them."""
+    """Yield the ids that the new job may get. An id that is taken, or where an earlier life has
+    left files, is passed over, unless the request names it: a restore would remove these."""
     if request.as_job is not None:
         yield request.as_job
         return
@@ -258,7 +290,9 @@ def _ids(catalog: SnapshotIndex, before: JobSpec, request: RetryRequest) -> Iter
             raise InvalidInput(
                 f"{base}.{number} is too long for a job id: name another one with --as"
             ) from None
-        if not foreign.found(catalog.backend, catalog.storage, new_id):
+        if restore.is_unknown(catalog.backend, new_id) and not foreign.found(
+            catalog.backend, catalog.storage, new_id
+        ):
             yield new_id
 
 

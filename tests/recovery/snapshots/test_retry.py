@@ -33,8 +33,9 @@ from jrs.records.model import JobStatus, StageRecord, StreamRecord
 from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
+from jrs.recovery.files import epoch_folders
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.snapshots import find_orphans, folders, swap
+from jrs.recovery.snapshots import find_orphans, folders, foreign, swap
 from jrs.store import restores
 from jrs.store.opening import open_backend
 from jrs.store.stops import JobStops
@@ -223,21 +224,115 @@ def test_signed_specs(client: Client, job: FakeJob, storage: JobStorage) -> None
     assert KEY.has_signed(made.value, made.key)
 
 
-def test_a_signed_spec_that_was_changed_since(
-    client: Client, job: FakeJob, storage: JobStorage
-) -> None:
-    """A result is not signed: nobody signs for code that only a result names."""
+def sign(job: FakeJob) -> None:
     stored = job.backend.get(keys.JOBS + "job")
     assert stored is not None
     job.backend.commit(Update(stored.key, KEY.sign(stored.value, "spec"), stored.version))
-    spec = attrs.evolve(spec_of(job.backend, "job"), entry_point="evil:f")
+
+
+def end_as(job: FakeJob, spec: JobSpec) -> None:
+    """End the job with that copy of its spec in the result, and clean up after it."""
     ended = attrs.evolve(result("job", status=JobStatus.FAILED), spec=spec)
     job.backend.commit(Create(keys.RESULTS + "job", encode(ended)), Create(keys.DIRTY + "job", b""))
     JobCleanup(job.backend, default_resources(job.backend, job.storage)).run("job", None)
-    old = Client(job.backend, storage=storage.root.parent, spec_key=KEY).job("job")
+
+
+@pytest.mark.parametrize("which", ["the end's", "an older"])
+def test_a_signed_job_that_was_upgraded_while_it_ran(
+    job: FakeJob, storage: JobStorage, which: str
+) -> None:
+    """The result has the spec that the attempt was started with, the snapshot of the end has the
+    newest, also if its files are damaged."""
+    sign(job)
+    started = spec_of(job.backend, "job")
+    client = Client(job.backend, storage=storage.root.parent, spec_key=KEY)
+    client.job("job").snapshots.create(format=SnapshotFormat.FULL)
+    job.run(1)
+    JobStops(job.backend, spec_key=KEY).reconfigure("job", entry_point="m:v2", partitions=16)
+    end_as(job, started)
+    if which == "an older":
+        put(folders.snapshot(storage, "job", 2) / "files/streams/hourly/ck/commits/5", "damaged")
+    spec = spec_of(job.backend, client.job("job").retry().id)
+
+    assert (spec.entry_point, spec.partitions) == ("m:v2", 16)
+    assert spec.lineage is not None
+    assert spec.lineage.snapshot == (1 if which == "an older" else 2)
+
+
+def test_a_signed_spec_that_was_changed_since(job: FakeJob, storage: JobStorage) -> None:
+    """A result is not signed: nobody signs for code that only a result names, nor for anything
+    else that it says."""
+    sign(job)
+    client = Client(job.backend, storage=storage.root.parent, spec_key=KEY)
+    client.job("job").snapshots.create(format=SnapshotFormat.FULL)
+    put(job.query.ck / "commits/4", "damaged")  # No snapshot can be taken of the end.
+    spec = spec_of(job.backend, "job")
+    end_as(job, attrs.evolve(spec, entry_point="evil:f", partitions=32768))
     with pytest.raises(InvalidInput, match="only the former is signed: name what is to run"):
-        old.retry()
-    assert spec_of(job.backend, old.retry(entry="m:g").id).entry_point == "m:g"
+        client.job("job").retry()
+    new = client.job("job").retry(entry="m:g").id
+
+    assert spec_of(job.backend, new).entry_point == "m:g"
+    assert spec_of(job.backend, new).partitions == spec.partitions
+
+
+def test_a_snapshot_that_a_retry_does_not_use(client: Client, job: FakeJob) -> None:
+    """It may be on a disk that is not mounted."""
+    end(job)
+    kept = client.job("job").snapshots.list()[0]
+    away = attrs.evolve(kept, number=2, at_end=False, output=False, storage="/nowhere")
+    job.backend.commit(Create(keys.snapshot("job", 2), encode(away)))
+    client.results.delete("job")
+
+    assert client.job("job").retry().id == "job.2"
+
+
+def test_an_id_that_is_taken_meanwhile(
+    client: Client, job: FakeJob, storage: JobStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of a job that began while they were looked for are of no earlier life."""
+    end(job)
+    look = foreign.found
+
+    def slow(backend: Backend, place: JobStorage, job_id: str) -> str:
+        monkeypatch.setattr(foreign, "found", look)
+        assert client.job("job").retry(job_id).id == job_id  # By another process.
+        return look(backend, place, job_id)
+
+    monkeypatch.setattr(foreign, "found", slow)
+    assert client.job("job").retry().id == "job.2"
+
+    def begins(backend: Backend, place: JobStorage, job_id: str) -> str:
+        client.submit("m:f", id=job_id)
+        put(storage.published(job_id, "report", temporary=False) / "part", "new")
+        return look(backend, place, job_id)
+
+    monkeypatch.setattr(foreign, "found", begins)
+    with pytest.raises(DuplicateJob):
+        client.job("job").retry("other", changed={"x": 2})
+
+
+def test_a_running_retry_is_not_looked_at(
+    client: Client, job: FakeJob, storage: JobStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the folder of the id that the next retry may get is listed; one that goes away
+    meanwhile has nothing in it."""
+    end(job)
+    client.submit("m:f", id="job.2")
+    put(storage.epoch_folder("job.3", 1) / "streams" / "x", "left")
+    seen = []
+    of_job = epoch_folders.of_job
+
+    def withdrawn(folder: Path) -> dict[int, Path]:
+        seen.append(folder.name)
+        found = of_job(folder)
+        for path in found.values():
+            path.rename(path.with_name(f".{path.name}.gone"))
+        return found
+
+    monkeypatch.setattr(epoch_folders, "of_job", withdrawn)
+    assert client.job("job").retry().id == "job.3"
+    assert set(seen) == {"job.3"}
 
 
 def test_what_cannot_be_retried(client: Client, job: FakeJob) -> None:
