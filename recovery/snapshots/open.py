@@ -75,7 +75,7 @@ def read(own: JobStorage, source: SnapshotRecord | Path) -> OpenSnapshot:
     folder = _folder(own, source)
     if isinstance(source, Path):
         found = manifest.read(folder)
-        if found.format is SnapshotFormat.CAS:
+        if found.format is SnapshotFormat.CAS and not _is_among_its_blobs(own, folder, found):
             raise InvalidInput(f"{folder} needs the blobs of its cluster: export it first")
         _check_records(folder, found)
         return OpenSnapshot(folder, found, _locator(folder, found, own))
@@ -103,6 +103,11 @@ def _folder(own: JobStorage, source: SnapshotRecord | Path) -> Path:
     if isinstance(source, Path):
         return source
     return folders.listed(place(own, source), source)
+
+
+def _is_among_its_blobs(own: JobStorage, folder: Path, found: Manifest) -> bool:
+    """Return whether the files of a snapshot that is not listed may be blobs of the cluster."""
+    return folder.resolve().parent == folders.snapshots(own, found.job_id).resolve()
 
 
 def _check_records(folder: Path, found: Manifest) -> None:
