@@ -26,6 +26,7 @@ from jrs.records.snapshots import SnapshotRecord
 from ..snapshots import convert, delete, doomed, folders
 from ..snapshots.blobs import Blobs
 from ..snapshots.index import SnapshotIndex
+from ..snapshots.orphans import not_listed
 from ..snapshots.references import jobs_in_use
 from ..snapshots.unnamed_blobs import unnamed
 from ..storage.objects import Objects
@@ -73,8 +74,8 @@ class GarbageCollector:
         self._dry_run = dry_run
         self._removed: list[Garbage] = []
         self._left: list[str] = []
-        noted = doomed.noted(self._storage)
-        self._noted = {path for left in noted for path in left.folders_in(self._storage)}
+        self._noted: set[Path] = set()
+        """Folders of snapshots that a note lets go, also of those that are not old enough."""
 
     def run(self) -> GarbageReport:
         """Remove what is garbage, or find it only. Idempotent."""
@@ -82,7 +83,7 @@ class GarbageCollector:
         for job_id in self._storage.jobs():
             with self._named(job_id):
                 known[job_id] = _Known.of(self._backend, job_id)
-        self._doomed({job_id for job_id, job in known.items() if not job.exists})
+        self._doomed()
         for job_id, job in known.items():
             with self._named(job_id):
                 self._folder(job_id, job)
@@ -157,28 +158,30 @@ class GarbageCollector:
             if self._backend.get(keys.snapshot(job_id, number)) is not None:
                 self._discard(job_id, path, "left over by a conversion of the snapshot")
             elif path not in self._noted:
-                self._left.append(
-                    f"{path}: a snapshot that is not listed: jrs snapshot restore --from {path}, "
-                    f"or jrs snapshot delete {job_id} {number}"
-                )
+                self._left.append(not_listed(self._storage, job_id, number, path))
 
-    def _doomed(self, unknown: set[str]) -> None:
+    def _doomed(self) -> None:
         """Remove snapshots that a crash kept from being listed, or from being deleted; not those of
-        unknown jobs, which a backend that was lost had perhaps listed."""
+        an earlier life of the job, which a backend that was lost had perhaps listed."""
+        why = "a snapshot that a process had not listed yet, or was deleting, when it died"
         for left in doomed.noted(self._storage):
-            if left.job_id in unknown or not _is_older(left.note, self._until):
+            if not left.counts(self._backend):
                 continue
-            listed = left.is_listed(self._backend)
-            found = [] if listed else left.folders_in(self._storage)
-            sizes = [(path, _size(path)) for path in [*found, left.note]]
-            if not self._dry_run:
-                try:
-                    delete.complete(self._backend, left)
-                except (SnapshotInUse, Unavailable) as error:
-                    self._left.append(str(error))
+            try:
+                listed = left.is_listed(self._backend)
+                found = [] if listed else left.folders_in(self._storage)
+                self._noted.update(found)
+                if not _is_older(left.note, self._until):
                     continue
-            why = "a snapshot that a process had not listed yet, or was deleting, when it died"
+                sizes = [(path, _size(path)) for path in found]
+                if not self._dry_run:
+                    delete.complete(self._backend, left)
+            except (CorruptRecord, SnapshotInUse, Unavailable) as error:
+                self._left.append(str(error))
+                continue
             self._removed += [Garbage(str(path), size, why) for path, size in sizes]
+            if not listed and (self._dry_run or not left.note.exists()):
+                self._removed.append(Garbage(str(left.note), 0, "the note of such a snapshot"))
         for path in doomed.half_written(self._storage):
             if _is_older(path, self._until):
                 self._note(path, "left over by a note that was not completed")

@@ -95,7 +95,7 @@ def create(
     known = catalog.list(job_id)
     _check_possible(catalog, job_id, name, known)
     folders.remove_left_overs(storage, job_id)
-    doomed.forget_listed(storage, known)
+    doomed.forget_listed(storage, job_id, known)
     parent = _parent(storage, known) if request.format.is_restorable else None
     with ExitStack() as held:
         if request.format is SnapshotFormat.CAS:
@@ -112,7 +112,7 @@ def create(
             )  # fmt: skip
             with writing(f"the snapshot of job {job_id!r}"):
                 record = _record(*finish(folder, taken, described), taken.new_bytes, request)
-                noted = doomed.note(storage, record)
+                noted = doomed.note(backend, storage, record, doomed.What.LISTING)
                 whole = folders.snapshot(storage, job_id, number)
                 os.rename(folder, whole)
                 folder = whole

@@ -92,7 +92,7 @@ def remove(
                 (place, held.enter_context(_locked(storage, place, record)))
                 for place in _distinct(places(storage, record))
             ]
-            note = doomed.note(storage, record)
+            note = doomed.note(backend, storage, record, doomed.What.DELETION)
             if stored is not None:
                 try:
                     _unlist(backend, record, stored, fence)
@@ -117,14 +117,16 @@ def _unlist(backend: Backend, record: SnapshotRecord, stored: Record, fence: Fen
 
 def complete(backend: Backend, left: Doomed) -> None:
     """Remove the files of a snapshot that a crash kept from being listed, or from being deleted;
-    in other storages also the blobs that no snapshot names. Removes nothing of a listed snapshot.
-    Idempotent.
+    in other storages also the blobs that no snapshot names. Removes nothing of a listed snapshot,
+    and keeps the note while the cluster's own storage has an unlisted folder of that number with
+    another manifest, or with a damaged one. Idempotent.
 
     Raises:
+        CorruptRecord: the note, or the entry of that number, is damaged.
         SnapshotInUse: it is being deleted, read or moved.
-        Unavailable: a storage is not mounted.
+        Unavailable: a storage is not mounted, or the note cannot be read or removed.
     """
-    for storage in left.storages:
+    for storage in left.storages():
         if not storage.root.is_dir():
             raise Unavailable(
                 f"{storage.root} is missing and may contain files of snapshot {left.number} of job "
@@ -133,13 +135,16 @@ def complete(backend: Backend, left: Doomed) -> None:
             )
         with _alone(storage, left.job_id, left.number, left.is_in) as found:
             if left.is_listed(backend):
-                break  # The process died before it had deleted the entry.
+                left.forget()  # The process died before it had deleted the entry, or behind it.
+                return
             for folder in found:
                 storage.discard(left.job_id, folder)
-        if storage is not left.storages[0]:  # Nobody else looks there.
+        if storage is not left.own:  # Nobody else looks there.
             collect(storage)
             storage.empty_trash()
-    left.forget()
+    unlisted = backend.get(keys.snapshot(left.job_id, left.number)) is None
+    if not (unlisted and left.number in folders.whole(left.own, left.job_id)):
+        left.forget()
 
 
 def check_mounted(storage: JobStorage, record: SnapshotRecord) -> None:

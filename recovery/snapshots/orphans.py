@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, Unavailable
+from jrs.contract.errors import CorruptRecord, InvalidInput, Unavailable
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord
@@ -15,7 +15,7 @@ from jrs.store import restores
 from ..files.job_folders import JobStorage
 from . import doomed, folders
 from .blobs import Blobs
-from .open import place
+from .open import place, read
 from .unnamed_blobs import unnamed
 
 
@@ -34,7 +34,7 @@ def find_orphans(backend: Backend, storage: JobStorage) -> Iterator[str]:
         except CorruptRecord:
             continue  # It is reported as damage.
     yield from _of_records(storage, records)
-    yield from _of_folders(storage, records)
+    yield from _of_folders(backend, storage, records)
     yield from _of_deletions(backend, storage)
     yield from _of_restores(backend, storage)
     yield from _of_blobs(storage)
@@ -68,8 +68,14 @@ def _of_records(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[
             )
 
 
-def _of_folders(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[str]:
-    noted = {folder for left in doomed.noted(storage) for folder in left.folders_in(storage)}
+def _of_folders(
+    backend: Backend, storage: JobStorage, records: list[SnapshotRecord]
+) -> Iterator[str]:
+    noted = {
+        folder
+        for left in doomed.noted(storage) if left.counts(backend)
+        for folder in left.folders_in(storage)
+    }  # fmt: skip
     here = {
         (record.job_id, record.number): folders.listed(storage, record)
         for record in records
@@ -87,22 +93,43 @@ def _of_folders(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[
                 if (job_id, number) in here:
                     yield f"{path}: left over by a conversion of the snapshot; jrs gc removes it"
                     continue
-                remedy = "jrs gc removes it" if path in noted else "restore it from its folder"
-                yield (
-                    f"{path}: a snapshot that is not listed; "
-                    f"jrs snapshot delete {job_id} {number}, or {remedy}"
-                )
+                if path in noted:
+                    yield (
+                        f"{path}: a snapshot that is not listed; "
+                        f"jrs snapshot delete {job_id} {number}, or jrs gc removes it"
+                    )
+                else:
+                    yield not_listed(storage, job_id, number, path)
+
+
+def not_listed(storage: JobStorage, job_id: str, number: int, path: Path) -> str:
+    """Return what to do with the folder of a snapshot that no record and no note explains."""
+    remedy = f"jrs snapshot delete {job_id} {number}"
+    try:
+        found = read(storage, path).manifest
+    except (CorruptRecord, InvalidInput, Unavailable) as error:
+        return f"{path}: a snapshot that is not listed: {remedy}, as it cannot be restored: {error}"
+    if found.format.is_restorable and found.output:
+        remedy = f"jrs snapshot restore --from {path} --as NEW, or {remedy}"
+    return f"{path}: a snapshot that is not listed: {remedy}"
 
 
 def _of_deletions(backend: Backend, storage: JobStorage) -> Iterator[str]:
     for left in doomed.noted(storage):
-        if not left.is_listed(backend):
-            for other in left.storages[1:]:
-                path = folders.snapshots(other, left.job_id)
-                yield (
-                    f"{path}: a deletion of snapshot {left.number} was interrupted; jrs gc "
-                    "completes it"
-                )
+        try:
+            others = () if left.is_listed(backend) else left.storages()[1:]
+        except (CorruptRecord, Unavailable) as error:
+            yield f"{left.note}: cannot be checked: {error}"
+            continue
+        remedy = f"jrs snapshot delete {left.job_id} {left.number}"
+        if left.counts(backend):
+            remedy = "jrs gc"
+        for other in others:
+            path = folders.snapshots(other, left.job_id)
+            yield (
+                f"{path}: a deletion of snapshot {left.number} was interrupted; {remedy} completes "
+                "it"
+            )
 
 
 def _of_restores(backend: Backend, storage: JobStorage) -> Iterator[str]:

@@ -156,7 +156,7 @@ def _before(catalog: SnapshotIndex, record: SnapshotRecord, request: RetryReques
                 f"after snapshot {record.number}, and only the former is signed: name what is to "
                 "run, with --entry"
             )
-        return kept  # Whoever retries it signs nothing else that only a result names.
+        return kept  # Nothing else that only a result says may be signed.
     # No other field ever changes; a copy in a result may lack the partitions.
     partitions = kept.partitions if last.partitions is None else last.partitions
     return attrs.evolve(kept, entry_point=last.entry_point, partitions=partitions)

@@ -301,7 +301,7 @@ def commit(
     if request.claim and isinstance(request.source, SnapshotRecord):
         entry = backend.get(keys.snapshot(request.source.job_id, request.source.number))
         if entry is not None:
-            doomed.note(catalog.storage, request.source)
+            doomed.note(backend, catalog.storage, request.source, doomed.What.DELETION)
             last.append(Delete(entry.key, entry.version))
     room = backend.capabilities.max_ops - len(last) - _ALSO_IN_THE_LAST
     while len(ops) > room:

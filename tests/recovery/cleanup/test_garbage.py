@@ -20,7 +20,7 @@ from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files import closed_inputs, publishing
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.snapshots import SnapshotCatalog, doomed, find_orphans, folders
+from jrs.recovery.snapshots import SnapshotCatalog, delete, doomed, find_orphans, folders
 from jrs.recovery.snapshots.blobs import Blobs
 from jrs.recovery.storage.copies import sha256_of
 from jrs.store.opening import open_backend
@@ -272,7 +272,7 @@ def unlist(catalog: SnapshotCatalog, record: SnapshotRecord, *, noted: bool) -> 
     """Leave a snapshot as a crash does before its entry is made; without its note, as an older
     copy of the backend does."""
     if noted:
-        assert doomed.note(catalog.storage, record)
+        assert doomed.note(catalog.backend, catalog.storage, record, doomed.What.LISTING)
     catalog.backend.commit(Delete(keys.snapshot(record.job_id, record.number)))
 
 
@@ -291,13 +291,21 @@ def test_a_backend_that_was_restored_from_a_backup(
     assert tree(storage.root) == before
     path = folders.snapshot(storage, "job", 1)
     assert report.left[0] == (
-        f"{path}: a snapshot that is not listed: jrs snapshot restore --from {path}, or jrs "
-        "snapshot delete job 1"
+        f"{path}: a snapshot that is not listed: jrs snapshot restore --from {path} --as NEW, or "
+        "jrs snapshot delete job 1"
     )
     assert [line.partition(":")[0] for line in report.left] == [
         str(folders.snapshot(storage, "job", number)) for number in (1, 2, 3)
     ]
-    assert catalog.restore(path).number == 1
+    for number in (1, 2, 3):
+        path = folders.snapshot(storage, "job", number)
+        assert catalog.restore(path, as_job=f"new.{number}").number == number
+    put(folders.snapshot(storage, "job", 1) / "manifest.json", "damaged")
+    for lines in (client.gc(older_than=0).left, list(find_orphans(memory, storage))):
+        line = next(
+            one for one in lines if one.startswith(str(folders.snapshot(storage, "job", 1)))
+        )
+        assert "jrs snapshot delete job 1, as it cannot be restored: " in line
 
 
 def test_a_backend_that_was_lost(client: Client, storage: JobStorage, memory: FaultyMemory) -> None:
@@ -311,6 +319,79 @@ def test_a_backend_that_was_lost(client: Client, storage: JobStorage, memory: Fa
     assert report.removed == ()
     assert report.left == (f"{storage.folder('lost')}: the folder of an unknown job",)
     assert folders.whole(lost.storage, "lost") == {1}
+
+
+def test_a_job_that_was_submitted_again(
+    client: Client, storage: JobStorage, memory: FaultyMemory
+) -> None:
+    """A note of the job that had its id before the backend was lost does not count any more."""
+    catalog = SnapshotCatalog(memory, storage)
+    FakeJob(memory, storage).run(1)
+    unlist(catalog, catalog.create("job"), noted=True)
+    memory.commit(Delete(keys.JOBS + "job"))
+    client.submit("m:f", id="job")
+    report = client.gc(older_than=0)
+
+    assert report.removed == ()
+    assert [line for line in report.left if "jrs snapshot restore --from" in line]
+    assert [line for line in find_orphans(memory, storage) if "--from" in line]
+    assert folders.whole(storage, "job") == {1}
+
+
+def test_a_note_that_cannot_be_read(
+    client: Client, storage: JobStorage, memory: FaultyMemory
+) -> None:
+    """It stops nothing: a snapshot reads no content of notes, `gc` and `fsck` name it."""
+    FakeJob(memory, storage).run(1)
+    FakeJob(memory, storage, "other").run(1)
+    catalog = SnapshotCatalog(memory, storage)
+    for damage in ("damaged", None):
+        note = storage.root / ".doomed" / f"other@1-{'a' * 64}.deletion-0"
+        if damage is None:
+            note.unlink()
+            note.mkdir()
+        else:
+            put(note, damage)
+        catalog.create("job")
+        left = client.gc(older_than=0).left
+        assert [line for line in left if str(note) in line] == list(left) != []
+        assert [line for line in find_orphans(memory, storage) if str(note) in line]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_deletion_that_dies_while_another_snapshot_is_taken(
+    client: Client, storage: JobStorage, memory: FaultyMemory, damaged: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Its note stays, and as long as there is a folder that may be what it is of."""
+    job = FakeJob(memory, storage).run(1)
+    catalog = SnapshotCatalog(memory, storage)
+    catalog.create("job")
+    catalog.create("job")
+    path = folders.snapshot(storage, "job", 1)
+    if damaged:
+        put(path / "manifest.json", "damaged")
+    unlisting = delete._unlist
+
+    def dies(*args: Any) -> None:
+        job.run(1)
+        catalog.create("job")
+        unlisting(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delete, "_unlist", dies)
+        with pytest.raises(KeyboardInterrupt):
+            catalog.delete("job", 1)
+    report = client.gc(older_than=0)
+    assert [one.path for one in report.removed if one.path == str(path)] == (
+        [] if damaged else [str(path)]
+    )
+    assert len(list(doomed.noted(storage))) == damaged
+    if damaged:
+        catalog.delete("job", 1)
+    assert list(doomed.noted(storage)) == []
+    assert list(find_orphans(memory, storage)) == []
 
 
 def test_a_death_once_a_snapshot_is_listed(

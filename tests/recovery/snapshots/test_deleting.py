@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -107,6 +108,26 @@ def test_cut_off_where_another_cluster_has_one(
 
     assert folders.whole(there, "job") == {1}
     assert not list(find_orphans(memory, job.storage))
+
+
+def test_a_deletion_waits_for_no_disk(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a power cut may lose of it `gc` names. The note of a new snapshot is synced, once."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def sync(fd: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+        fsync(fd)
+
+    catalog.create("job")
+    monkeypatch.setattr(os, "fsync", sync)
+    catalog.create("job")
+    assert synced.count(".doomed") == 1
+    synced.clear()
+    catalog.delete("job", 1)
+    assert synced == []
 
 
 def test_read_in_this_moment(catalog: SnapshotCatalog, job: FakeJob) -> None:
