@@ -23,6 +23,7 @@ from jrs.records.codec import decode
 from jrs.records.model import Tombstone
 from jrs.records.snapshots import SnapshotRecord
 
+from ..processes import left_running
 from ..snapshots import convert, delete, doomed, folders
 from ..snapshots.blobs import Blobs
 from ..snapshots.index import SnapshotIndex
@@ -30,10 +31,9 @@ from ..snapshots.orphans import not_listed
 from ..snapshots.references import jobs_in_use
 from ..snapshots.unnamed_blobs import unnamed
 from ..storage.objects import Objects
+from . import records_left
 from .half_published import HalfPublished
 from .object_garbage import ObjectGarbage
-from .records_left import half_published, records_left
-from .resources import delete_records
 
 
 @attrs.frozen
@@ -190,22 +190,30 @@ class GarbageCollector:
 
     def _records(self) -> None:
         """Remove what a forced cleanup has left in the backend. No id is used twice, so no job can
-        come to need it."""
-        for job_id, names in records_left(self._backend).items():
-            if not any(self._backend.get(one + job_id) for one in (keys.RESULTS, keys.TOMBSTONES)):
-                continue  # It is unknown how the job ended: `jrs fsck` names these.
+        come to need it; but processes of the job that still run are found by it."""
+        for job_id, names in records_left.records_left(self._backend).items():
             try:
-                begun = half_published(self._backend, self._storage, job_id)
-                if begun or (begun := HalfPublished(self._backend).away(job_id)):
-                    self._left.append(f"{names[0]}: the job may have half published {begun[0]}")
-                    continue
-                if not self._dry_run:
-                    delete_records(self._backend, names, None)
-            except CorruptRecord as error:
-                self._left.append(str(error))
-                continue
-            why = "a record that a job has left that has ended"
-            self._removed += [Garbage(name, 0, why) for name in names]
+                # If it is unknown how the job ended, `jrs fsck` names them.
+                since = records_left.over_since(self._backend, job_id)
+                if since is not None and since <= self._until:
+                    self._records_of(job_id, names)
+            except (CorruptRecord, Unavailable) as error:
+                self._left.append(f"{names[0]}: {error}")
+            except Conflict:
+                self._left.append(f"{names[0]}: the job has not ended")
+
+    def _records_of(self, job_id: str, names: list[str]) -> None:
+        if running := left_running.find(self._backend, job_id):
+            self._left.append(f"{names[0]}: processes of the job still run: {running}")
+            return
+        begun = records_left.half_published(self._backend, self._storage, job_id)
+        if begun or (begun := HalfPublished(self._backend).away(job_id)):
+            self._left.append(f"{names[0]}: the job may have half published {begun[0]}")
+            return
+        if not self._dry_run:
+            records_left.remove(self._backend, job_id, names)
+        why = "a record that a job has left that has ended"
+        self._removed += [Garbage(name, 0, why) for name in names]
 
     def _outputs(self, known: dict[str, _Known]) -> None:
         expired = [

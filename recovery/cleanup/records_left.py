@@ -2,27 +2,80 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from jrs.contract.backend import Backend
+from jrs.contract.operations import Absent
 from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.history import HistoryKind
+from jrs.records.model import Tombstone
+from jrs.store import history
 
 from ..files.job_folders import JobStorage
 from .half_published import HalfPublished
 from .publications import Publications
+from .resources import delete_records
+
+_PAGE = 256
 
 
 def records_left(backend: Backend) -> dict[str, list[str]]:
-    """Return the keys of these records by job, also of jobs that never were.
+    """Return the keys of these records by job, also of jobs that never were. A job whose own
+    records cannot be read has perhaps not ended, and is left out.
 
     Raises:
         Unavailable: the backend did not answer.
     """
     left: dict[str, list[str]] = {}
+    over: dict[str, bool] = {}
     for prefix in keys.WHILE_IT_RUNS:
-        for record in backend.scan(prefix):
-            job_id = keys.job_of(record.key)
-            if not any(backend.get(one + job_id) for one in (*keys.UNFINISHED, keys.DIRTY)):
-                left.setdefault(job_id, []).append(record.key)
+        found = backend.scan(prefix)
+        while page := [record.key for record in islice(found, _PAGE)]:
+            new = [one for one in dict.fromkeys(map(keys.job_of, page)) if one not in over]
+            over.update(_are_over(backend, new))
+            for key in page:
+                if over[keys.job_of(key)]:
+                    left.setdefault(keys.job_of(key), []).append(key)
     return left
+
+
+def _are_over(backend: Backend, job_ids: list[str]) -> dict[str, bool]:
+    asked = [(job_id, key) for job_id in job_ids for key in _unfinished(job_id)]
+    found = backend.get_many([key for _, key in asked])
+    there = {job_id for (job_id, _), one in zip(asked, found, strict=True) if one is not None}
+    return {job_id: job_id not in there for job_id in job_ids}
+
+
+def _unfinished(job_id: str) -> list[str]:
+    """Return the keys of which a job has one until it is cleaned up."""
+    return [prefix + job_id for prefix in (*keys.UNFINISHED, keys.DIRTY)]
+
+
+def over_since(backend: Backend, job_id: str) -> float | None:
+    """Return when a job's result was expired or, if it is kept, was marked clean, in seconds since
+    1970; None if that is unknown.
+
+    Raises:
+        CorruptRecord: a record cannot be read.
+        Unavailable: the backend did not answer.
+    """
+    if backend.get(keys.RESULTS + job_id) is None:
+        grave = backend.get(keys.TOMBSTONES + job_id)
+        return decode(Tombstone, grave.value, grave.key).expired_at if grave is not None else None
+    events = history.read(backend, job_id)
+    return max((event.at for event in events if event.kind == HistoryKind.CLEAN), default=None)
+
+
+def remove(backend: Backend, job_id: str, names: list[str]) -> None:
+    """Remove records of a job by their keys, unless the job has not ended. Durable, idempotent.
+
+    Raises:
+        Conflict: the job has not ended, or is not cleaned up.
+        CorruptRecord: a key may be damaged.
+        Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
+    """
+    delete_records(backend, names, None, tuple(map(Absent, _unfinished(job_id))))
 
 
 def half_published(backend: Backend, storage: JobStorage | None, job_id: str) -> list[str]:

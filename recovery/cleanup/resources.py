@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict, CorruptRecord
-from jrs.contract.operations import Delete, Fence
+from jrs.contract.operations import Delete, Fence, Op
 from jrs.records import keys
 from jrs.store import heads
 
@@ -90,19 +90,27 @@ class _Records(Resource):
         return [key for key, one in zip(wanted, found, strict=True) if one is not None]
 
 
-def delete_records(backend: Backend, names: Iterable[str], fence: Fence | None) -> None:
+def delete_records(
+    backend: Backend, names: Iterable[str], fence: Fence | None, conditions: Sequence[Op] = ()
+) -> None:
     """Delete records by their keys; those that are gone are no error. Durable.
 
+    Args:
+        conditions: operations of each commit.
+
     Raises:
+        Conflict: a condition does not hold.
         CorruptRecord: a key may be damaged.
         Fenced: a newer leader exists.
         Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
     """
-    left, most = list(names), backend.capabilities.max_ops
+    left, most = list(names), backend.capabilities.max_ops - len(conditions)
     while left:
         try:
-            backend.commit(*map(Delete, left[:most]), fence=fence)
+            backend.commit(*conditions, *map(Delete, left[:most]), fence=fence)
         except Conflict as conflict:
+            if conflict.op in conditions:
+                raise
             left.remove(conflict.op.key)  # It is gone already.
         else:
             del left[:most]

@@ -242,7 +242,7 @@ def left_over(backend: Backend, folders: JobStorage | None) -> Iterator[str]:
             yield f"{record.key}: a dirty marker without its result; its job is held"
     yield from _lost_jobs(backend)
     for job_id, names in sorted(records_left(backend).items()):
-        whose = "has ended; jrs gc removes it" if known(job_id) else "never was"
+        whose = "has ended; jrs gc removes it in time" if known(job_id) else "never was"
         yield from (f"{name}: left over by a job that {whose}" for name in names)
         for copy in half_published(backend, folders, job_id):
             yield f"{copy}: half published by job {job_id!r}, which has ended"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,15 +13,20 @@ from typing import Any
 import pytest
 
 from jrs import Client, NoSuchResult, ResultIsDirty
-from jrs.contract.operations import Create, Delete
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Conflict, CorruptRecord
+from jrs.contract.operations import Create, Delete, Record
+from jrs.contract.runtime import random_token
 from jrs.records import keys
 from jrs.records.model import AttemptRecord, JobStatus, StageRecord, Tombstone
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord, TakenBy
+from jrs.recovery.cleanup import records_left
 from jrs.recovery.cleanup.garbage import GarbageCollector
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files import closed_inputs, publishing
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.processes import marks
 from jrs.recovery.snapshots import SnapshotCatalog, delete, doomed, find_orphans, folders
 from jrs.recovery.snapshots.blobs import Blobs
 from jrs.recovery.storage.copies import sha256_of
@@ -226,6 +233,67 @@ def test_what_a_forced_cleanup_leaves(
     copy.unlink()
     assert {*collected(client)} >= {"attempts/job", "stages/job/typed", "streams/job/hourly"}
     assert client.fsck().left_over == ()
+
+
+def ended_by_force(memory: FaultyMemory, storage: JobStorage, mark: str = "") -> None:
+    """Make a job whose result was marked clean by force, and which has left records."""
+    FakeJob(memory, storage).run(1)
+    attempt = AttemptRecord("job", first_started_at=1.0, mark=mark)
+    put_record(memory, keys.ATTEMPTS + "job", attempt)
+    JobResultStore(memory).create_dirty(result("job", finished_at=1.0), None)
+    JobCleanup(memory, default_resources(memory, storage)).force("job")
+    if memory.get(keys.JOBS + "job") is not None:
+        memory.commit(Delete(keys.JOBS + "job"))
+
+
+def test_what_was_left_lately(client: Client, storage: JobStorage, memory: FaultyMemory) -> None:
+    """Records have to be garbage for as long as files, by the end of the cleanup; and those of
+    processes that still run stay."""
+    mark = random_token()
+    ended_by_force(memory, storage, mark)
+    assert not any(one.path.startswith(keys.ATTEMPTS) for one in client.gc(older_than=60).removed)
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, marks.MARK: mark}) as process:
+        try:
+            deadline = Deadline.after(60.0)
+            while not marks.marked(marks.marks_of(mark)):  # It has not begun to run yet.
+                assert not deadline.expired
+            assert any(str(process.pid) in line for line in client.gc(older_than=0).left)
+            assert memory.get(keys.ATTEMPTS + "job") is not None
+        finally:
+            process.kill()
+    assert "attempts/job" in collected(client)
+
+
+def test_records_of_a_job_that_is_there_again(
+    client: Client, storage: JobStorage, memory: FaultyMemory
+) -> None:
+    ended_by_force(memory, storage)
+    left = records_left.records_left(memory)["job"]
+    memory.commit(Create(keys.DIRTY + "job", b""))
+    with pytest.raises(Conflict):
+        records_left.remove(memory, "job", left)
+    assert memory.get(keys.ATTEMPTS + "job") is not None
+
+
+def test_a_damaged_record(
+    client: Client, storage: JobStorage, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that perhaps runs keeps its records, and no garbage of others."""
+    put_record(memory, keys.JOBS + "live", spec("live"))
+    put_record(memory, keys.ATTEMPTS + "live", AttemptRecord("live", first_started_at=1.0))
+    ended_by_force(memory, storage)
+    put(storage.root / ".trash" / "0" / "half", "half")
+    read = memory._get
+
+    def get(key: str, deadline: Deadline) -> Record | None:
+        if key == keys.JOBS + "live":
+            raise CorruptRecord(f"{key}: damaged on the disk")
+        return read(key, deadline)
+
+    monkeypatch.setattr(memory, "_get", get)
+    gone = collected(client)
+    assert {"attempts/job", str(storage.root / ".trash" / "0")} <= {*gone}
+    assert memory.get(keys.ATTEMPTS + "live") is not None
 
 
 def test_a_record_that_cannot_be_read(
