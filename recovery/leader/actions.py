@@ -272,6 +272,9 @@ class Actions:
         if self._recovery_points.finish_restore(job_id, end_all):
             self._emit(EventKind.RESTORED, job_id, "an interrupted restore was completed")
 
+    def until_scheduled_snapshot(self, spec: JobSpec) -> float:
+        return self._recovery_points.until_scheduled_snapshot(spec.job_id, spec.snapshots)
+
     def take_scheduled_snapshot(self, spec: JobSpec) -> float:
         """Take a snapshot that the job's spec requests, if one is due; return when to ask again."""
         wait = self._recovery_points.take_snapshot_if_due(spec.job_id, spec.snapshots)

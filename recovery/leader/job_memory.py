@@ -104,8 +104,8 @@ class JobMemory:
     cleanup: CleanupMemory = attrs.field(factory=CleanupMemory)
     last_reported: Decision | None = None
     held_for: str = ""  # Why it is held, as the history has it.
-    snapshot_at: float = 0.0
-    """When to look next whether a snapshot that the job's spec requests is due."""
+    snapshot_at: float | None = None
+    """When the next snapshot that the job's spec requests is due; None: not known yet."""
     stop_since: tuple[float, float] | None = None
     """The stop that this leader has seen, by the time of its request, and since when."""
 

@@ -7,6 +7,7 @@ decision without a row needs no action.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,12 @@ from .job_memory import End, JobMemory
 
 _WHILE = 60.0
 """Seconds: attempts that ran for less and were interrupted are tried again ever later."""
+
+_PART_OF_INTERVAL = 10
+"""Overdue snapshots of several jobs are spread over this part of the interval. Small, so that
+leaders that are replaced often take them."""
+_LONGEST_SPREAD = 300.0
+"""Seconds over which they are spread, at most."""
 
 
 @attrs.frozen
@@ -167,12 +174,24 @@ class Reactions:
     def suspended(self, case: Case, _: None) -> None:
         case.job.restart.deaths = None  # The record of its attempt has more: it is read again.
 
+    def snapshot_is_unplanned(self, case: Case) -> bool:
+        return case.spec.snapshots.every is not None and case.job.snapshot_at is None
+
+    def plan_snapshot(self, case: Case, wait: float) -> None:
+        every = case.spec.snapshots.every
+        if not wait and every is not None:
+            # After an outage those of all jobs are overdue: not all at once, as the jobs start.
+            share = zlib.crc32(case.job_id.encode()) / 2**32
+            wait = share * min(every / _PART_OF_INTERVAL, _LONGEST_SPREAD)
+        self.snapshot_taken(case, wait)
+
     def snapshot_may_be_due(self, case: Case) -> bool:
-        return case.spec.snapshots.every is not None and self._clock() >= case.job.snapshot_at
+        at = case.job.snapshot_at
+        return case.spec.snapshots.every is not None and at is not None and self._clock() >= at
 
     def snapshot_taken(self, case: Case, wait: float) -> None:
-        case.job.snapshot_at = self._clock() + wait
-        self._agenda.at(case.job.snapshot_at, case.job_id, "snapshot")
+        case.job.snapshot_at = at = self._clock() + wait
+        self._agenda.at(at, case.job_id, "snapshot")
 
     def hand_over_is_due(self, case: Case) -> bool:
         facts, now = case.facts, self._clock()
@@ -325,6 +344,13 @@ TABLE = (
         "records",
         lambda reactions, case: reactions.records.count_time(case.spec),
         when=Reactions.time_is_due,
+    ),
+    Reaction(
+        Action.LEAVE,
+        "records",
+        lambda reactions, case: reactions.actions.until_scheduled_snapshot(case.spec),
+        when=Reactions.snapshot_is_unplanned,
+        then=Reactions.plan_snapshot,
     ),
     Reaction(
         Action.LEAVE,

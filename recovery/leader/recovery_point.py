@@ -198,12 +198,16 @@ class RecoveryPoints:
         Raises:
             Unavailable: from the backend; the call may be repeated.
         """
-        assert policy.every is not None, "without an interval none is ever due"
-        wait = until_scheduled_snapshot(self._catalog, job_id, policy.every)
+        wait = self.until_scheduled_snapshot(job_id, policy)
         if wait > 0:
             return wait
         self.take_scheduled_snapshot(job_id, policy)
-        return policy.every
+        return policy.every or 0.0
+
+    def until_scheduled_snapshot(self, job_id: str, policy: SnapshotPolicy) -> float:
+        """Return the seconds until the policy's next snapshot is due; raises as the function."""
+        assert policy.every is not None, "without an interval none is ever due"
+        return until_scheduled_snapshot(self._catalog, job_id, policy.every)
 
     def take_scheduled_snapshot(self, job_id: str, policy: SnapshotPolicy) -> None:
         """Take a snapshot that the job's policy requests; report the outcome."""

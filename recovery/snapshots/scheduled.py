@@ -25,7 +25,8 @@ def until_scheduled_snapshot(catalog: SnapshotCatalog, job_id: str, every: float
     """Return the seconds until the next snapshot that jrs takes by itself is due: 0 to `every`.
 
     The interval begins with the newest of these snapshots, or with the job's first start: not with
-    a leadership, or leaders that are replaced more often would take none.
+    a leadership, or leaders that are replaced more often would take none. It is measured by the
+    clocks of several hosts; a time that is more than an interval ahead does not count.
 
     Raises:
         Unavailable: from the backend; the call may be repeated.
@@ -38,8 +39,9 @@ def until_scheduled_snapshot(catalog: SnapshotCatalog, job_id: str, every: float
             since = [decode(AttemptRecord, attempt.value, key).first_started_at] if attempt else []
     except CorruptRecord:
         return 0.0  # Taking the snapshot reports the problem.
-    # By the clocks of several hosts: one of them may be ahead.
-    return min(max(0.0, max(since, default=0.0) + every - catalog.now()), every)
+    now = catalog.now()
+    begin = max((at for at in since if at <= now + every), default=0.0)
+    return min(max(0.0, begin + every - now), every)
 
 
 def take_scheduled_snapshot(

@@ -827,6 +827,9 @@ def test_a_snapshot_that_is_damaged_while_the_attempt_is_ended(
         JobCatalog(memory).submit(spec("job", snapshots=policy, timeout=limits, restart=restart))
         leader.runner.of("job")
         memory_of = leader.dispatcher._jobs["job"]
+        until(lambda: memory_of.snapshot_at is not None, "the snapshot is planned")
+        clock.now += 10
+        leader.look()
         assert entered.wait(BOUND)
         clock.now += 60
         assert ending.wait(BOUND)

@@ -41,6 +41,18 @@ class Recorder:
         return lambda *args: self.calls.append((self.pool, name))
 
 
+def recorded(survived: bool = False) -> tuple[Recorder, Reactions]:
+    record = Recorder(SimpleNamespace(**{name: name for name in attrs.fields_dict(Pools)}))
+    runtime = Runtime(clock=lambda: NOW)
+    decisions = SimpleNamespace(act=lambda *decided: None)
+    context: Any = SimpleNamespace(runtime=runtime, emit=lambda *event: None, decisions=decisions)
+    probations: Any = SimpleNamespace(has_survived=lambda job_id: survived)
+    them: Any = record
+    return record, Reactions(
+        context, them, them, them, Agenda(runtime.clock), probations, them.start
+    )
+
+
 def reaction(
     action: Action,
     *,
@@ -50,17 +62,11 @@ def reaction(
     pinning: bool = False,
     survived: bool = False,
     every: float | None = None,
-    snapshot_at: float = 0.0,
+    snapshot_at: float | None = None,
     limit: float | None = None,
 ) -> list[tuple[str, str]]:
     """Return the pool and the action that a decision leads to, if any."""
-    record = Recorder(SimpleNamespace(**{name: name for name in attrs.fields_dict(Pools)}))
-    runtime = Runtime(clock=lambda: NOW)
-    decisions = SimpleNamespace(act=lambda *decided: None)
-    context: Any = SimpleNamespace(runtime=runtime, emit=lambda *event: None, decisions=decisions)
-    probations: Any = SimpleNamespace(has_survived=lambda job_id: survived)
-    them: Any = record
-    reactions = Reactions(context, them, them, them, Agenda(runtime.clock), probations, them.start)
+    record, reactions = recorded(survived)
     job = JobMemory(pinning=pinning, snapshot_at=snapshot_at)
     facts = Facts(spec=spec, result=Result.NONE, attempt=attempt, stop=stop)
     stored = JobSpec("j", "m:f", snapshots=SnapshotPolicy(every=every), timeout=TimeLimits(limit))
@@ -85,7 +91,7 @@ WITHOUT_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] =
     (Action.TIME_OUT, {}, [("ends", "time_out")]),
     (Action.LEAVE, {"attempt": RUNNING}, []),
     (Action.LEAVE, {"survived": True}, [("records", "end_probation")]),
-    (Action.LEAVE, {"every": 60.0}, [("snapshots", "take_scheduled_snapshot")]),
+    (Action.LEAVE, {"every": 60.0}, [("records", "until_scheduled_snapshot")]),
     (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW + 1}, []),
     (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW}, [("snapshots", "take_scheduled_snapshot")]),
     (Action.LEAVE, {"limit": 60.0}, [("records", "count_time")]),
@@ -118,6 +124,25 @@ def test_what_is_possible_while_a_snapshot_is_taken(
 ) -> None:
     """Everything else would move the job's files or records away, or take another snapshot."""
     assert reaction(action, pinning=True, **found) == expected
+
+
+def test_overdue_snapshots_are_spread() -> None:
+    """Over a part of the interval; one that is not overdue keeps its moment."""
+    _, reactions = recorded()
+    decision = Decision(Action.LEAVE, "why")
+    planned: dict[float, set[float]] = {0.0: set(), 40.0: set()}
+    for number in range(20):
+        stored = JobSpec(f"job-{number}", "m:f", snapshots=SnapshotPolicy(every=60.0))
+        for wait, moments in planned.items():
+            facts = Facts(spec=Spec.READABLE, result=Result.NONE, attempt=RUNNING, stop=Stop.NONE)
+            case = Case(stored.job_id, JobMemory(), Look(facts, stored, None, None), decision)
+            reactions.plan_snapshot(case, wait)
+            assert case.job.snapshot_at is not None
+            moments.add(case.job.snapshot_at)
+
+    assert planned[40.0] == {NOW + 40.0}
+    assert len(planned[0.0]) == 20
+    assert all(NOW <= at < NOW + 6.0 for at in planned[0.0])
 
 
 def test_every_row_is_reached() -> None:

@@ -53,8 +53,8 @@ def test_the_newest_are_kept(state: RecoveryPoints, catalog: SnapshotCatalog, jo
 def test_when_the_next_one_is_due(
     state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob
 ) -> None:
-    """An interval after the newest one that jrs took, or after the first start; and after at most
-    an interval, whatever clock that was recorded by."""
+    """An interval after the newest one that jrs took, or after the first start. A time that a clock
+    recorded which was far ahead does not count: it would keep all later leaders from it."""
 
     def until_next(now: float) -> float:
         state._catalog.now = lambda: now
@@ -66,6 +66,11 @@ def test_when_the_next_one_is_due(
     taken = catalog.create("job", taken_by=TakenBy.SYSTEM).created_at
     assert catalog.create("job").created_at > taken
     assert [until_next(taken + later) for later in (-9.0, 10.0, 61.0)] == [60.0, 50.0, 0.0]
+
+    month = 30 * 86400.0
+    catalog.now = lambda: taken + month
+    catalog.create("job", taken_by=TakenBy.SYSTEM)
+    assert [until_next(taken + later) for later in (10.0, 61.0, month)] == [50.0, 0.0, 60.0]
 
     key = keys.snapshot("job", 1)
     stored = job.backend.get(key)
