@@ -33,7 +33,7 @@ from jrs.records.snapshots import (
     TakenBy,
     check_snapshot_name,
 )
-from jrs.store import heads, references, restores
+from jrs.store import heads, restores
 from jrs.store.history_texts import snapshot_taken
 from jrs.store.transitions import RestoreEvent
 
@@ -43,7 +43,7 @@ from ..files.job_folders import JobStorage
 from . import contents, create_in_objects, doomed, folders, in_objects, logical, manifest
 from .blobs import Blobs
 from .contents import Contents, Item
-from .index import SnapshotIndex, refuse_taken
+from .index import SnapshotIndex, none_listed_meanwhile, refuse_taken
 from .open import OpenSnapshot, opened
 
 _TRIES = 30
@@ -143,7 +143,7 @@ def _list(
     while True:
         mine: tuple[Op, ...] = ()
         if record.name is not None:
-            mine = (references.next_op(catalog.backend, record.job_id),)
+            mine = none_listed_meanwhile(catalog, record)
             refuse_taken(catalog.list(record.job_id), record.name)
         try:
             with (

@@ -13,7 +13,7 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import InvalidInput, NoSuchSnapshot
-from jrs.contract.operations import Fence, Op, Update
+from jrs.contract.operations import Absent, Fence, Op, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import shown
 from jrs.records import keys
@@ -26,11 +26,14 @@ from jrs.store.historian import Historian
 
 from ..files import transfer
 from ..files.job_folders import JobStorage
-from . import in_objects
+from . import folders, in_objects
 from .open import check, opened
 
 _BEFORE_SLASH = re.compile(r"[-.]")
 """The characters of a job's id that sort before a slash."""
+
+_MAY_BEGIN, _MOST = 8, 64
+"""Snapshots of one job that may begin while another is listed; and those that are looked for."""
 
 SnapshotRef = int | str
 """A snapshot's number, or its name."""
@@ -165,6 +168,19 @@ def refuse_taken(known: Iterable[SnapshotRecord], name: str | None) -> None:
     for each in known:
         if name is not None and each.name == name:
             raise InvalidInput(f"job {each.job_id!r} has a snapshot named {name!r} already")
+
+
+def none_listed_meanwhile(catalog: SnapshotIndex, own: SnapshotRecord) -> tuple[Absent, ...]:
+    """Return the conditions that no other snapshot of the job is listed before `own`, whose folder
+    is whole. Then read which are listed. They leave no record, so they fit each cluster format."""
+    job_id = own.job_id
+    taken = folders.unfinished(catalog.storage, job_id)  # Before those that it may become.
+    whole = {own.number, *folders.whole(catalog.storage, job_id)}
+    numbers = {*taken, *whole}
+    # One that begins now has a number behind all whole ones.
+    numbers.update(range(max(whole) + 1, max(numbers) + 1 + _MAY_BEGIN))
+    numbers -= {own.number, *(each.number for each in catalog.list(job_id))}
+    return tuple(Absent(keys.snapshot(job_id, one)) for one in sorted(numbers)[-_MOST:])
 
 
 @contextmanager

@@ -312,6 +312,8 @@ def test_two_of_one_name_at_once(
         (4, "of-_list"),
     ]
     assert not list(find_orphans(catalog.backend, catalog.storage))
+    # An older version would not know the key, and an ended job would leave it.
+    assert not list(catalog.backend.scan(keys.REFERENCES))
 
 
 def test_two_of_one_name_commit_at_once(
