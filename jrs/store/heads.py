@@ -9,7 +9,7 @@ next attempt finds by the head.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
@@ -158,16 +158,35 @@ def adopted(
     return found
 
 
-def changed_code_ops(backend: Backend, job_id: str) -> Iterator[Op]:
-    """Yield the operations on the records of a job's streams for the changed code that it gets.
+def changed_code_ops(
+    backend: Backend, job_id: str, most: int, commit: Callable[[list[Op]], None]
+) -> list[Op]:
+    """Return at most `most` operations on the records of a job's streams for the changed code that
+    it gets, for the commit of the change. What is more is committed before; what an attempt that
+    still runs records meanwhile is seen.
+
+    Args:
+        commit: commits some operations.
 
     Raises:
         CorruptRecord: it is not known which queries the streams have.
         Unavailable: the backend did not answer.
     """
+    while True:
+        found = list(_of_changed_code(backend, job_id))
+        updates: list[Op] = [op for op in found if isinstance(op, Update)]
+        if len(updates) <= most:
+            return [*updates, *(op for op in found if isinstance(op, Check))][:most]
+        commit(updates[:most])
+
+
+def _of_changed_code(backend: Backend, job_id: str) -> Iterator[Update | Check]:
     for stored in backend.scan(keys.streams(job_id)):
-        any_plan = decode(StreamRecord, stored.value, stored.key).of_any_plan()
-        yield Update(stored.key, encode(any_plan), stored.version)
+        stream = decode(StreamRecord, stored.value, stored.key)
+        if stream.of_any_plan() == stream:
+            yield Check(stored.key, stored.version)
+        else:
+            yield Update(stored.key, encode(stream.of_any_plan()), stored.version)
     for stored in backend.scan(keys.plans(job_id)):
         try:
             plan = decode(StreamPlan, stored.value, stored.key)

@@ -93,6 +93,11 @@ def of_change(entry_point: str | None, partitions: int | None) -> str:
     return " and ".join(changes) or "restarted"
 
 
+def plans_given_up(count: int) -> str:
+    """Return what the history says of some of a job's streams before its code is changed."""
+    return f"{count} plans of streams are given up for an upgrade that has begun"
+
+
 def stop_came_to(step: StopStep, mode: StopMode, reason: str) -> tuple[HistoryKind, str]:
     """Return what the history says of a stop's new step."""
     if step is StopStep.NONE:

@@ -37,7 +37,7 @@ from jrs.records.model import JobSpec, StopMode, StopRecord, StopState
 from jrs.records.signing import SpecKey, renewed
 from jrs.store import cluster_format, heads, restores
 from jrs.store.historian import Historian
-from jrs.store.history_texts import hold_text, of_change, stop_came_to
+from jrs.store.history_texts import hold_text, of_change, plans_given_up, stop_came_to
 from jrs.store.result_store import JobResultStore
 from jrs.store.similar import no_such_job
 from jrs.store.stored_result import refuse_ended
@@ -178,7 +178,9 @@ class JobStops:
         The change and the request to suspend are one commit; the leader restarts the job as soon as
         it is suspended. A job that is already suspended is changed, and restarts when it is
         resumed. Durable; needs no leader. With another entry point the streams' plans may change as
-        far as Spark can resume from their checkpoints; if they are many, earlier commits say so.
+        far as Spark can resume from their checkpoints. If they are many, earlier commits say so,
+        each with an event. If the call ends behind one of these, repeat it: until then any code is
+        accepted for these checkpoints.
 
         Raises:
             NoSuchJob: no such job was submitted.
@@ -194,26 +196,30 @@ class JobStops:
         if step is None:
             raise WrongState(f"job {job_id!r} {obstacle(before.stop)}")
         changed = decode(JobSpec, spec.value, spec.key)
-        plans: list[Op] = []
         if partitions is not None:
             changed = attrs.evolve(changed, partitions=partitions)
         if entry_point is not None:
             changed = attrs.evolve(changed, entry_point=entry_point)
-            plans += heads.changed_code_ops(self._backend, job_id)
         rewritten = renewed(encode(changed), spec.value, self._spec_key, job_id)
         own, said = Update(spec.key, rewritten, spec.version), of_change(entry_point, partitions)
-        conditions = (self._restart(before, step), *_is_free(job_id))
-        room = self._backend.capabilities.max_ops - _BESIDES_PLANS
+
+        def commit(text: str, *ops: Op) -> None:
+            with self._historian.recorded(job_id, HistoryKind.CHANGED, text) as also:
+                self._backend.commit(*ops, *_is_free(job_id), *also)
+
+        def give_up(some: list[Op]) -> None:
+            commit(plans_given_up(len(some)), Check(spec.key, spec.version), *some)
+
+        most = self._backend.capabilities.max_ops - _BESIDES_PLANS
         try:
-            while len(plans) > room:
+            plans: list[Op] = []
+            if entry_point is not None:
                 # Before the change: the new code would be held for a stream with its old plan.
-                some, plans = plans[:room], plans[room:]
-                self._backend.commit(Check(spec.key, spec.version), *_is_free(job_id), *some)
-            with self._historian.recorded(job_id, HistoryKind.CHANGED, said) as also:
-                self._backend.commit(own, *conditions, *plans, *also)
+                plans = heads.changed_code_ops(self._backend, job_id, most, give_up)
+            commit(said, own, self._restart(before, step), *plans)
         except Conflict:
             raise WrongState(
-                f"job {job_id!r} has just ended or been changed; check it again"
+                f"job {job_id!r} has just ended or been changed; check it, and repeat the change"
             ) from None
         return changed
 

@@ -11,10 +11,11 @@ import pytest
 from jrs import JobSpec
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, Fenced, InvalidInput, NoSuchJob, NotFound, WrongState
-from jrs.contract.operations import Create, Fence, Update
+from jrs.contract.operations import Create, Fence, Op, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import JobResult, JobStatus, StopMode, StopRecord, StopState, StreamRecord
+from jrs.store import history
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
@@ -212,14 +213,31 @@ def test_a_job_that_is_resumed_while_it_is_changed(
     assert decode(JobSpec, spec.value, spec.key).entry_point == "jobs:job"
 
 
-def test_a_job_of_many_streams_is_upgraded(stops: JobStops, backend: Backend) -> None:
-    """Its streams are more than one commit takes: all of them accept another plan."""
+def test_a_job_of_many_streams_is_upgraded(
+    stops: JobStops, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its streams are more than one commit takes: all of them accept another plan, also one that
+    the old attempt starts again meanwhile. The history names each commit."""
     names = [f"s{number}" for number in range(backend.capabilities.max_ops + 1)]
     for name in names:
         stream = StreamRecord("job", name, False, "plan", "4.0.0", query="query")
         backend.commit(Create(keys.stream("job", name), encode(stream)))
 
+    commit, key = backend.commit, keys.stream("job", "s0")
+
+    def then_again(*ops: Op, **how: Any) -> None:
+        commit(*ops, **how)
+        monkeypatch.setattr(backend, "commit", commit)
+        stored = backend.get(key)
+        assert stored is not None
+        assert decode(StreamRecord, stored.value, key).plan == ""
+        stream = StreamRecord("job", "s0", False, "plan", "4.0.0", query="query")
+        commit(Update(key, encode(stream), stored.version))
+
+    monkeypatch.setattr(backend, "commit", then_again)
     assert stops.reconfigure("job", entry_point="jobs:new").entry_point == "jobs:new"
+    texts = [one.text for one in history.read(backend, "job")]
+    assert any("plans of streams are given up" in text for text in texts)
 
     kept = [decode(StreamRecord, one.value, one.key) for one in backend.scan(keys.streams("job"))]
     assert sorted(one.name for one in kept) == sorted(names)
