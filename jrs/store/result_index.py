@@ -20,7 +20,7 @@ from itertools import islice
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Conflict, CorruptRecord
+from jrs.contract.errors import Conflict, CorruptRecord, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Absent, Check, Create, Delete, Op, Record
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -198,10 +198,17 @@ def _commit(backend: Backend, groups: Sequence[tuple[Op, ...]]) -> None:
         batches[-1].append(group)
         names |= own
     sent = [backend.commit_async(*(op for group in batch for op in group)) for batch in batches]
+    refused = []
     for batch, commit in zip(batches, sent, strict=True):
         try:
             commit.result()
-        except Conflict:
+        except (Conflict, CorruptRecord, OutcomeUnknown, Unavailable):
+            refused.append(batch)
+    # Now nothing is under way: ZooKeeper refuses what is while another process deletes next to it.
+    for batch in refused:
+        try:
+            backend.commit(*(op for group in batch for op in group))
+        except (Conflict, CorruptRecord):
             for group in batch:
                 with suppress(Conflict):
                     backend.commit(*group)
