@@ -12,7 +12,6 @@ import enum
 import os
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Self, TypeVar
 
 import attrs
@@ -101,10 +100,13 @@ class LaunchSocket:
         """Return the descriptor, to wait for; -1 once it is closed."""
         return self._end.fileno()
 
-    def send(self, kind: Kind, *descriptors: int) -> None:
-        """Send a message; do nothing if the other side has died. The descriptors stay open."""
-        with suppress(BrokenPipeError, ConnectionResetError):
+    def send(self, kind: Kind, *descriptors: int) -> bool:
+        """Send a message; return False if the other side has died. The descriptors stay open."""
+        try:
             socket.send_fds(self._end, [kind.value], descriptors)
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        return True
 
     def receive(self) -> Message | None:
         """Wait for a message; return None if the other side has died."""

@@ -54,6 +54,7 @@ class WatchdogProcess:
     def __init__(self, mark: str, start: Start) -> None:
         self.mark = mark
         self._closing = threading.Lock()
+        self._was_sent = False
         self._socket, self.process = LaunchSocket.to(start)
         forget_in_children(self)
 
@@ -74,7 +75,7 @@ class WatchdogProcess:
         """Send a message whose first descriptor is a file in memory with `line`."""
         file = in_memory(line)
         try:
-            self._socket.send(kind, file, *descriptors)
+            self._was_sent = self._socket.send(kind, file, *descriptors)
         finally:
             os.close(file)
 
@@ -97,9 +98,10 @@ class WatchdogProcess:
         return self.wait() if self.end_all(deadline) else None
 
     def wait(self) -> Word:
-        """Wait for the watchdog's end, and return its last word."""
+        """Wait for the watchdog's end, and return its last word. A watchdog that was killed left
+        none: its attempt was launched unless it was dead when the launch was sent."""
         code = self.process.wait()
-        return self._word() or Word(code, clean=False, lapsed=False)
+        return self._word() or Word(code, clean=False, lapsed=False, launched=self._was_sent)
 
     def _word(self) -> Word | None:
         """Return the watchdog's last word, or None if it was killed before."""

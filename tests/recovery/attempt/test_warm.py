@@ -25,6 +25,7 @@ from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.runners import AttemptExit
 from jrs.recovery.attempt.runners.process import ProcessRunner
 from jrs.recovery.attempt.runners.warm_pool import WarmPool, chosen
+from jrs.recovery.attempt.runners.watchdog_process import WatchdogProcess
 from jrs.recovery.attempt.warm_plan import WarmPlan, plan_of
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.processes import marks
@@ -382,6 +383,27 @@ def test_one_that_dies_between_its_reservation_and_its_claim(
         ended = job.start(random_token())
 
     assert ended.exit_status == 0
+
+
+def test_one_that_dies_while_it_is_claimed(
+    make: Callable[..., Pool],
+    attempts: Callable[[Pool], Attempts],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is no death of the job: nothing was launched."""
+    pool = make()
+    (pid,) = pool.prepared()
+    job = attempts(pool)
+    mark = job.reserve(of_pool(pool))
+    assert mark is not None
+    os.kill(parent_of(pid), signal.SIGKILL)
+    until(lambda: gone([pid]), "it is dead")
+    monkeypatch.setattr(WatchdogProcess, "lives", True)  # The kernel says so for another moment.
+
+    ended = job.start(mark)
+
+    assert not ended.begun
+    assert ended.message == "the process that was prepared for it ended"
 
 
 def test_one_that_was_reserved_for_nothing(
