@@ -108,6 +108,17 @@ class LaunchSocket:
             return False
         return True
 
+    def was_read(self) -> bool:
+        """Return whether the other side, which has died, had read all that was sent. Ask once; True
+        if this end is closed."""
+        try:
+            self._end.recv(1, socket.MSG_DONTWAIT)
+        except ConnectionResetError:
+            return False  # Linux tells a sender of messages that nobody has read.
+        except OSError:
+            return True
+        return True
+
     def receive(self) -> Message | None:
         """Wait for a message; return None if the other side has died."""
         try:

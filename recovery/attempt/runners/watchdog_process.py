@@ -99,9 +99,10 @@ class WatchdogProcess:
 
     def wait(self) -> Word:
         """Wait for the watchdog's end, and return its last word. A watchdog that was killed left
-        none: its attempt was launched unless it was dead when the launch was sent."""
+        none: its attempt was launched unless the watchdog died before it had read the launch."""
         code = self.process.wait()
-        return self._word() or Word(code, clean=False, lapsed=False, launched=self._was_sent)
+        launched = self._was_sent and self._socket.was_read()
+        return self._word() or Word(code, clean=False, lapsed=False, launched=launched)
 
     def _word(self) -> Word | None:
         """Return the watchdog's last word, or None if it was killed before."""

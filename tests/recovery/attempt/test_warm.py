@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from jrs.records.model import AttemptRecord, JobSpec, RunnerKind
 from jrs.records.policies import RestartPolicy
 from jrs.records.settings import JobSettings
 from jrs.recovery.attempt.context import AttemptContext
+from jrs.recovery.attempt.launch_socket import Kind
 from jrs.recovery.attempt.runners import AttemptExit
 from jrs.recovery.attempt.runners.process import ProcessRunner
 from jrs.recovery.attempt.runners.warm_pool import WarmPool, chosen
@@ -385,21 +386,34 @@ def test_one_that_dies_between_its_reservation_and_its_claim(
     assert ended.exit_status == 0
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
 def test_one_that_dies_while_it_is_claimed(
     make: Callable[..., Pool],
     attempts: Callable[[Pool], Attempts],
     monkeypatch: pytest.MonkeyPatch,
+    when: str,
 ) -> None:
-    """It is no death of the job: nothing was launched."""
+    """It is no death of the job: nothing was launched, whether the watchdog dies before the launch
+    is sent or before it is read."""
     pool = make()
     (pid,) = pool.prepared()
     job = attempts(pool)
     mark = job.reserve(of_pool(pool))
     assert mark is not None
-    os.kill(parent_of(pid), signal.SIGKILL)
-    until(lambda: gone([pid]), "it is dead")
+    watchdog, send = parent_of(pid), WatchdogProcess.send
     monkeypatch.setattr(WatchdogProcess, "lives", True)  # The kernel says so for another moment.
+    if when == "before":
+        os.kill(watchdog, signal.SIGKILL)
+        until(lambda: gone([pid]), "it is dead")
+    else:
+        os.kill(watchdog, signal.SIGSTOP)
 
+    def then_die(process: WatchdogProcess, kind: Kind, line: bytes, *descriptors: int) -> None:
+        send(process, kind, line, *descriptors)
+        with suppress(ProcessLookupError):
+            os.kill(watchdog, signal.SIGKILL)
+
+    monkeypatch.setattr(WatchdogProcess, "send", then_die)
     ended = job.start(mark)
 
     assert not ended.begun
