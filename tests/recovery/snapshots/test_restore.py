@@ -513,12 +513,15 @@ def test_without_a_spec(job: FakeJob, elsewhere: FaultyMemory, storage: JobStora
         SnapshotCatalog(elsewhere, storage).restore(record, as_job="new")
 
 
-def test_folder_of_a_cas_snapshot(catalog: SnapshotCatalog, job: FakeJob) -> None:
-    """Its bytes are among its cluster's blobs: it has to be exported."""
+def test_folder_of_a_cas_snapshot(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path) -> None:
+    """Its bytes are among its cluster's blobs: elsewhere, it has to be exported."""
     catalog.create("job", format=SnapshotFormat.CAS)
+    folder, elsewhere = folders.snapshot(job.storage, "job", 1), tmp_path / "elsewhere"
+    shutil.copytree(folder, elsewhere)
 
     with pytest.raises(InvalidInput, match="export it first"):
-        catalog.restore(folders.snapshot(job.storage, "job", 1), as_job="new")
+        catalog.restore(elsewhere, as_job="new")
+    assert catalog.restore(folder, as_job="new").job_id == "new"
 
 
 def test_no_snapshot(catalog: SnapshotCatalog, tmp_path: Path) -> None:
