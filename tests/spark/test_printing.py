@@ -26,7 +26,7 @@ def test_settings_with_which_a_plan_is_printed() -> None:
     assert found["seen"] == [found["before"]] * 4
     assert found["sinks"] == [
         ["foreachBatch", "", False],
-        ["foreach", "", False],
+        ["foreach", "", True],
         ["kafka", "", False],
         ["parquet", "hdfs://nn/orders", True],
     ]
