@@ -11,9 +11,7 @@ from jrs.client.changes import JobChanges
 from jrs.client.connection import Connection, entry_point_of
 from jrs.client.logs import JobLogs, LogPart
 from jrs.client.snapshots import JobSnapshots
-from jrs.contract.errors import InvalidInput
-from jrs.contract.texts import shown
-from jrs.records.checks import check_stage_name, merged
+from jrs.records.checks import check_moment, check_stage_name, merged
 from jrs.records.model import (
     JobResult,
     JobSpec,
@@ -168,8 +166,7 @@ class JobHandle(JobChanges):
 
             print(job.explain_past(at=time.time() - 3600))
         """
-        if at is not None and (not isinstance(at, (int, float)) or at != at):
-            raise InvalidInput(f"at must be a time in seconds since 1970, not {shown(at)}")
+        check_moment(at, "at")
         return decision_of_then(self._connection.backend, self.view(), at, epoch)
 
     def history(self, after: str = "") -> tuple[HistoryEntry, ...]:

@@ -11,7 +11,7 @@ import attrs
 from jrs.client.connection import Connection
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
-from jrs.records.checks import check_job_id
+from jrs.records.checks import check_job_id, check_moment
 from jrs.records.model import JobStatus, ResultState
 from jrs.records.tags import check_tags
 from jrs.store import result_order
@@ -40,10 +40,7 @@ class JobOrder(enum.StrEnum):
 
 
 def _moment(instance: object, attribute: attrs.Attribute[float | None], value: object) -> None:
-    if value is not None and (type(value) not in (int, float) or value != value):
-        raise InvalidInput(
-            f"{attribute.name} must be a time in seconds since 1970, not {shown(value)}"
-        )
+    check_moment(value, attribute.name)
 
 
 def _text(_instance: object, attribute: attrs.Attribute[str], value: object) -> None:

@@ -59,6 +59,12 @@ def _check_name(name: object, what: str) -> str:
     return name
 
 
+def check_moment(value: object, name: str) -> None:
+    """Raise `InvalidInput` unless `value` is a time in seconds since 1970, or None."""
+    if value is not None and (type(value) not in (int, float) or value != value):
+        raise InvalidInput(f"{name} must be a time in seconds since 1970, not {shown(value)}")
+
+
 def check_folder(folder: object) -> Path:
     """Return a folder that a caller named by a path or a text, or raise `InvalidInput`.
 
