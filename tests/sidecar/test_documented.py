@@ -21,6 +21,7 @@ _UPKEEP = "upkeep at a host that has the storage; it takes long, or is permanent
 NO_ROUTE = {
     "client.job": "each path of a job is one",
     "client.jobs": "the same jobs as views()",
+    "client.expiring": "the same jobs as expire(), each as soon as it is gone",
     "client.submit": "its function is of the caller's process; submit_spec() is the route",
     "client.close": "the server's own",
     "client.restore": _PATH,
