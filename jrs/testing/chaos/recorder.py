@@ -248,6 +248,15 @@ class RecordedBackend(Backend):
         # `scan` records: the other backend may page otherwise.
         return self._inner._page(prefix, after, limit, deadline)
 
+    def _created_since(self, prefix: str, version: int, deadline: Deadline) -> list[Record]:
+        number = self._recording.begin(Verb.GET_MANY)
+        found = self._watched(
+            number, Verb.GET_MANY, "", lambda: self._inner._created_since(prefix, version, deadline)
+        )
+        read = [[record.key, *_read(record)] for record in found]
+        self._recording.write(number, Kind.OK, Verb.GET_MANY, "", read)
+        return found
+
     def damaged_under(self, prefix: str, *, deadline: Deadline | None = None) -> str:
         return self._inner.damaged_under(prefix, deadline=deadline)
 

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from jrs.backends.etcd.backend import EtcdBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.backends.memory import MemoryBackend, Space
+from jrs.backends.zookeeper.backend import ZooKeeperBackend
+from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict
 from jrs.contract.operations import Absent, Check, Delete, Fence, Op, Update
 from jrs.testing.chaos.appending import append_to_lists
@@ -103,3 +107,12 @@ def test_a_backend_that_breaks_its_promise(broken: type[Space], words: str, tmp_
     found = [one.message for one in list_append.violations(run_on(broken(), tmp_path))]
 
     assert any(message.startswith(words) for message in found), found[:3]
+
+
+@pytest.mark.parametrize("kind", [MemoryBackend, FileBackend, EtcdBackend, ZooKeeperBackend])
+def test_the_recorder_asks_the_backend(kind: type[Backend]) -> None:
+    """Whatever a backend does in its own way, the recorder asks it for: else a chaos run would not
+    test it. `overwrite` is recorded as the read and the commit that it is made of."""
+    its_own = vars(kind).keys() & vars(Backend).keys() - {"overwrite", "__doc__", "__module__"}
+
+    assert its_own <= vars(RecordedBackend).keys()
