@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -56,12 +57,14 @@ class Chunk:
     steps: int
     seconds: float
     """Of the processor."""
-    bad: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...]
-    """Runs that broke a promise: the seed, what was found, and the story."""
+    bad: tuple[tuple[int, str, tuple[str, ...], tuple[str, ...]], ...]
+    """Runs that broke a promise: the number, the faults, what was found, and the story."""
 
 
 Simulated = Callable[[Path], SimulatedRun]
 """Simulates one run in an empty folder."""
+Numbered = tuple[int, str, Simulated]
+"""A run, its number, and what goes wrong in it, if its number does not say that."""
 
 
 def in_folder(simulated: Simulated) -> SimulatedRun:
@@ -70,15 +73,17 @@ def in_folder(simulated: Simulated) -> SimulatedRun:
         return simulated(Path(folder))
 
 
-def run_chunk(runs: Sequence[Simulated]) -> Chunk:
+def run_chunk(runs: Sequence[Numbered]) -> Chunk:
     """Simulate some runs."""
     began = time.process_time()
     gc.freeze()
     gc.disable()  # For nothing here is worth to be collected before the chunk is over.
-    ended = [in_folder(run) for run in runs]
+    ended = [in_folder(run) for _, _, run in runs]
     gc.enable()
     bad = tuple(
-        (one.seed, tuple(map(str, one.violations)), one.story) for one in ended if one.violations
+        (number, faults, tuple(map(str, one.violations)), one.story)
+        for (number, faults, _), one in zip(runs, ended, strict=True)
+        if one.violations
     )
     return Chunk(
         runs=len(ended),
@@ -89,11 +94,18 @@ def run_chunk(runs: Sequence[Simulated]) -> Chunk:
     )
 
 
-def systematic(stride: int, *, pairs: bool) -> list[Simulated]:
-    """Return the runs of the small scenario, one with each of its faults."""
-    calm = in_folder(partial(run_with, Faults(), SMALL))
-    faults = all_faults(calm.steps, calm.commits, stride, pairs=pairs)
-    return [partial(run_with, one, SMALL) for one in faults]
+def systematic(scenario: Scenario, stride: int, *, pairs: bool) -> Iterator[Numbered]:
+    """Yield the runs of a scenario, one with each of its faults."""
+    calm = in_folder(partial(run_with, Faults(), scenario))
+    every = all_faults(calm.steps, calm.commits, stride, pairs=pairs)
+    for number, faults in enumerate(every):
+        yield number, str(faults), partial(run_with, faults, scenario)
+
+
+def seeded(scenario: Scenario) -> Iterator[Numbered]:
+    """Yield the runs of a scenario, one for each seed."""
+    for seed in itertools.count():
+        yield seed, "", partial(simulate, seed, scenario)
 
 
 def shortest(check: str, seeds: int = 200) -> SimulatedRun | None:
@@ -135,8 +147,9 @@ def explored(scenario: Scenario, states: int, *, shortest: bool) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m jrs.testing.simulation")
-    parser.add_argument("--seeds", type=int, default=1000, help="how many (default: %(default)s)")
-    parser.add_argument("--first", type=int, default=0, help="the first one")
+    parser.add_argument("--seeds", type=int,
+                        help="how many runs (default: 1000; with --systematic, all)")  # fmt: skip
+    parser.add_argument("--first", type=int, default=0, help="the number of the first one")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--systematic", action="store_true",
                         help="every single fault at every step of a small scenario")  # fmt: skip
@@ -157,8 +170,12 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> int:
     parser = _parser()
     given = vars(parser.parse_args())
-    if min(given["seeds"], given["workers"], given["stride"], given["states"]) < 1:
+    if given["seeds"] is None and not given["systematic"]:
+        given["seeds"] = 1000
+    if min(given["seeds"] or 1, given["workers"], given["stride"], given["states"]) < 1:
         parser.error("--seeds, --workers, --stride and --states are at least 1")
+    if given["first"] < 0:
+        parser.error("--first is at least 0")
     scenario = SMALL if given["systematic"] or given["exhaustive"] else Scenario()
     named = {field.name: given[field.name] for field in attrs.fields(Scenario)}
     scenario = attrs.evolve(scenario, **{k: v for k, v in named.items() if v is not None})
@@ -166,17 +183,23 @@ def main() -> int:
         parser.error("--masters is at least 1")
     if given["exhaustive"]:
         return explored(scenario, given["states"], shortest=given["shortest"])
-    seeds = range(given["first"], given["first"] + given["seeds"])
-    runs: list[Simulated] = [partial(simulate, seed, scenario) for seed in seeds]
+    every = (
+        systematic(scenario, given["stride"], pairs=given["pairs"])
+        if given["systematic"]
+        else seeded(scenario)
+    )
+    first = given["first"]
+    runs = list(itertools.islice(every, first, given["seeds"] and first + given["seeds"]))
+    if not runs:
+        parser.error(f"--first {first}: there are fewer runs")
     began = time.monotonic()
-    if given["systematic"]:
-        runs = systematic(given["stride"], pairs=given["pairs"])
-    chunks = [runs[first : first + _CHUNK] for first in range(0, len(runs), _CHUNK)]
+    chunks = [runs[start : start + _CHUNK] for start in range(0, len(runs), _CHUNK)]
     with ProcessPoolExecutor(given["workers"]) as pool:
         done = list(pool.map(run_chunk, chunks))
     bad = [one for chunk in done for one in chunk.bad]
-    for seed, found, story in bad[:3]:
-        print(f"seed {seed}:", *found[:5], sep="\n  ")
+    for number, faults, found, story in bad[:3]:
+        print(f"run {number}, again: --first {number} --seeds 1  {faults}".rstrip())
+        print(*found[:5], sep="\n  ")
         run = shortest(found[0].partition(":")[0]) if given["shortest"] else None
         if run is not None:
             print(f"a shorter one, seed {run.seed}: {run.violations[0]}")

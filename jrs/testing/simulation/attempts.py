@@ -10,6 +10,7 @@ import attrs
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
+from jrs.contract.operations import Fence
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.launch import EXIT_DIED, EXIT_INTERRUPTED
 from jrs.recovery.attempt.run import run_attempt
@@ -52,6 +53,11 @@ class SimAttempt(RunningAttempt):
         self._context = attrs.evolve(context, backend=backend, lost=threading.Event())
         started.append(self)
         setting.scheduler.spawn(self.process, self._run, self.process.name)
+
+    @property
+    def fence(self) -> Fence:
+        """The condition under which it writes, in every commit."""
+        return self._context.fence
 
     def _run(self) -> None:
         how = AttemptExit()

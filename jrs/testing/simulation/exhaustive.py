@@ -33,6 +33,8 @@ _DONE, _BROKEN = 0, 1
 _GENERATIONS = 16
 """Generations of forks, at most."""
 _ROOT = "files"
+DEEPEST = 1 << 15
+"""Steps of a run without a bound, at most."""
 
 
 @attrs.frozen
@@ -84,6 +86,7 @@ class Explorer:
         self._reports = reports
         self._most = most
         self._deepest = deepest
+        self._is_bounded = deepest < DEEPEST
         self._generation = 0
         self._way: list[int] = []
         self._chosen: list[str] = []
@@ -105,10 +108,10 @@ class Explorer:
         for number in way:
             self._run.settle()
             self._take(list(self._run.choices())[number], number)
-        self._explore()
+        self._explore(is_entered=True)
 
-    def _explore(self) -> None:
-        """Go through all that can come behind the state."""
+    def _explore(self, *, is_entered: bool = False) -> None:
+        """Go through all that can come behind the state; `is_entered`: it is counted already."""
         run, work = self._run, self._work
         while not work["stop"]:
             if violations := run.settle():
@@ -118,11 +121,16 @@ class Explorer:
                 work.add("ends", 1)
                 return
             choices = list(enumerate(run.choices()))
-            if not self._is_new(run.state()) or len(self._way) >= self._deepest:
-                return
-            work.add("states", 1)
-            if work["states"] >= self._most:
-                work.add("stop", 1)
+            if not is_entered:
+                if not self._is_new(run.state()) or len(self._way) >= self._deepest:
+                    return
+                work.add("states", 1)
+                if work["states"] >= self._most:
+                    work.add("stop", 1)
+                if self._generation > _GENERATIONS:
+                    work.put(self._way)
+                    return
+            is_entered = False
             new = [
                 (number, choice)
                 for number, choice in choices
@@ -136,10 +144,6 @@ class Explorer:
 
     def _explore_apart(self, others: list[tuple[int, Choice]]) -> None:
         if not others:
-            return
-        if self._generation >= _GENERATIONS:
-            for number, _ in others:
-                self._work.put([*self._way, number])
             return
         saved = self._run.files.save()
         for number, choice in others:
@@ -168,7 +172,7 @@ class Explorer:
             os._exit(status)
 
     def _is_new(self, state: int) -> bool:
-        return self._visited.reserve(state, len(self._way)) or not self._way
+        return self._visited.reserve(state, len(self._way) if self._is_bounded else 0)
 
     def _take(self, choice: Choice, number: int) -> None:
         self._way.append(number)
@@ -203,7 +207,7 @@ def explore(
     *,
     workers: int = os.cpu_count() or 1,
     most: int = 1 << 24,
-    deepest: int = 1 << 15,
+    deepest: int = DEEPEST,
     tell: Callable[[int, int], None] = lambda states, steps: None,
 ) -> Explored:
     """Explore a scenario.

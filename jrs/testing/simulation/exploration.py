@@ -18,6 +18,7 @@ from jrs.contract.operations import EPOCH_KEY
 from jrs.records import keys
 from jrs.testing.chaos.checking import protocol
 from jrs.testing.chaos.checking.verdict import Violation
+from jrs.testing.simulation.attempts import SimAttempt
 from jrs.testing.simulation.backend import SimBackend
 from jrs.testing.simulation.chances import FATES
 from jrs.testing.simulation.explored import (
@@ -208,9 +209,21 @@ class Exploration(Simulation):
             has_led = any(one.process is process for one in self.store.leaderships)
             waits = leader is not None and leader.process is while_lives and not has_led
             return () if waits and not self.scenario.pauses else _WRITES["master"]
+        if any(one.process is process and self._is_shut_out(one) for one in self.attempts):
+            return ()
         if process.name == "network":  # A read of its sender may decide what becomes of it, too.
             return ("",)
         return _WRITES[self._kind(process.name)]
+
+    def _is_shut_out(self, attempt: SimAttempt) -> bool:
+        """Return whether no commit of an attempt can be accepted any more."""
+        fence, records = attempt.fence, self.store.space.map
+        checks = [fence.check(), *([fence.attempt] if fence.attempt else [])]
+        found = [records.get(check.key) for check in checks]
+        return any(
+            record is None or record.version != check.version
+            for check, record in zip(checks, found, strict=True)
+        )
 
     def _kind(self, name: str) -> str:
         if any(attempt.process.name == name for attempt in self.attempts):
