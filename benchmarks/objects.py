@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.table import Table
 
 from jrs.contract.storage_place import check_url
-from jrs.recovery.storage.copies import PrefixWriter, fetch
 from jrs.recovery.storage.objects import Objects
+from jrs.recovery.storage.packed_copies import PrefixWriter, fetch
 from jrs.testing.polling import Poll
 from jrs.testing.servers.ports import Ports
 

@@ -1,4 +1,4 @@
-"""The directive ``transitions``: puts a table of `jrs.store.transitions` into the page."""
+"""The directive ``transitions``: puts a table of `jrs.store.stop_transitions` into the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from jrs.store import transitions
+from jrs.store import stop_transitions
 
 
 def lines(table: Mapping[enum.Enum, Mapping[enum.Enum, enum.Enum]]) -> Iterator[str]:
@@ -30,7 +30,7 @@ class Transitions(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        table = getattr(transitions, self.arguments[0])
+        table = getattr(stop_transitions, self.arguments[0])
         found = nodes.section()
         self.state.nested_parse(StringList(list(lines(table)), "transitions"), 0, found)
         return found.children

@@ -10,9 +10,9 @@ from .client.client import diagnose as diagnose
 from .client.job import JobHandle as JobHandle
 from .client.listing import JobOrder as JobOrder
 from .client.logs import LogPart as LogPart
-from .client.migrating import MigrationReport as MigrationReport
-from .client.migrating import abandon_migration as abandon_migration
-from .client.migrating import migrate as migrate
+from .client.migrate import MigrationReport as MigrationReport
+from .client.migrate import abandon_migration as abandon_migration
+from .client.migrate import migrate as migrate
 from .client.snapshots import JobSnapshots as JobSnapshots
 from .client.spark_doctor import diagnose_spark as diagnose_spark
 from .contract.backend import Backend as Backend
@@ -69,7 +69,7 @@ from .records.attempts import SparkApplication as SparkApplication
 from .records.cluster import PauseRecord as PauseRecord
 from .records.cluster import StorageRecord as StorageRecord
 from .records.cluster import SwitchoverRecord as SwitchoverRecord
-from .records.fields import Json as Json
+from .records.field_types import Json as Json
 from .records.heads import StreamProgress as StreamProgress
 from .records.history import HistoryKind as HistoryKind
 from .records.lineage import Descendant as Descendant

@@ -36,11 +36,11 @@ from .attempt.entry_point import check_arguments, name_of
 from .attempt.triage import call_users
 from .cleanup.policy import CleanupPolicy
 from .leader.dispatcher import Dispatcher
+from .leading_replica import RaisedByMain, Replica, code_of, identity_of, log, readable
 from .master import Master
-from .replica import RaisedByMain, Replica, code_of, identity_of, log, readable
 from .rules.events import Report
 from .rules.resource import Resource
-from .standby import Standby
+from .standby_replica import Standby
 
 T = TypeVar("T")
 """What a function returns: JSON."""

@@ -31,7 +31,7 @@ from jrs.store import cluster_format
 from jrs.store.cluster_history import LeadershipHistorian
 from jrs.store.masters import Registration, Registry
 
-from . import process_attempt, run_hook
+from . import attempt_main, run_hook
 from .attempt.runners import Runner
 from .attempt.runners.fork_server_process import ForkServer
 from .attempt.runners.process import ProcessRunner
@@ -44,12 +44,12 @@ from .files import permissions
 from .health.facts import MasterHealth
 from .leader import usable_storage, warm_plans
 from .leader.admission import default_slots
+from .leader.backend_outage import Outage
 from .leader.context import LeaderContext
 from .leader.dispatcher import Dispatcher
 from .leader.feed_sweep import FeedSweep
 from .leader.hand_over import let_another_lead
 from .leader.loss_guard import LossGuard, grace
-from .leader.outage import Outage
 from .leader.retention import Retention
 from .leader.switchover import Switchovers
 from .leader.trust import Trust
@@ -192,7 +192,7 @@ class Master:
         self._registry = Registry(backend, now=runtime.now)
         self._health = health or MasterHealth(runtime.clock)
         backend.commit_ended = self._health.commit_ended
-        shared, program = permissions.is_shared(folders.root), process_attempt.PROGRAM
+        shared, program = permissions.is_shared(folders.root), attempt_main.PROGRAM
         self._warm = warm_plans.pool(
             backend, warm, preload, program, partial(self._emit, EventKind.WARM, 0), runtime,
             shared=shared,

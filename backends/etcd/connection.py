@@ -28,7 +28,7 @@ from jrs.host.fork import forget_in_children
 from jrs.host.reloading import stamp_of
 
 from ..remote.address import Address, Tls
-from ..remote.shield import Shield
+from ..remote.signal_safe_calls import SignalSafeCalls
 from ..remote.tls import load
 from ._etcd3 import grpc, rpc
 from .error_mapping import NeverSent, answered, expired, not_logged_in, translate_error, words
@@ -95,7 +95,7 @@ class Connection:
         self._login = threading.Lock()
         self._token: str | None = None
         self._over = threading.Event()
-        self.shield = Shield("jrs-etcd-shield")
+        self.safe_calls = SignalSafeCalls("jrs-etcd-calls")
         self._forked = False
         forget_in_children(self)
 
@@ -155,7 +155,7 @@ class Connection:
         self._over.set()
         for channel in [*self._replaced, *(stubs.channel for stubs in self._members)]:
             channel.close()
-        self.shield.close(ATTEMPT)
+        self.safe_calls.close(ATTEMPT)
 
     @property
     def forked(self) -> bool:
@@ -178,7 +178,9 @@ class Connection:
         self, method: Method, request: Any, deadline: Deadline, attempt: float, *, wrote: bool
     ) -> Any:
         self.check_process()
-        return self.shield.run(lambda: self._ask(method, request, deadline, attempt, wrote=wrote))
+        return self.safe_calls.run(
+            lambda: self._ask(method, request, deadline, attempt, wrote=wrote)
+        )
 
     def _ask(
         self, method: Method, request: Any, deadline: Deadline, attempt: float, *, wrote: bool

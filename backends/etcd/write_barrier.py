@@ -52,7 +52,7 @@ class WriteBarrier:
         if self._late.is_set():
             self._connection.check_process()  # A child has no thread that would make the call.
             # An interrupt in the middle would leave the handle with a closed barrier, for good.
-            self._connection.shield.run(lambda: self._replace(deadline))
+            self._connection.safe_calls.run(lambda: self._replace(deadline))
 
     def _replace(self, deadline: Deadline) -> None:
         # The thread that has the turn may have a longer deadline.

@@ -140,7 +140,7 @@ class Pipeline:
             for commit, error in finished:
                 commit.deliver(error)
 
-        self._connection.shield.run(step)
+        self._connection.safe_calls.run(step)
 
     def _enter(self, commit: Commit, finished: _Finished) -> None:
         self._held.append(commit)

@@ -12,7 +12,7 @@ import click
 
 from jrs.cli.commands import COMMANDS, SECTIONS
 from jrs.cli.common import EXIT_REFUSED, ClusterRef, Suggesting, echo, failed_with, may_have_changed
-from jrs.cli.settings import from_file
+from jrs.cli.toml_file import from_file
 from jrs.contract.errors import JrsError
 from jrs.contract.runtime import MORE_THREADS
 

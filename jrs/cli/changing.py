@@ -18,7 +18,7 @@ from jrs.cli.common import (
     storage_option,
     with_cluster,
 )
-from jrs.cli.completing import job_argument
+from jrs.cli.completion import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.snapshots import echo_restored, progress_of
 from jrs.cli.stopping import echo_held, telling_unled

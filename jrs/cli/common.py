@@ -15,13 +15,13 @@ import click
 from click.core import ParameterSource
 
 import jrs
-from jrs.cli.settings import from_file, path_of_settings
+from jrs.cli.toml_file import from_file, path_of_settings
 from jrs.contract import texts
 from jrs.contract.errors import InvalidInput, OutcomeUnknown
 from jrs.contract.storage_place import checked
 from jrs.contract.texts import did_you_mean, printable, shown
 from jrs.host.credentials import SPEC_KEY_FILE
-from jrs.host.mounts import STORAGE
+from jrs.host.filesystems import STORAGE
 from jrs.records.codec import to_plain
 from jrs.records.signing import SpecKey
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from jrs.cli import amounts
+from jrs.cli import retention_options
 from jrs.cli.common import (
     DEFAULT_TTL,
     ClusterRef,
@@ -21,7 +21,7 @@ from jrs.cli.common import (
     table,
     with_cluster,
 )
-from jrs.cli.settings import NAME, path_of_settings, settings
+from jrs.cli.toml_file import NAME, path_of_settings, settings
 from jrs.contract.errors import InvalidInput
 from jrs.contract.storage_place import checked
 from jrs.contract.texts import redacted
@@ -143,10 +143,10 @@ def _of_masters() -> Iterator[tuple[str, Any, str]]:
     modules = ", ".join(given.get("preload", ())) or "none"
     yield "preload", modules, path if "preload" in given else "default"
     retained = given.get("retention", {})
-    policy = amounts.retention(retained)
-    for name, field in (*amounts.AGES.items(), *amounts.SIZES.items()):
-        value = getattr(policy if name in amounts.AGES else policy.limits, field)
-        said = retained.get(name) or (_age(value) if name in amounts.AGES else str(value))
+    policy = retention_options.retention(retained)
+    for name, field in (*retention_options.AGES.items(), *retention_options.SIZES.items()):
+        value = getattr(policy if name in retention_options.AGES else policy.limits, field)
+        said = retained.get(name) or (_age(value) if name in retention_options.AGES else str(value))
         yield f"retention.{name}", said, path if name in retained else "default"
 
 

@@ -19,7 +19,7 @@ from jrs.cli.common import (
 )
 from jrs.cli.durations import ABOVE_ZERO
 from jrs.cli.job_options import settings_options
-from jrs.cli.settings import from_file
+from jrs.cli.toml_file import from_file
 from jrs.client.client import diagnose
 from jrs.client.spark_doctor import diagnose_spark
 from jrs.contract.backend import Diagnostic

@@ -17,7 +17,7 @@ from jrs.cli.common import (
     when,
     with_cluster,
 )
-from jrs.cli.completing import optional_job_argument
+from jrs.cli.completion import optional_job_argument
 from jrs.cli.connecting import connect
 from jrs.client import plain
 from jrs.client.client import Client

@@ -21,7 +21,7 @@ from jrs.cli.common import (
     spec_key_option,
     with_cluster,
 )
-from jrs.cli.completing import job_argument
+from jrs.cli.completion import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import DURATION
 from jrs.cli.job_options import job_options

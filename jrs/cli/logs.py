@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from jrs.cli.common import ClusterRef, storage_option, with_cluster
-from jrs.cli.completing import job_argument
+from jrs.cli.completion import job_argument
 from jrs.cli.connecting import connect
 from jrs.contract.texts import printable
 from jrs.records.policies import MOST

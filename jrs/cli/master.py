@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 import click
 
-from jrs.cli import amounts, pid1
+from jrs.cli import pid1, retention_options
 from jrs.cli.common import (
     DEFAULT_TTL,
     ClusterRef,
@@ -26,19 +26,19 @@ from jrs.cli.common import (
 from jrs.cli.durations import DURATION
 from jrs.cli.listening import LISTEN
 from jrs.cli.log_format import JSON, log_format_option
-from jrs.cli.settings import from_file, settings
 from jrs.cli.signals import stopped_by_signals
+from jrs.cli.toml_file import from_file, settings
 from jrs.contract.errors import InvalidInput, JrsError
 from jrs.host import credentials
+from jrs.host.filesystems import STORAGE
 from jrs.host.listening import Address
-from jrs.host.mounts import STORAGE
 from jrs.records.policies import MOST
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point
 from jrs.recovery.cleanup.policy import CleanupPolicy
 from jrs.recovery.health.facts import MasterHealth
 from jrs.recovery.health.server import HealthServer
-from jrs.recovery.leader.outage import Outage
+from jrs.recovery.leader.backend_outage import Outage
 from jrs.recovery.leader.trust import Trust
 from jrs.recovery.master import Master
 from jrs.recovery.rules.events import Event
@@ -133,7 +133,9 @@ def master_command(
     found = [_resource(text) for text in resources]
     trust = Trust(allowed, spec_key)
     policy = CleanupPolicy.of(retries=cleanup_retries, max_delay=cleanup_max_delay)
-    retention = amounts.retention({**settings().get("retention", {}), **amounts.pairs(retained)})
+    retention = retention_options.retention(
+        {**settings().get("retention", {}), **retention_options.pairs(retained)}
+    )
     as_json = as_json or log_format == JSON
     printing = threading.Lock()
 

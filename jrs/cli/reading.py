@@ -18,7 +18,7 @@ from jrs.cli.common import (
     when,
     with_cluster,
 )
-from jrs.cli.completing import job_argument
+from jrs.cli.completion import job_argument
 from jrs.cli.connecting import connect, tell_pause
 from jrs.client import plain
 from jrs.client.job import JobHandle

@@ -23,7 +23,7 @@ from jrs.cli.common import (
     when,
     with_cluster,
 )
-from jrs.cli.completing import complete_job, complete_snapshot, job_argument
+from jrs.cli.completion import complete_job, complete_snapshot, job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.snapshot_table import points, print_snapshots
 from jrs.client import plain

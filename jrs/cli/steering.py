@@ -13,7 +13,7 @@ from jrs.cli.common import (
     when,
     with_cluster,
 )
-from jrs.cli.completing import complete_master
+from jrs.cli.completion import complete_master
 from jrs.cli.connecting import connect
 from jrs.cli.durations import DURATION
 

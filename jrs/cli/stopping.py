@@ -18,7 +18,7 @@ from jrs.cli.common import (
     reason_option,
     with_cluster,
 )
-from jrs.cli.completing import job_argument
+from jrs.cli.completion import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import DURATION
 from jrs.contract.errors import WrongState

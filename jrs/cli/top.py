@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from jrs.cli.common import ClusterRef, echo_json, shortened, took, when, with_cluster
-from jrs.cli.completing import optional_job_argument
+from jrs.cli.completion import optional_job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import Duration
 from jrs.cli.live import Pictures

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jrs.cli.common import shortened, took, when
-from jrs.cli.showing import attempt_text, stage_text
+from jrs.cli.show import attempt_text, stage_text
 from jrs.client.job_overview import NEWEST, JobOverview, StageLine
 from jrs.client.stream_texts import StreamTexts
 from jrs.contract.texts import printable, span

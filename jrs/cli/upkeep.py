@@ -19,7 +19,7 @@ from jrs.cli.common import (
     storage_option,
     with_cluster,
 )
-from jrs.cli.completing import job_argument
+from jrs.cli.completion import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import DURATION
 from jrs.contract.errors import InvalidInput

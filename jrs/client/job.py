@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from jrs.client import waiting
-from jrs.client.changes import JobChanges
 from jrs.client.connection import Connection, entry_point_of
+from jrs.client.job_requests import JobChanges
 from jrs.client.logs import JobLogs, LogPart
 from jrs.client.snapshots import JobSnapshots
 from jrs.records.checks import check_moment, check_stage_name, merged

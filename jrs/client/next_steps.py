@@ -10,7 +10,7 @@ from jrs.records.model import JobStatus, ResultState, RunnerKind, StopMode
 from jrs.recovery.inspect.explain import Explanation, can_be_retried
 from jrs.recovery.rules.decision import Action
 from jrs.store.job_views import JobView
-from jrs.store.transitions import STOP, StopEvent, step_after, step_of
+from jrs.store.stop_transitions import STOP, StopEvent, step_after, step_of
 
 
 @attrs.frozen

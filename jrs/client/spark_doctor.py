@@ -24,7 +24,7 @@ from jrs.recovery.files.job_folders import storage_place
 from jrs.recovery.files.storage_identity import known_storage
 from jrs.recovery.master import Master
 from jrs.recovery.spark import doctor
-from jrs.recovery.spark.reasons import last_words
+from jrs.recovery.spark.error_reasons import last_words
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 

@@ -16,7 +16,7 @@ from jrs.recovery.cleanup.job_objects import index_in
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.processes import marks
 from jrs.recovery.storage.batches import files_of, in_batch
-from jrs.recovery.storage.copies import fetch, read_record
+from jrs.recovery.storage.packed_copies import fetch, read_record
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import MasterEvent, MasterProcess, Masters

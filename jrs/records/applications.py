@@ -9,7 +9,7 @@ import attrs
 
 from jrs.contract.errors import InvalidInput, TooLarge
 from jrs.records.checks import bounded_text, check_job_id, check_json
-from jrs.records.fields import Json
+from jrs.records.field_types import Json
 from jrs.records.stored import Stored
 
 LOST_MAIN = "lost-main"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jrs.contract.errors import InvalidInput, TooLarge
 from jrs.contract.texts import LIMIT, fitting, fitting_map, shown
-from jrs.records.fields import Json, as_json
+from jrs.records.field_types import Json, as_json
 
 MAX_PAYLOAD = 256 * 1024
 """Largest JSON payload of a result, a stage or a spec's arguments, in encoded bytes."""

@@ -35,7 +35,7 @@ from jrs.records import (
     objects,
     snapshots,
 )
-from jrs.records.former import FORMER
+from jrs.records.older_versions import FORMER
 from jrs.records.stored import Stored
 
 T = TypeVar("T", bound=Stored)

@@ -15,7 +15,7 @@ import attrs
 
 from jrs.contract.masks import masked
 from jrs.records.checks import a_job_id, a_job_id_or_none, size_of_json
-from jrs.records.fields import Json
+from jrs.records.field_types import Json
 from jrs.records.stored import Stored
 
 MOST_FACTS = 2048

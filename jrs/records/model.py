@@ -17,7 +17,7 @@ from jrs.records.checks import bounded_texts as _all_bounded
 from jrs.records.cluster import EpochRecord as EpochRecord
 from jrs.records.cluster import FormatRecord as FormatRecord
 from jrs.records.cluster import MasterInfo as MasterInfo
-from jrs.records.fields import Json as Json
+from jrs.records.field_types import Json as Json
 from jrs.records.lineage import Lineage
 from jrs.records.obstacles import Obstacle
 from jrs.records.on_result import OnResult

@@ -101,7 +101,7 @@ class ClosedInput(Stored):
 
 @attrs.frozen
 class JobReferences(Stored):
-    """Counts what has changed which objects of a job are named; see `jrs.store.references`."""
+    """Counts what has changed which objects of a job are named; see `jrs.store.object_order`."""
 
     job_id: str = attrs.field(validator=a_job_id)
     changes: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from jrs.records.checks import a_job_id
-from jrs.records.fields import Json
+from jrs.records.field_types import Json
 from jrs.records.objects import StoredObject
 from jrs.records.stored import Stored
 

@@ -54,7 +54,7 @@ class StopRecord(Stored):
     """The drain that a hold has interrupted; it continues when the job is resumed."""
 
     def least_reader(self) -> int:
-        return 2  # See `jrs.records.former`.
+        return 2  # See `jrs.records.older_versions`.
 
     def __str__(self) -> str:
         """Return the state of the stop for people."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from jrs.records.fields import check_fields
+from jrs.records.field_types import check_fields
 
 
 @attrs.frozen

@@ -17,7 +17,7 @@ from jrs.contract.errors import InvalidInput
 from jrs.sidecar.answers import is_for_people, plain_page, problem_answer
 from jrs.sidecar.certificates import owner_of
 from jrs.sidecar.problems import Problem
-from jrs.sidecar.table import Role
+from jrs.sidecar.route_form import Role
 from jrs.sidecar.tokens import Caller, Sessions, TokenFile
 
 COOKIE = "jrs_session"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from jrs.sidecar.problems import CONTENT_TYPE
-from jrs.sidecar.table import Param, Role, Route
+from jrs.sidecar.route_form import Param, Role, Route
 
 VERSION = "1.1"
 """Of the API: the first number is in the paths; the second grows with each addition."""

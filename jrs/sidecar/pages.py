@@ -27,9 +27,9 @@ from jrs.records.model import JobStatus, ResultState
 from jrs.sidecar.changes import Changes
 from jrs.sidecar.problems import problem_of
 from jrs.sidecar.reads import FILTERS
+from jrs.sidecar.route_form import query_values
 from jrs.sidecar.shared_reads import SharedReads
 from jrs.sidecar.storage_threads import StorageThreads
-from jrs.sidecar.table import query_values
 from jrs.sidecar.timeline import timeline
 
 HERE = Path(__file__).parent

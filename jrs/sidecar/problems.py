@@ -20,7 +20,7 @@ from jrs.contract.errors import (
     Unavailable,
 )
 from jrs.contract.texts import bounded, printable
-from jrs.sidecar.table import BadRequest
+from jrs.sidecar.route_form import BadRequest
 
 CONTENT_TYPE = "application/problem+json"
 RETRY_AFTER = 2

@@ -14,7 +14,7 @@ from jrs.contract.errors import NoSuchResult
 from jrs.contract.moments import moment
 from jrs.records.codec import to_plain
 from jrs.records.model import JobStatus, ResultState
-from jrs.sidecar.table import Call, Kind, Param, Reply, Route
+from jrs.sidecar.route_form import Call, Kind, Param, Reply, Route
 from jrs.store.feed import MOST
 
 LONGEST_WAIT = 60.0

@@ -18,9 +18,9 @@ from jrs.client.client import Client
 from jrs.contract.errors import InvalidInput
 from jrs.host.listening import Address
 from jrs.host.reloading import Reloaded
-from jrs.sidecar.app import application
 from jrs.sidecar.certificates import NamingProtocol
 from jrs.sidecar.changes import Changes
+from jrs.sidecar.routes import application
 from jrs.sidecar.tokens import TokenFile
 
 _log = logging.getLogger("jrs.sidecar")

@@ -14,7 +14,7 @@ from jrs.records.lineage import LineageKind
 from jrs.records.model import JobSpec
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
 from jrs.sidecar.reads import MOST_JOBS
-from jrs.sidecar.table import Call, Kind, Param, Reply, Route, on_storage
+from jrs.sidecar.route_form import Call, Kind, Param, Reply, Route, on_storage
 from jrs.sidecar.verbs import AS, MADE, once, verb
 
 _FORMATS = tuple(one.value for one in SnapshotFormat if one.is_restorable)

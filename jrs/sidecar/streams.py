@@ -26,10 +26,10 @@ from jrs.client.overview import job_line
 from jrs.contract.errors import JrsError, NotFound, Unavailable
 from jrs.sidecar.changes import Changes, Note, Reader
 from jrs.sidecar.problems import problem_of
+from jrs.sidecar.route_form import Call, Kind, Param, Route, query_values
 from jrs.sidecar.shared_feed import Sent, SentPage, SharedFeed
 from jrs.sidecar.shared_reads import SharedReads
 from jrs.sidecar.storage_threads import StorageThreads
-from jrs.sidecar.table import Call, Kind, Param, Route, query_values
 
 MOST_STREAMS = 1000
 MOST_FOLLOWED = 8

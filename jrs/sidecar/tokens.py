@@ -16,7 +16,7 @@ import attrs
 from jrs.contract.clock import Clock
 from jrs.contract.errors import InvalidInput
 from jrs.host.credentials import opened
-from jrs.sidecar.table import Role
+from jrs.sidecar.route_form import Role
 
 _LEAST = 16
 """Characters of a token."""

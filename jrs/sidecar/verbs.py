@@ -18,7 +18,7 @@ from jrs.records.policies import RestartPolicy, SnapshotPolicy
 from jrs.records.settings import JobSettings
 from jrs.records.stored import Stored
 from jrs.records.time_limits import TimeLimits
-from jrs.sidecar.table import Call, Kind, Param, Reply, Route, on_storage
+from jrs.sidecar.route_form import Call, Kind, Param, Reply, Route, on_storage
 
 T = TypeVar("T", bound=Stored)
 

@@ -22,7 +22,7 @@ from jrs.contract.operations import Fence, Op, create_or_update
 from jrs.contract.texts import bounded, with_reason
 from jrs.records import keys
 from jrs.records.codec import decode, encode
-from jrs.records.fields import Json
+from jrs.records.field_types import Json
 from jrs.records.history import ClusterHistory, HistoryEvent, HistoryKind
 from jrs.store.historian import event_text, requested, submitter
 from jrs.store.history import place, that_fit

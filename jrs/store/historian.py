@@ -28,7 +28,7 @@ from jrs.contract.operations import Create, Fence, Op
 from jrs.contract.texts import LIMIT, bounded, with_reason
 from jrs.records import keys
 from jrs.records.codec import encode
-from jrs.records.fields import Json
+from jrs.records.field_types import Json
 from jrs.records.history import HistoryEvent, HistoryKind, kept_facts
 from jrs.store.history import closing_ops, place
 

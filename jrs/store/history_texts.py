@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from jrs.contract.texts import with_reason
-from jrs.records.fields import Json
+from jrs.records.field_types import Json
 from jrs.records.history import HistoryEvent, HistoryKind
 from jrs.records.model import StopMode
-from jrs.store.transitions import StopStep
+from jrs.store.stop_transitions import StopStep
 
 _ATTEMPT = re.compile(r"attempt ([1-9][0-9]*) (?:was started|died|was interrupted)\b")
 

@@ -39,9 +39,9 @@ from jrs.store.cluster_format import too_old
 from jrs.store.historian import Historian, submitter
 from jrs.store.job_views import JobView
 from jrs.store.result_store import JobResultStore
-from jrs.store.similar import no_such_job
+from jrs.store.similar_job_ids import no_such_job
+from jrs.store.stop_transitions import RestoreEvent
 from jrs.store.tracing import current_traceparent
-from jrs.store.transitions import RestoreEvent
 
 _SPEC_2_FORMAT = 5
 """The first cluster format that has specs in version 2, which an older version must not ignore."""

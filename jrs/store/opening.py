@@ -11,8 +11,8 @@ from jrs.records import keys
 from jrs.records.checks import check_cluster
 from jrs.records.cluster import ClosedRecord
 from jrs.records.codec import decode
+from jrs.store.backend_schemes import opener_of
 from jrs.store.cluster_format import ensure_supported
-from jrs.store.registry import opener_of
 
 
 def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> Backend:

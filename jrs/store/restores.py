@@ -1,7 +1,7 @@
 """Restores that are under way, or that were interrupted: ``restores/<job>``.
 
-A stored restore reserves its job: see `jrs.store.transitions`. Until format 4 of a cluster it had
-no key of its own, and took the place of the job's spec. This module alone knows both forms.
+A stored restore reserves its job: see `jrs.store.stop_transitions`. Until format 4 it had no key
+of its own, and took the place of the job's spec. This module alone knows both forms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jrs.records.codec import decode
 from jrs.records.model import JobSpec
 from jrs.records.snapshots import RestoreRecord, as_stored
 from jrs.store import cluster_format
-from jrs.store.transitions import RESTORE, RestoreEvent, RestoreStep, step_after
+from jrs.store.stop_transitions import RESTORE, RestoreEvent, RestoreStep, step_after
 
 SINCE_FORMAT = 4
 """The first cluster format in which a restore has a key of its own."""

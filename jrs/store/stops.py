@@ -39,9 +39,8 @@ from jrs.store import cluster_format, heads, restores
 from jrs.store.historian import Historian
 from jrs.store.history_texts import hold_text, of_change, plans_given_up, stop_came_to
 from jrs.store.result_store import JobResultStore
-from jrs.store.similar import no_such_job
-from jrs.store.stored_result import refuse_ended
-from jrs.store.transitions import (
+from jrs.store.similar_job_ids import no_such_job
+from jrs.store.stop_transitions import (
     STOP,
     RestoreEvent,
     StopEvent,
@@ -51,6 +50,7 @@ from jrs.store.transitions import (
     step_after,
     step_of,
 )
+from jrs.store.stored_result import refuse_ended
 
 _SINCE_FORMAT = 4
 """The first cluster format with version 2 of a stop's record."""

@@ -23,8 +23,8 @@ from jrs.contract import errors
 from jrs.contract.backend import Backend
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record, Update
+from jrs.store.backend_schemes import opener_of
 from jrs.store.opening import open_backend
-from jrs.store.registry import opener_of
 
 _OPS: dict[str, Callable[..., Op]] = {
     kind.__name__: kind for kind in (Create, Update, Delete, Check, Absent)

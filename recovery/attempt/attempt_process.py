@@ -22,7 +22,7 @@ from jrs.contract import masks
 
 from ..files.log_writer import Pump
 from ..processes import marks, prctl
-from ..processes.shown import Shown
+from ..processes.shown_by_proc import Shown
 from .launch_socket import Kind, LaunchSocket, Message
 from .watchdog_pipe import AttemptPipe
 

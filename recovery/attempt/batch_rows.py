@@ -19,7 +19,7 @@ from jrs.records.objects import BatchManifest, StoredFile, StoredObject
 
 from ..checkpoint_format.plan_files import PlanFiles
 from ..files import batch_folders, copied_from
-from ..storage.copies import read_record
+from ..storage.packed_copies import read_record
 from .checkpoint_upload import CheckpointUpload
 from .context import AttemptContext
 

@@ -14,7 +14,7 @@ from jrs.contract.errors import JobHeld
 from jrs.records.objects import StoredFile
 
 from ..checkpoint_format import checkpoint, plan_files
-from ..storage.copies import PrefixWriter, sha256_of
+from ..storage.packed_copies import PrefixWriter, sha256_of
 
 _TRIES = 50
 """Looks at a checkpoint whose old files Spark removes meanwhile."""

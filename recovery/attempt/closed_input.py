@@ -10,8 +10,8 @@ from jrs.records.codec import decode, encode
 from jrs.records.objects import ClosedInput, InputListing
 
 from ..files import closed_inputs
-from ..files.looking import is_folder
-from ..storage.copies import read_record
+from ..files.safe_listing import is_folder
+from ..storage.packed_copies import read_record
 from .context import AttemptContext
 from .held import held_if_unreadable
 

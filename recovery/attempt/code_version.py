@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jrs.contract.texts import printable
-from jrs.records.fields import Json
+from jrs.records.field_types import Json
 
 from .entry_point import unwrapped
 

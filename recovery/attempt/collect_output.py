@@ -12,7 +12,7 @@ from jrs.records.model import Json
 from ..checkpoint_format.sink_log import counted
 from ..files import transfer
 from ..files.disk_errors import GONE, unavailable
-from ..files.looking import everything_below, is_folder
+from ..files.safe_listing import everything_below, is_folder
 
 
 def collect(outputs: Sequence[tuple[str, Path]], staging: Path) -> Json:

@@ -22,10 +22,10 @@ import signal
 import sys
 from contextlib import suppress
 
-from jrs.store.registry import opener_of
+from jrs.store.backend_schemes import opener_of
 
 from ..processes import marks
-from ..processes.shown import Shown
+from ..processes.shown_by_proc import Shown
 from . import watchdog
 from .launch_socket import Kind, LaunchSocket, Message, read
 

@@ -17,7 +17,7 @@ from jrs.contract.operations import Fence, Update
 from jrs.records import keys
 from jrs.records.attempts import AttemptSummary, SparkApplication
 from jrs.records.codec import decode, encode
-from jrs.records.fields import Json
+from jrs.records.field_types import Json
 from jrs.records.model import AttemptRecord
 
 from .code_version import code_version_of

@@ -28,7 +28,7 @@ from ..checkpoint_format.checkpoint import commit_of
 from ..checkpoint_format.plan_files import PlanFiles
 from ..checkpoint_format.position import position
 from ..files import copied_from
-from ..storage.copies import read_record
+from ..storage.packed_copies import read_record
 from .batch_reports import BatchReports, Progress, unknown
 from .checkpoint_upload import CheckpointUpload
 from .context import AttemptContext

@@ -17,7 +17,7 @@ from jrs.records.model import Json, StageRecord
 from jrs.records.objects import OutputManifest, StoredFile, StoredObject
 from jrs.records.stages import TAKEN_OVER
 
-from ..files import publishing
+from ..files import publish_at_path
 from ..storage import publication
 from . import collect_output
 from .context import AttemptContext
@@ -64,7 +64,7 @@ class ToFolder:
                 f"nothing can be published at {self.target}: the storage has objects; name a URL "
                 "in its bucket"
             )
-        publishing.check(self._path, self._context.storage)
+        publish_at_path.check(self._path, self._context.storage)
 
     def collect(self, stages: Handles, staging: Path) -> Json:
         self.check()
@@ -75,7 +75,7 @@ class ToFolder:
         return None
 
     def complete(self, record: StageRecord) -> None:
-        publishing.publish(self._context.storage, record, self._context.epoch)
+        publish_at_path.publish(self._context.storage, record, self._context.epoch)
 
     def folder(self) -> Path:
         return self._path

@@ -21,9 +21,9 @@ from jrs.store import heads
 from ..files import removal
 from ..files.disk_errors import reading, unavailable
 from ..files.job_folders import sync_tree
-from ..files.looking import exists, is_folder
+from ..files.safe_listing import exists, is_folder
 from ..storage.batches import files_of, in_batch
-from ..storage.copies import fetch, read_record
+from ..storage.packed_copies import fetch, read_record
 from .context import AttemptContext
 from .held import held_if_unreadable
 

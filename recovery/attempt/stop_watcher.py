@@ -12,7 +12,7 @@ import traceback
 
 from jrs.contract.errors import Fenced, JrsError, Unavailable
 from jrs.records.model import StopMode, StopRecord, StopState
-from jrs.store.transitions import StopEvent
+from jrs.store.stop_transitions import StopEvent
 
 from ..snapshots.catalog import SnapshotCatalog
 from ..snapshots.scheduled import take_scheduled_snapshot

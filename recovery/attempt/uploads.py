@@ -14,10 +14,10 @@ import attrs
 from jrs.contract.errors import InvalidInput
 from jrs.records.objects import BatchManifest, OutputManifest, StoredFile, StoredObject
 
-from ..files.looking import everything_below
+from ..files.safe_listing import everything_below
 from ..storage.batches import follow
-from ..storage.copies import NONCE, PrefixWriter, attempts_prefix
 from ..storage.objects import Objects
+from ..storage.packed_copies import NONCE, PrefixWriter, attempts_prefix
 
 
 class Uploads:

@@ -38,7 +38,7 @@ from jrs.contract.clock import NAP, Deadline, lease_time
 from jrs.contract.errors import Unavailable
 
 from ..processes import marks, prctl
-from ..processes.shown import Shown
+from ..processes.shown_by_proc import Shown
 from . import scratch
 from .attempt_process import AttemptProcess, Child
 from .launch_socket import Kind, LaunchSocket, Message, read

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..files.looking import walk
+from ..files.safe_listing import walk
 from ..files.visible_files import is_hidden
 from . import file_logs
 from .file_logs import LoggedFile, compacted_name, list_entries, log_until

@@ -24,7 +24,7 @@ from jrs.records.model import Tombstone
 from jrs.records.snapshots import SnapshotRecord
 
 from ..processes import left_running
-from ..snapshots import convert, delete, doomed, folders
+from ..snapshots import convert, delete, deletion_notes, folders
 from ..snapshots.blobs import Blobs
 from ..snapshots.index import SnapshotIndex
 from ..snapshots.orphans import not_listed
@@ -164,7 +164,7 @@ class GarbageCollector:
         """Remove snapshots that a crash kept from being listed, or from being deleted; not those of
         an earlier life of the job, which a backend that was lost had perhaps listed."""
         why = "a snapshot that a process had not listed yet, or was deleting, when it died"
-        for left in doomed.noted(self._storage):
+        for left in deletion_notes.noted(self._storage):
             if not left.counts(self._backend):
                 continue
             try:
@@ -182,7 +182,7 @@ class GarbageCollector:
             self._removed += [Garbage(str(path), size, why) for path, size in sizes]
             if not listed and (self._dry_run or not left.note.exists()):
                 self._removed.append(Garbage(str(left.note), 0, "the note of such a snapshot"))
-        for path in doomed.half_written(self._storage):
+        for path in deletion_notes.half_written(self._storage):
             if _is_older(path, self._until):
                 self._note(path, "left over by a note that was not completed")
                 if not self._dry_run:

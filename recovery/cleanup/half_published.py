@@ -10,7 +10,7 @@ from jrs.contract.errors import Unavailable
 from jrs.store.jobs import readable_stages
 
 from ..files import removal
-from ..files.publishing import resolved, unfinished_copies
+from ..files.publish_at_path import resolved, unfinished_copies
 from ..rules.resource import Resource
 
 

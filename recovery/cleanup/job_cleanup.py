@@ -41,7 +41,7 @@ from jrs.contract.operations import (
 from jrs.contract.texts import is_printable, one_line, shown, with_reason
 from jrs.records import keys
 from jrs.records.codec import decode, encode
-from jrs.records.fields import Json
+from jrs.records.field_types import Json
 from jrs.records.history import HistoryKind
 from jrs.records.model import CleanupJournal
 from jrs.store.cluster_format import is_at_least

@@ -17,10 +17,10 @@ from jrs.contract.operations import Create, Fence, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.objects import BatchManifest, StoredObject
-from jrs.store import references
+from jrs.store import object_order
 
-from ..storage.copies import attempts_prefix, read_record
 from ..storage.objects import Listed, Objects
+from ..storage.packed_copies import attempts_prefix, read_record
 from ..storage.roots import Named, index_of
 from .job_objects import index_in
 
@@ -46,7 +46,7 @@ class ObjectGarbage:
             Fenced: a newer leader exists.
             Unavailable, OutcomeUnknown: from the backend or the store; the call may be repeated.
         """
-        mine = references.next_op(self._backend, job_id)
+        mine = object_order.next_op(self._backend, job_id)
         found = list(self._replaced(job_id))
         self._remove(found, mine, fence)
         return found
@@ -64,7 +64,7 @@ class ObjectGarbage:
         Raises:
             As `sweep_replaced`.
         """
-        mine = references.next_op(self._backend, job_id)
+        mine = object_order.next_op(self._backend, job_id)
         listed = list(self._objects.under(job_id))
         if not ended and self._live(job_id) is not None:
             found = list(self._replaced(job_id))

@@ -17,7 +17,7 @@ from ..rules.resource import Resource
 from .half_published import HalfPublished
 from .job_objects import JobObjects
 from .publications import Publications
-from .sink_logs import SinkLogs
+from .sink_leftovers import SinkLogs
 from .snapshots import KeptForRetry, Snapshots
 
 _ONE_FOR_EACH_STAGE = (keys.HEADS, keys.STAGES, keys.STREAMS, keys.PLANS, keys.INPUTS)

@@ -11,7 +11,7 @@ from pathlib import Path
 from jrs.contract.errors import JobHeld, Unavailable
 
 from . import permissions
-from .looking import names_in
+from .safe_listing import names_in
 from .sync import sync
 
 _BATCH = re.compile(r"batch=([0-9]+)")

@@ -14,7 +14,7 @@ from jrs.contract.errors import InvalidInput, Unavailable
 from . import permissions
 from .disk_errors import reading, unavailable
 from .job_folders import JobStorage, sync_folder, sync_tree
-from .looking import everything_below, is_folder
+from .safe_listing import everything_below, is_folder
 from .visible_files import visible_files
 
 

@@ -33,7 +33,7 @@ from jrs.contract.errors import Fenced, Unavailable
 from jrs.store import cluster_format
 
 from . import permissions, removal, transfer
-from .looking import names_in
+from .safe_listing import names_in
 
 SINCE_FORMAT = 5
 """The first cluster format in which a take-over makes new folders. Older versions of jrs, which may

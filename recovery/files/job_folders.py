@@ -30,14 +30,14 @@ from pathlib import Path
 from jrs.contract.backend import Backend
 from jrs.contract.errors import Fenced, InvalidInput, Unavailable
 from jrs.contract.storage_place import StoragePlace, place_of
-from jrs.host.mounts import STORAGE
+from jrs.host.filesystems import STORAGE
 from jrs.records.checks import check_job_id
 from jrs.records.model import StageRecord
 
 from ..storage.objects import Objects
 from . import epoch_folders, permissions, removal
 from .disk_errors import GONE, unavailable
-from .looking import exists, is_folder, walk
+from .safe_listing import exists, is_folder, walk
 
 _DAMAGED = "damaged"
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from . import permissions
-from .looking import walk
+from .safe_listing import walk
 from .sync import sync as sync
 
 Progress = Callable[[int, int], None]

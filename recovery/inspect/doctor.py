@@ -16,7 +16,7 @@ from jrs.contract.backend import Backend, Diagnostic
 from jrs.contract.errors import Conflict, Fenced, InvalidInput, JrsError, Unavailable
 from jrs.contract.operations import EPOCH_KEY, Check, Create, Delete, Fence, Update
 from jrs.contract.storage_place import StoragePlace
-from jrs.host.mounts import filesystem_of, storage_problem
+from jrs.host.filesystems import filesystem_of, storage_problem
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import EpochRecord

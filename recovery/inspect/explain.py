@@ -22,7 +22,7 @@ from jrs.store.result_store import JobResultStore
 from jrs.store.stored_result import how_it_ended
 
 from ..rules.decision import Action, Attempt, Decision, Facts, Result, Spec, decide
-from ..rules.gathering import Stored, gathered, recorded_attempt
+from ..rules.recorded_facts import Stored, gathered, recorded_attempt
 from .queue import places
 
 _READ = (

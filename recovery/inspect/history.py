@@ -15,7 +15,7 @@ from jrs.contract.texts import printable, shown, with_reason
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
 from jrs.records.codec import T, decode
-from jrs.records.fields import Json
+from jrs.records.field_types import Json
 from jrs.records.history import HistoryEvent, HistoryKind
 from jrs.records.model import (
     AttemptRecord,

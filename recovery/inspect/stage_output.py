@@ -19,11 +19,11 @@ from ..checkpoint_format.sink_log import SINK_LOG, sink_logs
 from ..cleanup.job_objects import index_in
 from ..files import batch_folders
 from ..files.disk_errors import unavailable
-from ..files.looking import everything_below, exists, is_file, is_folder
+from ..files.safe_listing import everything_below, exists, is_file, is_folder
 from ..files.visible_files import is_hidden
 from ..storage.batches import files_of, in_batch
-from ..storage.copies import read_record
 from ..storage.objects import Objects
+from ..storage.packed_copies import read_record
 
 
 @attrs.frozen

@@ -27,7 +27,7 @@ from jrs.store.result_store import JobResultStore
 from jrs.store.streams import StreamStatus
 
 from .history import history, row_of
-from .wanted import LAST, TERMINAL, Wanted
+from .table_jobs import LAST, TERMINAL, Wanted
 
 Row = tuple[Any, ...]
 _SMALL = 1000

@@ -40,8 +40,8 @@ from jrs.records.model import (
 )
 from jrs.store import attempt_fence, obstacles
 from jrs.store.result_store import JobResultStore
+from jrs.store.stop_transitions import StopEvent, StopStep
 from jrs.store.stops import JobStops
-from jrs.store.transitions import StopEvent, StopStep
 
 from ..attempt.context import AttemptContext
 from ..attempt.own_attempt import OwnAttempt

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, suppress
 
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Fence, Op
-from jrs.records.fields import Json
+from jrs.records.field_types import Json
 from jrs.records.history import HistoryKind
 from jrs.store.historian import Historian, Why
 from jrs.store.history import fold_if_many

@@ -31,10 +31,10 @@ from .agenda import Agenda
 from .attempt_records import AttemptRecords
 from .attempts import AttemptHandle, Attempts
 from .background_tasks import BackgroundTasks
+from .changed_jobs import PAGE, Listing, Page
 from .context import LeaderContext
 from .facts import Gatherer, Look
 from .job_memory import SCANNED, End, JobMemory
-from .listing import PAGE, Listing, Page
 from .loop import TICK, Loop
 from .pause import Pause
 from .reactions import Case, Reactions

@@ -26,7 +26,7 @@ from jrs.store.result_store import JobResultStore
 from ..rules import used_time
 from ..rules.decision import Action, Attempt, Facts, Result, Stop
 from ..rules.events import EventKind
-from ..rules.gathering import Stored, gathered
+from ..rules.recorded_facts import Stored, gathered
 from . import suspects
 from .attempts import Attempts
 from .context import LeaderContext

@@ -20,9 +20,9 @@ from jrs.records.codec import decode, encode
 from jrs.records.exports import MOST_OPEN, ExportRecord
 from jrs.store import feed
 
-from ..rules import runs
+from ..rules import lineage_runs
 from ..rules.events import EventKind
-from ..rules.runs import RunEvent
+from ..rules.lineage_runs import RunEvent
 from .context import LeaderContext
 from .leader_task import LeaderTask
 
@@ -78,7 +78,7 @@ class LineageExport(LeaderTask):
             page = feed.read(self._backend, "", _AT_ONCE)
         running = dict(record.open)
         for one in page.events:
-            for event in runs.advance(running, one.event):
+            for event in lineage_runs.advance(running, one.event):
                 if event not in self._taken:
                     self._check_leads()
                     self._taken[event] = self._is_taken(event)

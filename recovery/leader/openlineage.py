@@ -15,7 +15,7 @@ from jrs.contract.errors import InvalidInput
 from jrs.contract.masks import masked
 from jrs.contract.texts import bounded, one_line
 
-from ..rules.runs import RunEvent, RunState, namespace, run_id
+from ..rules.lineage_runs import RunEvent, RunState, namespace, run_id
 from .lineage_export import EventRefused, NotTaken
 
 _PRODUCER = "https://pypi.org/project/jrs/"

@@ -24,12 +24,12 @@ from ..checkpoint_format.position import position
 from ..files.disk_errors import is_lost
 from ..files.rescaled_checkpoint import complete_interrupted_rescale
 from ..rules.events import EventKind
-from ..snapshots import folders, foreign, outside
+from ..snapshots import earlier_life, folders, outside_effects
 from ..snapshots.catalog import SnapshotCatalog
 from ..snapshots.restore import published_batches
 from ..snapshots.scheduled import take_scheduled_snapshot, until_scheduled_snapshot
-from .checkpoint_copies import CheckpointCopies
 from .context import LeaderContext
+from .fetched_checkpoints import CheckpointCopies
 from .take_over import take_over
 
 
@@ -66,7 +66,7 @@ class RecoveryPoints:
             next(records(prefix), None) for prefix in (keys.stages(job_id), keys.streams(job_id))
         ):
             return
-        found = foreign.found(self._backend, self._storage, job_id)
+        found = earlier_life.found(self._backend, self._storage, job_id)
         if found and self._storage.objects is None:
             folder = self._storage.folder(job_id)
             raise JobHeld(
@@ -130,13 +130,13 @@ class RecoveryPoints:
         if usable is None:
             return "has no usable snapshot"
         # A function of `foreachBatch` is told of the new generation; these sinks are not.
-        done = list(outside.written(self._backend, self._storage, usable))
+        done = list(outside_effects.written(self._backend, self._storage, usable))
         if not done:
             return ""
         return (
             f"goes back to snapshot {usable.number} only by jrs snapshot restore {job_id} "
             f"{usable.number} --accept-published and jrs resume {job_id}, since "
-            f"{outside.named(done)}"
+            f"{outside_effects.named(done)}"
         )
 
     def _bring_copies(self, job_id: str, copies: CheckpointCopies) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput, Unavailable
-from jrs.host.mounts import check_storage
+from jrs.host.filesystems import check_storage
 from jrs.store import heads
 from jrs.store.cluster_format import too_old
 

@@ -32,8 +32,8 @@ from jrs.records.snapshots import Manifest, as_stored, as_text
 
 from ..checkpoint_format import relocation
 from ..storage.batches import WIDTH, files_of
-from ..storage.copies import PrefixWriter, copies_prefix, fetch, in_threads, read_record
 from ..storage.objects import Objects
+from ..storage.packed_copies import PrefixWriter, copies_prefix, fetch, in_threads, read_record
 
 
 def adopt(objects: Objects, found: Manifest, job_id: str, folder: Path, *, fork: bool) -> Manifest:

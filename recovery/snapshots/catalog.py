@@ -39,8 +39,8 @@ from ..files import transfer
 from . import convert, create, delete, folders, in_objects, logical, move, restore
 from .index import SnapshotIndex, SnapshotRef
 from .open import places
+from .reserve_and_swap import RestoreRequest
 from .restore import Restored
-from .swap import RestoreRequest
 
 
 @attrs.frozen

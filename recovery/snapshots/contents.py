@@ -30,7 +30,7 @@ from ..checkpoint_format.file_logs import LoggedFile
 from ..checkpoint_format.sink_log import SINK_LOG, files_until, sink_logs
 from ..files import batch_folders, epoch_folders
 from ..files.job_folders import JobStorage
-from ..files.looking import names_in
+from ..files.safe_listing import names_in
 
 
 @attrs.frozen

@@ -35,12 +35,12 @@ from jrs.records.snapshots import (
 )
 from jrs.store import heads, restores
 from jrs.store.history_texts import snapshot_taken
-from jrs.store.transitions import RestoreEvent
+from jrs.store.stop_transitions import RestoreEvent
 
 from ..files import epoch_folders, permissions, transfer
 from ..files.disk_errors import writing
 from ..files.job_folders import JobStorage
-from . import contents, create_in_objects, doomed, folders, in_objects, logical, manifest
+from . import contents, create_in_objects, deletion_notes, folders, in_objects, logical, manifest
 from .blobs import Blobs
 from .contents import Contents, Item
 from .index import SnapshotIndex, none_listed_meanwhile, refuse_taken
@@ -95,7 +95,7 @@ def create(
     known = catalog.list(job_id)
     _check_possible(catalog, job_id, name, known)
     folders.remove_left_overs(storage, job_id)
-    doomed.forget_listed(storage, job_id, known)
+    deletion_notes.forget_listed(storage, job_id, known)
     parent = _parent(storage, known) if request.format.is_restorable else None
     with ExitStack() as held:
         if request.format is SnapshotFormat.CAS:
@@ -112,7 +112,7 @@ def create(
             )  # fmt: skip
             with writing(f"the snapshot of job {job_id!r}"):
                 record = _record(*finish(folder, taken, described), taken.new_bytes, request)
-                noted = doomed.note(backend, storage, record, doomed.What.LISTING)
+                noted = deletion_notes.note(backend, storage, record, deletion_notes.What.LISTING)
                 whole = folders.snapshot(storage, job_id, number)
                 os.rename(folder, whole)
                 folder = whole
@@ -123,9 +123,9 @@ def create(
         except BaseException:
             with suppress(JrsError):  # The next call tries again; the first error counts.
                 storage.discard(job_id, folder)
-                doomed.forget(noted)
+                deletion_notes.forget(noted)
             raise
-        doomed.forget(noted)
+        deletion_notes.forget(noted)
     return record
 
 

@@ -29,12 +29,12 @@ from jrs.records.snapshots import (
     as_stored,
     as_text,
 )
-from jrs.store import heads, references, restores
+from jrs.store import heads, object_order, restores
 from jrs.store.history_texts import snapshot_taken
-from jrs.store.transitions import RestoreEvent
+from jrs.store.stop_transitions import RestoreEvent
 
-from ..storage.copies import PrefixWriter, snapshot_prefix
 from ..storage.objects import Objects
+from ..storage.packed_copies import PrefixWriter, snapshot_prefix
 from . import contents as job_contents
 from .in_objects import files_in
 from .index import SnapshotIndex, refuse_taken
@@ -62,7 +62,7 @@ def create(
     for attempt in range(_TRIES):
         if attempt:
             catalog.sleep(0.01 * attempt)
-        mine = references.next_op(backend, job_id)
+        mine = object_order.next_op(backend, job_id)
         same_generation = heads.same_generation(backend, job_id)
         if not restores.is_possible(backend, job_id, RestoreEvent.SNAPSHOT):
             raise Unavailable(f"job {job_id!r} is being restored: no snapshot is taken of it")

@@ -23,8 +23,8 @@ from jrs.store import restores
 from jrs.store.historian import Historian
 
 from ..files.job_folders import JobStorage
-from . import doomed, folders, manifest
-from .doomed import Doomed
+from . import deletion_notes, folders, manifest
+from .deletion_notes import Doomed
 from .index import SnapshotIndex, recorded_if_kept
 from .open import places
 from .unnamed_blobs import collect
@@ -37,7 +37,7 @@ def delete(
     try:
         record = catalog.get(job_id, which)
     except NoSuchSnapshot:
-        noted = [one for one in doomed.noted(catalog.storage) if one.job_id == job_id]
+        noted = [one for one in deletion_notes.noted(catalog.storage) if one.job_id == job_id]
         known = folders.whole(catalog.storage, job_id) | {one.number for one in noted}
         number = next((each for each in known if which in (each, str(each))), None)
         if number is None:
@@ -92,7 +92,7 @@ def remove(
                 (place, held.enter_context(_locked(storage, place, record)))
                 for place in _distinct(places(storage, record))
             ]
-            note = doomed.note(backend, storage, record, doomed.What.DELETION)
+            note = deletion_notes.note(backend, storage, record, deletion_notes.What.DELETION)
             if stored is not None:
                 try:
                     _unlist(backend, record, stored, fence)
@@ -105,7 +105,7 @@ def remove(
     if record.format is SnapshotFormat.CAS:
         for place in places(storage, record):
             collect(place)
-    doomed.forget(note)
+    deletion_notes.forget(note)
 
 
 def _unlist(backend: Backend, record: SnapshotRecord, stored: Record, fence: Fence | None) -> None:

@@ -32,7 +32,7 @@ from jrs.host.fork import forget_in_children
 from jrs.records.snapshots import SnapshotRecord
 
 from ..files.job_folders import JobStorage
-from ..files.looking import names_in
+from ..files.safe_listing import names_in
 
 MANIFEST = "manifest.json"
 FILES = "files"

@@ -16,8 +16,8 @@ from jrs.records.model import StageRecord
 from jrs.records.objects import BatchManifest, OutputManifest, StoredFile
 from jrs.records.snapshots import Manifest, SnapshotRecord
 
-from ..storage.copies import contents, read_record
 from ..storage.objects import Objects
+from ..storage.packed_copies import contents, read_record
 
 
 def manifest_of(objects: Objects, record: SnapshotRecord) -> Manifest:

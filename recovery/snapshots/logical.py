@@ -8,7 +8,7 @@ from pathlib import Path
 from jrs.records.snapshots import SnapshotFile
 
 from ..files import permissions, transfer
-from ..files.looking import walk
+from ..files.safe_listing import walk
 from . import folders
 from .contents import Contents
 

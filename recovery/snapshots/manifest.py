@@ -20,7 +20,7 @@ from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat, Snapsh
 
 from ..files import transfer
 from ..files.disk_errors import is_lost
-from ..files.looking import walk
+from ..files.safe_listing import walk
 from .folders import FILES, MANIFEST
 
 Locate = Callable[[SnapshotFile], Path]

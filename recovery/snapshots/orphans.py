@@ -13,7 +13,7 @@ from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord
 from jrs.store import restores
 
 from ..files.job_folders import JobStorage
-from . import doomed, folders
+from . import deletion_notes, folders
 from .blobs import Blobs
 from .open import place, read
 from .unnamed_blobs import unnamed
@@ -73,7 +73,7 @@ def _of_folders(
 ) -> Iterator[str]:
     noted = {
         folder
-        for left in doomed.noted(storage) if left.counts(backend)
+        for left in deletion_notes.noted(storage) if left.counts(backend)
         for folder in left.folders_in(storage)
     }  # fmt: skip
     here = {
@@ -115,7 +115,7 @@ def not_listed(storage: JobStorage, job_id: str, number: int, path: Path) -> str
 
 
 def _of_deletions(backend: Backend, storage: JobStorage) -> Iterator[str]:
-    for left in doomed.noted(storage):
+    for left in deletion_notes.noted(storage):
         try:
             others = () if left.is_listed(backend) else left.storages()[1:]
         except (CorruptRecord, Unavailable) as error:

@@ -16,7 +16,7 @@ from ..checkpoint_format import relocation
 from ..files import epoch_folders
 from ..files.disk_errors import is_lost, reading
 from ..files.job_folders import JobStorage
-from ..files.looking import is_file, names_in, walk
+from ..files.safe_listing import is_file, names_in, walk
 from .index import SnapshotIndex
 from .open import OpenSnapshot, opened
 

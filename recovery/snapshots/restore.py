@@ -9,7 +9,7 @@
 
 A crash before the reservation leaves a folder that the next restore removes. After a later crash
 the job is held until the restore is repeated; `jrs explain` and `jrs fsck` report that. The
-snapshot stays whole until then. `jrs.store.transitions` has the transitions.
+snapshot stays whole until then. `jrs.store.stop_transitions` has the transitions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from jrs.records.snapshots import (
     SnapshotRecord,
     SnapshotStage,
 )
-from jrs.store import references, restores
+from jrs.store import object_order, restores
 from jrs.store.result_store import JobResultStore
 from jrs.store.stored_result import check_certain
 
@@ -56,12 +56,20 @@ from ..files.disk_errors import reading, writing
 from ..files.job_folders import JobStorage
 from ..storage.objects import Objects
 from ..storage.publication import is_there
-from . import contents, folders, foreign, from_stage, in_objects, outside, swap
+from . import (
+    contents,
+    earlier_life,
+    folders,
+    from_stage,
+    in_objects,
+    outside_effects,
+    reserve_and_swap,
+)
 from .adopt import adopt
 from .index import SnapshotIndex
 from .open import OpenSnapshot, check, opened
+from .reserve_and_swap import RestoreRequest
 from .restored_records import SPEC
-from .swap import RestoreRequest
 
 
 @attrs.frozen
@@ -118,10 +126,10 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
         whole, job_id = found, check_job_id(request.as_job or found.manifest.job_id)
         _check_restorable(found, job_id)
         if request.left is None:  # A leader carries out a restore that was begun.
-            swap.check_key(catalog, found.manifest, job_id)
+            reserve_and_swap.check_key(catalog, found.manifest, job_id)
         # Lock first: what is found under the lock still holds at the reservation and the swap.
         with _building(storage, job_id) as built:
-            guards = swap.suspended_guards(catalog.backend, job_id)
+            guards = reserve_and_swap.suspended_guards(catalog.backend, job_id)
             before = _check_startable(catalog, found.manifest, job_id, request)
             _check_accepted(catalog, found.manifest, job_id, request)
             if stage := _from_stage(before, found.manifest, job_id, request):
@@ -136,11 +144,13 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
             with _writing(f"the restore of job {job_id!r}", found):
                 stages = _build(storage, found, job_id, built, request)
             epoch = epoch_folders.in_place(storage.folder(job_id))
-            reserved = swap.reserve(catalog, found.manifest, job_id, before, guards, request)
-            folder = swap.swap(catalog, found.manifest, job_id, built, epoch, reserved)
-            swap.commit(catalog, found.manifest, job_id, guards, reserved, request)
+            reserved = reserve_and_swap.reserve(
+                catalog, found.manifest, job_id, before, guards, request
+            )
+            folder = reserve_and_swap.swap(catalog, found.manifest, job_id, built, epoch, reserved)
+            reserve_and_swap.commit(catalog, found.manifest, job_id, guards, reserved, request)
     if request.claim:
-        swap.use_up(catalog, request)
+        reserve_and_swap.use_up(catalog, request)
     return Restored(job_id, folder, stages, found.manifest.number, found.manifest.job_id)
 
 
@@ -151,13 +161,13 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
         raise in_objects.refuse("a restore from a folder")
     job_id = check_job_id(request.as_job or source.job_id)
     # First: what is read from here on no sweep removes, or this restore fails.
-    mine = references.next_op(catalog.backend, job_id)
+    mine = object_order.next_op(catalog.backend, job_id)
     found = in_objects.manifest_of(objects, source)
     folder = catalog.storage.folder(job_id)
     if request.left is None:
-        swap.check_key(catalog, found, job_id)
+        reserve_and_swap.check_key(catalog, found, job_id)
     with _building(catalog.storage, job_id):
-        guards = swap.suspended_guards(catalog.backend, job_id)
+        guards = reserve_and_swap.suspended_guards(catalog.backend, job_id)
         before = _check_startable(catalog, found, job_id, request)
         _check_accepted(catalog, found, job_id, request)
         if stage := _from_stage(before, found, job_id, request):
@@ -166,10 +176,10 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
         if job_id != found.job_id:
             # Before the reservation: what a death leaves of it nothing names.
             found = adopt(objects, found, job_id, folder, fork=request.fork)
-        reserved = swap.reserve(catalog, found, job_id, before, guards, request)
-        swap.commit(catalog, found, job_id, guards, reserved, request, [mine])
+        reserved = reserve_and_swap.reserve(catalog, found, job_id, before, guards, request)
+        reserve_and_swap.commit(catalog, found, job_id, guards, reserved, request, [mine])
     if request.claim:
-        swap.use_up(catalog, request)
+        reserve_and_swap.use_up(catalog, request)
     return Restored(job_id, folder, found.stages, found.number, found.job_id)
 
 
@@ -190,7 +200,7 @@ def check_free(catalog: SnapshotIndex, job_id: str) -> None:
     """Raise `DuplicateJob` if the id cannot be a new job's, `WrongState` if an earlier life of a
     job of that id has left files: a restore would remove them."""
     check_unknown(catalog.backend, job_id)
-    if found := foreign.found(catalog.backend, catalog.storage, job_id):
+    if found := earlier_life.found(catalog.backend, catalog.storage, job_id):
         check_unknown(catalog.backend, job_id)  # They may be of one that has begun meanwhile.
         raise WrongState(
             f"job {job_id!r} cannot be a new job: {found}. Name another id, or move these away"
@@ -219,17 +229,19 @@ def _check_not_ended(backend: Backend, job_id: str) -> None:
 
 def _check_startable(
     catalog: SnapshotIndex, found: Manifest, job_id: str, request: RestoreRequest
-) -> swap.Before:
+) -> reserve_and_swap.Before:
     """Return what is stored of the job, or raise."""
     backend = catalog.backend
     _check_not_ended(backend, job_id)
-    before = swap.Before(backend.get(keys.JOBS + job_id), restores.stored(backend, job_id))
+    before = reserve_and_swap.Before(
+        backend.get(keys.JOBS + job_id), restores.stored(backend, job_id)
+    )
     if request.left is not None and before.restore != request.left:
         raise WrongState(
             f"job {job_id!r} has no such unfinished restore: another process has finished it, or "
             "has begun another one"
         )
-    if before == swap.Before():
+    if before == reserve_and_swap.Before():
         if job_id != found.job_id:
             check_free(catalog, job_id)
         return before
@@ -253,10 +265,12 @@ def _check_accepted(
     # A fork's queries have ids of their own. The old job of a retry has ended, and cannot be asked.
     retried = request.lineage is not None and request.lineage.how is LineageKind.RETRY
     if not request.accept_published and (in_place or not (request.fork or retried)):
-        outside.check_accepted(catalog.backend, catalog.storage, found, in_place=in_place)
+        outside_effects.check_accepted(catalog.backend, catalog.storage, found, in_place=in_place)
 
 
-def _from_stage(before: swap.Before, found: Manifest, job_id: str, request: RestoreRequest) -> str:
+def _from_stage(
+    before: reserve_and_swap.Before, found: Manifest, job_id: str, request: RestoreRequest
+) -> str:
     """Return the stage from which a new job runs again; empty if it continues. A restore that is
     repeated has stored it with the new job's spec."""
     spec = restores.spec_of(before.spec)

@@ -14,7 +14,7 @@ from jrs.records.snapshots import Manifest, as_stored
 from jrs.records.stages import TAKEN_OVER
 from jrs.store import heads
 
-from . import outside
+from . import outside_effects
 from .index import SnapshotIndex
 
 SPEC = "spec"
@@ -95,7 +95,7 @@ def _readable(spec: bytes) -> JobSpec | None:
 def _stays(record: Record) -> bool:
     """Return whether a record is of output published at a path of the user's own. That is neither
     taken back nor published twice."""
-    return record.key.startswith(keys.STAGES) and outside.published_at(record) is not None
+    return record.key.startswith(keys.STAGES) and outside_effects.published_at(record) is not None
 
 
 def _with_sink(wanted: bytes, record: Record, batches: dict[str, int | None]) -> bytes:

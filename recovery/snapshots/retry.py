@@ -31,7 +31,7 @@ from jrs.contract.errors import (
 from jrs.records import keys
 from jrs.records.checks import check_job_id, check_json
 from jrs.records.codec import decode
-from jrs.records.fields import Json
+from jrs.records.field_types import Json
 from jrs.records.lineage import Descendant, Lineage, LineageKind
 from jrs.records.model import JobSpec, JobStatus, ResultState, Tombstone
 from jrs.records.snapshots import SnapshotRecord, as_stored
@@ -39,10 +39,10 @@ from jrs.store import cluster_format, restores
 from jrs.store.result_store import JobResultStore
 
 from ..files import transfer
-from . import foreign, restore
+from . import earlier_life, restore
 from .index import SnapshotIndex
+from .reserve_and_swap import RestoreRequest
 from .restored_records import SPEC
-from .swap import RestoreRequest
 
 SINCE_FORMAT = 5
 """The first cluster format in which no process forgets from which stage a retry begins."""
@@ -290,7 +290,7 @@ def _ids(catalog: SnapshotIndex, before: JobSpec, request: RetryRequest) -> Iter
             raise InvalidInput(
                 f"{base}.{number} is too long for a job id: name another one with --as"
             ) from None
-        if restore.is_unknown(catalog.backend, new_id) and not foreign.found(
+        if restore.is_unknown(catalog.backend, new_id) and not earlier_life.found(
             catalog.backend, catalog.storage, new_id
         ):
             yield new_id

@@ -20,9 +20,9 @@ from jrs.contract.backend import Diagnostic
 from jrs.records.settings import local_path
 
 from ..attempt.job import Job, context_of
-from . import host_configuration, jvm, reach
-from .given import conf_of
-from .reasons import why
+from . import cluster_reach, host_configuration, jvm
+from .error_reasons import why
+from .job_configuration import conf_of
 from .session import jvm_died
 
 TESTED = ("4.1", "4.2", "4.3")
@@ -146,9 +146,9 @@ def _folders(conf: dict[str, str]) -> Iterator[Diagnostic]:
 def _address(conf: dict[str, str]) -> Iterator[Diagnostic]:
     """Check that a server listens where the master of a cluster should be."""
     master = host_configuration.master_of(conf, {})
-    if failed := reach.unreachable(master):
+    if failed := cluster_reach.unreachable(master):
         yield Diagnostic(
             "master",
             f"{master} cannot be reached: {'; '.join(failed)}",
-            reach.REMEDY,
+            cluster_reach.REMEDY,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..rules import runs
+from ..rules import lineage_runs
 
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 _LISTENERS = "spark.extraListeners"
@@ -26,7 +26,7 @@ def parent(
     if named or LISTENER not in map(str.strip, listeners.split(",")):
         return {}
     return {
-        f"{_PARENT}JobNamespace": runs.namespace(cluster),
+        f"{_PARENT}JobNamespace": lineage_runs.namespace(cluster),
         f"{_PARENT}JobName": job_id,
-        f"{_PARENT}RunId": runs.run_id(cluster, job_id, attempt),
+        f"{_PARENT}RunId": lineage_runs.run_id(cluster, job_id, attempt),
     }

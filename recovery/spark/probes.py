@@ -27,7 +27,7 @@ from ..attempt.context import AttemptContext
 from ..files import permissions
 from . import cluster, host_configuration
 from .by_value import sink_by_value
-from .reasons import why
+from .error_reasons import why
 from .session import session_of
 from .sink import JrsSink
 from .start_watch import StartWatch, Tell, address_of, executors_of

@@ -18,7 +18,7 @@ import pyspark
 
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import redacted
-from jrs.host import mounts
+from jrs.host import filesystems
 from jrs.records.model import StreamSink
 
 from ..files.job_folders import JobStorage
@@ -64,7 +64,7 @@ def check_writer(
         problem = "a memory sink forgets its rows with the driver: write to files instead"
     elif storage.objects is not None and (found := _problem_with_objects(writer, source)):
         problem = found
-    elif source in _FILES and not mounts.fences_names(storage.root):
+    elif source in _FILES and not filesystems.fences_names(storage.root):
         problem = (
             f"it writes with Spark's file sink, and {storage.root} is on a mount that caches "
             "names, where a driver that was replaced may still plan a batch and write it: write "

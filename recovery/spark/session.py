@@ -14,8 +14,8 @@ from ..attempt import entry_point
 from ..attempt.context import AttemptContext
 from ..attempt.job import Job, context_of
 from ..files import permissions
-from . import cluster, configuration, host_configuration, jvm, lineage, prepared, reach
-from .given import PLAIN, conf_of, dotted, given_by_code
+from . import cluster, cluster_reach, configuration, host_configuration, jvm, lineage, prepared
+from .job_configuration import PLAIN, conf_of, dotted, given_by_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -165,8 +165,8 @@ def _started(attempt: AttemptContext, by_code: dict[str, str]) -> SparkSession:
     found = prepared.take(conf, elsewhere)
     if found is None:
         configuration.require_java()
-        reach.require_reachable(master)
-        with reach.starting(master):
+        cluster_reach.require_reachable(master)
+        with cluster_reach.starting(master):
             found = configuration.start(conf, elsewhere, attempt.scratch(), shared=shared)
     for path in attempt.spec.settings.py_files:
         found.sparkContext.addPyFile(path)

@@ -34,11 +34,11 @@ from ..attempt.plan_keeper import PlanKeeper
 from ..attempt.stage_outputs import has_rows
 from ..checkpoint_format.sink_log import SINK_LOG
 from ..files.disk_errors import writing
-from . import boundary, cluster, queries, reasons, rescaling
+from . import boundary, cluster, error_reasons, queries, rescaling
 from .batch_watch import BatchWatch
 from .checkpoint_reads import is_computed, newest_in_table, plan_flush, position
+from .error_reasons import why
 from .progress import ProgressWatch, summary
-from .reasons import why
 from .stage_rescaling import StageRescaling
 from .waiting import Waiting
 
@@ -306,7 +306,7 @@ class StageQuery:
         at = position(self.checkpoint)
         left_off = at.planned > at.committed
         if error is not None and self._failed_by_itself(error):
-            if self.step is not Step.REPEATING and reasons.not_computed(error):
+            if self.step is not Step.REPEATING and error_reasons.not_computed(error):
                 self._in_sink = self._check_computed(at.planned)
                 return True
             self._died(error)
@@ -329,7 +329,11 @@ class StageQuery:
     def _failed_by_itself(self, error: BaseException) -> bool:
         """Return whether a query failed by itself, not because jrs stopped it. Such a query fails
         again when restarted."""
-        return not self._stopping or reasons.not_computed(error) or reasons.lost_state(error)
+        return (
+            not self._stopping
+            or error_reasons.not_computed(error)
+            or error_reasons.lost_state(error)
+        )
 
     def _is_done(self, query: StreamingQuery, committed: int) -> bool:
         """Return whether a query that ended without an error has done its step."""
@@ -365,14 +369,14 @@ class StageQuery:
         try:
             self._rescaling.rescale()
         except Exception as error:
-            if reasons.lost_state(error):
+            if error_reasons.lost_state(error):
                 raise self._lost(error) from None
             raise
 
     def _died(self, error: BaseException) -> None:
         # No check of the fence: a replaced leader's attempt is refused every consequence.
-        lost = reasons.lost_state(error)
-        if lost or reasons.state_is_away(error):
+        lost = error_reasons.lost_state(error)
+        if lost or error_reasons.state_is_away(error):
             at = position(self.checkpoint).planned, lost
             if at == self._not_loaded:
                 raise self._lost(error) if lost else self._away(error) from error

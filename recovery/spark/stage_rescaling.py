@@ -11,9 +11,9 @@ from jrs.contract.errors import JobHeld, JrsError, Unavailable
 
 from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StreamHost
-from . import queries, reasons, rescaling
+from . import error_reasons, queries, rescaling
 from .checkpoint_reads import position
-from .reasons import passes
+from .error_reasons import passes
 from .session import jvm_died
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class StageRescaling:
         except JrsError:
             raise
         except Exception as error:
-            if reasons.lost_state(error) or jvm_died(error):
+            if error_reasons.lost_state(error) or jvm_died(error):
                 raise
             if isinstance(error, OSError) or passes(error):
                 raise Unavailable(

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from jrs.contract.backend import Backend
 
+    from ..inspect.table_jobs import Wanted
     from ..inspect.tables import Table
-    from ..inspect.wanted import Wanted
 
 # Imported inside functions: attrs, jrs, ..inspect, since executors may lack them.
 # Imported inside functions: pyarrow, since each commit of a stream is a new
@@ -96,7 +96,7 @@ class TableReader(DataSourceReader):
             yield from batches(self._schema, _table(self._options).rows(backend, wanted))
 
     def _wanted(self) -> Wanted:
-        from ..inspect.wanted import Wanted
+        from ..inspect.table_jobs import Wanted
 
         return Wanted.chosen(self._options)
 
@@ -114,7 +114,7 @@ def columns_of(options: Mapping[str, str]) -> str:
     Raises:
         ValueError: an option is missing, unknown or wrong.
     """
-    from ..inspect.wanted import Wanted
+    from ..inspect.table_jobs import Wanted
 
     _check(options)
     table = _table(options)

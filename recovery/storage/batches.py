@@ -21,8 +21,8 @@ from jrs.records.objects import (
     StoredObject,
 )
 
-from .copies import PrefixWriter, in_threads, read_record
 from .objects import Objects
+from .packed_copies import PrefixWriter, in_threads, read_record
 
 WIDTH = 64
 """Entries of one level that are merged into one of the next."""

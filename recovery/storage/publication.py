@@ -20,8 +20,8 @@ from jrs.contract.texts import is_printable, printable, shown
 from jrs.records.objects import OutputManifest
 from jrs.records.stages import StageRecord
 
-from .copies import in_threads, read_record
 from .objects import Objects
+from .packed_copies import in_threads, read_record
 from .probe import probe_conditions
 
 FORMAT = 1

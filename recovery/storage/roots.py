@@ -28,8 +28,8 @@ from jrs.records.snapshots import Manifest, SnapshotRecord, as_stored
 from jrs.records.stages import StageRecord
 
 from .batches import objects_of
-from .copies import read_record
 from .objects import Objects
+from .packed_copies import read_record
 
 
 @attrs.frozen

@@ -16,8 +16,8 @@ from jrs.recovery.inspect.explain import Explanation
 from jrs.recovery.rules.decision import Action
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
+from jrs.store.stop_transitions import StopEvent
 from jrs.store.stops import JobStops
-from jrs.store.transitions import StopEvent
 from jrs.testing.contract import lead
 from tests.support import until
 

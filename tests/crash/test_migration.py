@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.client.migrating import migrate
+from jrs.client.migrate import migrate
 from jrs.contract.errors import ClusterMoved, InvalidInput, WrongState
 from jrs.records import keys
 from jrs.records.history import HistoryEvent
@@ -61,7 +61,7 @@ MOST = 40
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[Forks]:
-    with Forks("jrs.client.migrating", "jrs.backends.file") as forks:
+    with Forks("jrs.client.migrate", "jrs.backends.file") as forks:
         yield forks
 
 

@@ -1,4 +1,4 @@
-"""Recovery lists folders by `jrs.recovery.files.looking`, which never passes over one."""
+"""Recovery lists folders by `jrs.recovery.files.safe_listing`, which never passes over one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ALLOWED = {
     "jrs.recovery.attempt.stage_outputs": A_SWEEP,
     "jrs.recovery.cleanup.garbage": "it measures what it removes",
     "jrs.recovery.files.job_folders": A_SWEEP,
-    "jrs.recovery.leader.checkpoint_copies": A_SWEEP,
-    "jrs.recovery.snapshots.doomed": A_SWEEP,
+    "jrs.recovery.leader.fetched_checkpoints": A_SWEEP,
+    "jrs.recovery.snapshots.deletion_notes": A_SWEEP,
     "jrs.recovery.snapshots.unnamed_blobs": A_SWEEP,
     "jrs.recovery.spark.class_data": "archives of classes: a session without one starts slower",
     "jrs.recovery.spark.cluster": "the job's own code: Spark names the module that is missing",
@@ -53,4 +53,4 @@ def test_nothing_is_passed_over(name: str) -> None:
     if name in ALLOWED:
         assert found, f"{name} needs no exception any more"
     else:
-        assert found == [], f"{name}: list folders by jrs.recovery.files.looking"
+        assert found == [], f"{name}: list folders by jrs.recovery.files.safe_listing"

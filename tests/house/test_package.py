@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 import jrs
 from jrs.cli import cli
 from jrs.contract.formats import NEWEST_FORMAT
-from jrs.store.registry import OWN
+from jrs.store.backend_schemes import OWN
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

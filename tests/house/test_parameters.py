@@ -20,7 +20,7 @@ CONTEXT = "it is the one value that others take instead of so many parameters"
 MANY = {
     "jrs.cli.jobs.submit_command": OPTIONS,
     "jrs.cli.master.master_command": OPTIONS,
-    "jrs.cli.retrying.retry_command": OPTIONS,
+    "jrs.cli.retry.retry_command": OPTIONS,
     "jrs.client.client.Client.submit": PUBLIC,
     "jrs.recovery.application.run": PUBLIC,
     "jrs.recovery.master.Master.__init__": PUBLIC,

@@ -75,7 +75,7 @@ PROCESSES = {
         24,
     ),
     "an attempt without Spark": (
-        "import jrs.recovery.process_attempt",
+        "import jrs.recovery.attempt_main",
         RUNS,
         {"cattrs", "tenacity"},
         186,
@@ -122,11 +122,11 @@ COMPOSITION = {
     for name in (
         "application",
         "master",
-        "process_attempt",
-        "replica",
+        "attempt_main",
+        "leading_replica",
         "run_hook",
         "snapshot_catalog",
-        "standby",
+        "standby_replica",
     )
 }
 """The modules that join rooms."""

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from jrs.recovery.rules.runs import run_id
+from jrs.recovery.rules.lineage_runs import run_id
 
 ENDS = ("COMPLETE", "FAIL", "ABORT")
 

@@ -25,13 +25,13 @@ from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import JobStatus, MasterInfo, RunnerKind
 from jrs.records.not_finished import JobNotFinished
-from jrs.recovery import application, standby
+from jrs.recovery import application, standby_replica
 from jrs.recovery.application import Driver
 from jrs.recovery.cleanup import remaining
 from jrs.recovery.cleanup.policy import CleanupPolicy
 from jrs.recovery.processes import marks
 from jrs.recovery.rules.events import Event
-from jrs.recovery.standby import Standby
+from jrs.recovery.standby_replica import Standby
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.opening import open_backend
@@ -366,7 +366,7 @@ def test_a_replica_that_waits_does_not_ask_who_leads_again(
     memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once it has said so: it waits for a result, and looks for one itself only now and then."""
-    monkeypatch.setattr(standby, "_RARELY", 0.05)
+    monkeypatch.setattr(standby_replica, "_RARELY", 0.05)
     key = keys.RESULTS + "app"
     with standing_by(memory) as (_, left):
         until(lambda: "waits for its turn: another" in caplog.text, "it says who leads")
@@ -381,7 +381,7 @@ def test_a_replica_that_waits_hears_of_a_result(
     memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By the watch: it does not depend on the next look."""
-    monkeypatch.setattr(standby, "_RARELY", 10 * BOUND)
+    monkeypatch.setattr(standby_replica, "_RARELY", 10 * BOUND)
     with standing_by(memory) as (fence, left):
         until(lambda: "waits for its turn: another" in caplog.text, "it says who leads")
         JobResultStore(memory).create_dirty(result("app"), fence)

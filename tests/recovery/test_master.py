@@ -19,7 +19,7 @@ from jrs.contract.errors import InvalidInput
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Create, Fence, Op, Record
 from jrs.contract.runtime import Runtime
-from jrs.host import mounts
+from jrs.host import filesystems
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import AttemptRecord, RunnerKind
@@ -565,7 +565,7 @@ def test_no_jobs_on_an_object_store(
     """Where folders are not renamed in one step, jobs cannot keep their files: the rename is the
     fence of all that Spark writes.
     """
-    monkeypatch.setattr(mounts, "filesystem_of", lambda root, _: "fuse.s3fs")
+    monkeypatch.setattr(filesystems, "filesystem_of", lambda root, _: "fuse.s3fs")
     with pytest.raises(InvalidInput, match=r"it is on fuse.s3fs, where a folder is not renamed"):
         Master(memory, url=memory.url, storage=tmp_path)
 

@@ -14,7 +14,7 @@ from jrs.records.codec import decode
 from jrs.records.exports import ExportRecord
 from jrs.records.model import JobSpec, JobStatus
 from jrs.records.policies import RestartPolicy
-from jrs.recovery.rules.runs import run_id
+from jrs.recovery.rules.lineage_runs import run_id
 from jrs.store import feed
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore

@@ -15,10 +15,10 @@ from jrs import Client
 from jrs.contract.errors import AccessDenied, InvalidInput
 from jrs.host.listening import Address
 from jrs.sidecar.access import OPEN
-from jrs.sidecar.app import ROUTES
 from jrs.sidecar.opening import link
+from jrs.sidecar.route_form import Role
+from jrs.sidecar.routes import ROUTES
 from jrs.sidecar.serving import Guards, serve
-from jrs.sidecar.table import Role
 from jrs.sidecar.tokens import LINK_LASTS, SESSION_LASTS, Caller, Sessions, TokenFile
 from jrs.testing.servers.certificates import Certificates
 from tests.sidecar.conftest import OPERATE, READ, Served, serving, write_tokens

@@ -11,8 +11,8 @@ from jrs.client.job import JobHandle
 from jrs.client.snapshots import JobSnapshots
 from jrs.recovery.health.facts import MasterHealth
 from jrs.recovery.health.metrics import metrics
-from jrs.sidecar.app import ROUTES
 from jrs.sidecar.metrics import STREAM_METRICS
+from jrs.sidecar.routes import ROUTES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sidecar.md").read_text().splitlines()
 CALLS = {"client.job(id).snapshots.": JobSnapshots, "client.job(id).": JobHandle, "client.": Client}

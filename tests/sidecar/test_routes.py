@@ -42,9 +42,9 @@ from jrs.records.model import JobSpec
 from jrs.records.stages import StageRecord
 from jrs.recovery.health.facts import MasterHealth
 from jrs.recovery.health.metrics import CONTENT_TYPE, OPEN_METRICS, exposition
-from jrs.sidecar.app import ROUTES
 from jrs.sidecar.problems import problem_of
-from jrs.sidecar.table import BadRequest
+from jrs.sidecar.route_form import BadRequest
+from jrs.sidecar.routes import ROUTES
 from jrs.store.cluster_history import LeadershipHistorian
 from jrs.testing.contract import lead
 from jrs.testing.servers.fixtures import missing

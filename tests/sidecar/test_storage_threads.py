@@ -16,7 +16,7 @@ from jrs.client.job import JobHandle
 from jrs.client.logs import LogPart
 from jrs.contract.errors import NotFound, Unavailable
 from jrs.sidecar import probes, storage_threads
-from jrs.sidecar.app import ROUTES
+from jrs.sidecar.routes import ROUTES
 from jrs.sidecar.storage_threads import MOST, StorageThreads
 from tests.sidecar.conftest import Served
 from tests.support import BOUND, until

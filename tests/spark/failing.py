@@ -13,7 +13,7 @@ from typing import Any
 import jrs
 from jrs import Job
 from jrs.contract.errors import InvalidInput
-from jrs.host import mounts
+from jrs.host import filesystems
 from jrs.records.model import Json, StopMode
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.attempt.job import context_of
@@ -76,10 +76,12 @@ def wrong(job: Job, folder: str) -> Json:
         .transformWithState(counts(), "slot string, n long", "append", "ProcessingTime")
         .writeStream.format("jrs"), bounded=True,
     )  # fmt: skip
-    known = mounts.mount_of
-    mounts.mount_of = lambda *_: mounts.Mount("nfs4", "host:/jobs", Path(folder), frozenset({"rw"}))
+    known = filesystems.mount_of
+    filesystems.mount_of = lambda *_: filesystems.Mount(
+        "nfs4", "host:/jobs", Path(folder), frozenset({"rw"})
+    )
     refused("files", lambda stage: read(job, folder).writeStream.format("parquet"))
-    mounts.mount_of = known
+    filesystems.mount_of = known
     refused("frame", lambda stage: read(job, folder))
     refused("batch", lambda stage: session(job).range(3).write)
     refused("nothing", lambda stage: None)

@@ -11,8 +11,8 @@ from jrs.contract.backend import Backend
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.snapshots import SnapshotRecord
+from jrs.recovery.attempt_main import PROGRAM
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.process_attempt import PROGRAM
 from jrs.recovery.processes import marks
 from jrs.testing.chaos.reading import CHECKS, run_of
 from jrs.testing.chaos.recorder import HISTORY

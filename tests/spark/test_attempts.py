@@ -38,7 +38,7 @@ def test_cancel_ends_jvm_and_workers(cluster: Cluster) -> None:
         lines = marked(backend, "busy").values()
         return all(
             any(part in line for line in lines)
-            for part in ("jrs.recovery.process_attempt", "SparkSubmit", "pyspark.daemon")
+            for part in ("jrs.recovery.attempt_main", "SparkSubmit", "pyspark.daemon")
         )
 
     cluster.masters.until(running, "Python workers run", BOUND)

@@ -61,7 +61,7 @@ class Attempt:
     def __init__(self, cluster: Cluster, job_id: str) -> None:
         lines = marked(cluster.masters.backend, job_id)
         self.python = next(
-            pid for pid, line in lines.items() if "jrs.recovery.process_attempt" in line
+            pid for pid, line in lines.items() if "jrs.recovery.attempt_main" in line
         )
         self.jvm = next(pid for pid, line in lines.items() if "SparkSubmit" in line)
         (self.watchdog,) = watchdogs(cluster.masters.backend)

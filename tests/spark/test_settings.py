@@ -10,7 +10,7 @@ import pytest
 from jrs.contract.errors import InvalidInput
 from jrs.records.model import JobSpec, JobStatus
 from jrs.records.settings import JobSettings
-from jrs.recovery.spark.given import given_by_code
+from jrs.recovery.spark.job_configuration import given_by_code
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters

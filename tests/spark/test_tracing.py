@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jrs.records.model import JobSpec, JobStatus
-from jrs.recovery.rules.runs import run_id
+from jrs.recovery.rules.lineage_runs import run_id
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters

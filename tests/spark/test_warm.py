@@ -11,7 +11,7 @@ from pathlib import Path
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, JobStatus, StopMode
-from jrs.recovery.process_attempt import PROGRAM
+from jrs.recovery.attempt_main import PROGRAM
 from jrs.store.stops import JobStops
 from jrs.testing.processes import children, command_lines
 from tests.recovery.support import gone, state_of

@@ -17,8 +17,8 @@ from jrs.records.model import StopMode
 from jrs.records.snapshots import RestoreRecord
 from jrs.store import restores
 from jrs.store.jobs import JobCatalog
+from jrs.store.stop_transitions import StopEvent
 from jrs.store.stops import JobStops
-from jrs.store.transitions import StopEvent
 from jrs.testing.contract import lead
 
 SPEC = encode(JobSpec("job", "jobs:job"))

@@ -18,8 +18,8 @@ from jrs.records.model import JobResult, JobStatus, StopMode, StopRecord, StopSt
 from jrs.store import history
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
+from jrs.store.stop_transitions import StopEvent, StopStep
 from jrs.store.stops import JobStops
-from jrs.store.transitions import StopEvent, StopStep
 from jrs.testing.contract import contents, lead
 
 SUSPEND, DRAIN, HOLD = StopMode.SUSPEND, StopMode.DRAIN, StopMode.HOLD

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.contract.formats import read_marker
-from jrs.host.mounts import NETWORK_FILESYSTEMS, filesystem_of
+from jrs.host.filesystems import NETWORK_FILESYSTEMS, filesystem_of
 
 MARKER = "jrs.json"
 

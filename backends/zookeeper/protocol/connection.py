@@ -27,7 +27,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import AccessDenied, JrsError, Unavailable
 from jrs.contract.runtime import start_thread
 
-from ...remote.shield import Shield
+from ...remote.signal_safe_calls import SignalSafeCalls
 from . import codec
 from .access import Access
 from .request import Request
@@ -100,7 +100,7 @@ class Connection:
         """Called a few times a second."""
         self.tolerates_late_writes = False
         """Whether a lost write may come late. Otherwise the session that lost it is ended."""
-        self.shield = Shield(f"{name}-shield")
+        self.safe_calls = SignalSafeCalls(f"{name}-calls")
         self._keeper = threading.Thread(target=self._keep, name=f"{name}-keeper", daemon=True)
 
     @property
@@ -149,7 +149,7 @@ class Connection:
         Raises:
             Unavailable: the connection was closed.
         """
-        self.shield.run(lambda: self._submit(requests))
+        self.safe_calls.run(lambda: self._submit(requests))
 
     def _submit(self, requests: Sequence[Request]) -> None:
         with self._mutex:
@@ -176,7 +176,7 @@ class Connection:
         for request in unsent:
             request.set_exception(Unavailable("this handle was closed; nothing was changed"))
         self._over.set()
-        self.shield.close(_FAREWELL)
+        self.safe_calls.close(_FAREWELL)
         if self._keeper.ident is not None:
             self._keeper.join()
         self._handler.given_up = not connected

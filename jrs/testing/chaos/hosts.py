@@ -25,7 +25,7 @@ from jrs.testing.processes import command_lines
 from jrs.testing.servers import Proxies, Server
 
 _PROGRAMS = {
-    "attempt": "-m jrs.recovery.process_attempt",
+    "attempt": "-m jrs.recovery.attempt_main",
     "watchdog": "-m jrs.recovery.attempt.watchdog",
     "guardian": "-m jrs.backends.remote.guardian",
     "jvm": "org.apache.spark",

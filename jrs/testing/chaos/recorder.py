@@ -35,7 +35,7 @@ from jrs.contract.watch import Watch
 from jrs.records import keys
 from jrs.recovery.attempt.runners.thread import IN_THREADS
 from jrs.recovery.processes.marks import MARK
-from jrs.store.registry import opener_of
+from jrs.store.backend_schemes import opener_of
 from jrs.testing.chaos.recorded import Event, Kind, Verb, as_recorded
 from jrs.testing.chaos.recorded_watch import QUIET, Asked, RecordedWatch
 

@@ -73,7 +73,7 @@ def test_an_error_in_the_keeper(connection: Connection, proxy: Proxy) -> None:
     until(lambda: connection.connected, "it is connected again")
 
 
-@pytest.mark.parametrize("name", ["jrs-zk-short-shield", "jrs-zk-short-keeper"])
+@pytest.mark.parametrize("name", ["jrs-zk-short-calls", "jrs-zk-short-keeper"])
 def test_no_thread_for_a_connection(
     access: Access, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -12,10 +12,10 @@ from jrs.records.heads import StreamHead
 from jrs.records.model import StreamRecord
 from jrs.records.objects import BatchManifest
 from jrs.recovery.checkpoint_format.position import position
-from jrs.recovery.leader.checkpoint_copies import CheckpointCopies
+from jrs.recovery.leader.fetched_checkpoints import CheckpointCopies
 from jrs.recovery.leader.take_over import take_over
 from jrs.recovery.storage.batches import files_of
-from jrs.recovery.storage.copies import contents, read_record
+from jrs.recovery.storage.packed_copies import contents, read_record
 from jrs.store import attempt_fence, heads
 from tests.recovery.attempt.stream_attempt import PART, Attempt
 from tests.recovery.lead import Lead

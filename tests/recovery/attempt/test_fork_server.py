@@ -25,8 +25,8 @@ from jrs.recovery.attempt.runners import fork_server_process
 from jrs.recovery.attempt.runners.fork_server_process import ForkServer
 from jrs.recovery.attempt.runners.process import ProcessRunner
 from jrs.recovery.attempt.runners.watchdog_process import WatchdogProcess
+from jrs.recovery.attempt_main import PROGRAM
 from jrs.recovery.files.log_writer import Pump
-from jrs.recovery.process_attempt import PROGRAM
 from jrs.recovery.processes import marks
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend

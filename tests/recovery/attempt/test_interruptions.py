@@ -17,14 +17,14 @@ from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
 from jrs.records.model import AttemptRecord, JobResult, JobStatus, RunnerKind, StopMode
 from jrs.records.policies import RestartPolicy
-from jrs.recovery import process_attempt
+from jrs.recovery import attempt_main
 from jrs.recovery.attempt.job import Job, Stage
 from jrs.recovery.attempt.launch import EXIT_INTERRUPTED, Launch
 from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.recovery.attempt.triage import call_users, is_of_jrs
+from jrs.recovery.attempt_main import run_launch
 from jrs.recovery.files import permissions
 from jrs.recovery.leader import suspects
-from jrs.recovery.process_attempt import run_launch
 from jrs.recovery.processes.last_words import LastWords
 from jrs.recovery.spark.engine import PySparkEngine
 from jrs.store import history
@@ -165,7 +165,7 @@ def test_a_backend_that_cannot_be_read_while_a_process_begins(
     def damaged(*_: object, **__: object) -> None:
         raise CorruptRecord("the folder is damaged")
 
-    monkeypatch.setattr(process_attempt, "open_backend", damaged)
+    monkeypatch.setattr(attempt_main, "open_backend", damaged)
 
     assert run_launch(launch("file:///nowhere"), 1, None, PySparkEngine()) == EXIT_INTERRUPTED
 

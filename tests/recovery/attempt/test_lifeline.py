@@ -18,7 +18,7 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord
 from jrs.recovery.attempt.runners.process import ProcessRunner
-from jrs.recovery.process_attempt import PROGRAM
+from jrs.recovery.attempt_main import PROGRAM
 from jrs.recovery.processes import marks
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend

@@ -39,7 +39,7 @@ from jrs.recovery.checkpoint_format import checkpoint
 from jrs.recovery.checkpoint_format.position import position
 from jrs.recovery.files import copied_from
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.storage import copies as copies_of_files
+from jrs.recovery.storage import packed_copies as copies_of_files
 from jrs.store import heads
 from tests.recovery.attempt.objects_attempt import (
     Stream,

@@ -25,8 +25,8 @@ from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.launch import EXIT_INTERRUPTED
 from jrs.recovery.attempt.runners import RunningAttempt, watchdog_process
 from jrs.recovery.attempt.runners.process import ProcessRunner
+from jrs.recovery.attempt_main import PROGRAM
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.process_attempt import PROGRAM
 from jrs.recovery.processes import left_running, marks
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from jrs.recovery import process_attempt
+from jrs.recovery import attempt_main
 from jrs.recovery.attempt.warm_plan import WarmPlan
 from jrs.recovery.spark.engine import PySparkEngine
 
@@ -35,4 +35,4 @@ class Engine(PySparkEngine):
 
 
 if __name__ == "__main__":
-    process_attempt.main(int(sys.argv.pop()), Engine())
+    attempt_main.main(int(sys.argv.pop()), Engine())

@@ -24,12 +24,12 @@ from jrs.recovery.cleanup import records_left
 from jrs.recovery.cleanup.garbage import GarbageCollector
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
-from jrs.recovery.files import closed_inputs, publishing
+from jrs.recovery.files import closed_inputs, publish_at_path
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.processes import marks
-from jrs.recovery.snapshots import SnapshotCatalog, delete, doomed, find_orphans, folders
+from jrs.recovery.snapshots import SnapshotCatalog, delete, deletion_notes, find_orphans, folders
 from jrs.recovery.snapshots.blobs import Blobs
-from jrs.recovery.storage.copies import sha256_of
+from jrs.recovery.storage.packed_copies import sha256_of
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from tests.recovery.snapshots.fabricate import FakeJob, file_sink, put, tree
@@ -217,7 +217,7 @@ def test_what_a_forced_cleanup_leaves(
     job.record(keys.stage("job", "late"), table)
     put_record(memory, keys.ATTEMPTS + "job", AttemptRecord("job", first_started_at=1.0))
     JobResultStore(memory).create_dirty(result("job"), None)
-    copy = put(place / f"{publishing._mark(place / 'table', 'job')}1", "half")
+    copy = put(place / f"{publish_at_path._mark(place / 'table', 'job')}1", "half")
     JobCleanup(memory, default_resources(memory, storage)).force("job")
     for prefix in (keys.JOBS, keys.STOPS, keys.CANCEL):
         if memory.get(prefix + "job") is not None:
@@ -340,7 +340,9 @@ def unlist(catalog: SnapshotCatalog, record: SnapshotRecord, *, noted: bool) -> 
     """Leave a snapshot as a crash does before its entry is made; without its note, as an older
     copy of the backend does."""
     if noted:
-        assert doomed.note(catalog.backend, catalog.storage, record, doomed.What.LISTING)
+        assert deletion_notes.note(
+            catalog.backend, catalog.storage, record, deletion_notes.What.LISTING
+        )
     catalog.backend.commit(Delete(keys.snapshot(record.job_id, record.number)))
 
 
@@ -455,10 +457,10 @@ def test_a_deletion_that_dies_while_another_snapshot_is_taken(
     assert [one.path for one in report.removed if one.path == str(path)] == (
         [] if damaged else [str(path)]
     )
-    assert len(list(doomed.noted(storage))) == damaged
+    assert len(list(deletion_notes.noted(storage))) == damaged
     if damaged:
         catalog.delete("job", 1)
-    assert list(doomed.noted(storage)) == []
+    assert list(deletion_notes.noted(storage)) == []
     assert list(find_orphans(memory, storage)) == []
 
 
@@ -469,17 +471,17 @@ def test_a_death_once_a_snapshot_is_listed(
     FakeJob(memory, storage).run(1)
     catalog = SnapshotCatalog(memory, storage)
 
-    def dies(self: doomed.Doomed) -> None:
+    def dies(self: deletion_notes.Doomed) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(doomed.Doomed, "forget", dies)
+        patch.setattr(deletion_notes.Doomed, "forget", dies)
         with pytest.raises(KeyboardInterrupt):
             catalog.create("job")
-    assert [one.number for one in doomed.noted(storage)] == [1]
+    assert [one.number for one in deletion_notes.noted(storage)] == [1]
     catalog.create("job")
 
-    assert list(doomed.noted(storage)) == []
+    assert list(deletion_notes.noted(storage)) == []
     assert [one.number for one in catalog.list("job")] == [1, 2]
 
 

@@ -66,7 +66,7 @@ def test_a_mount_of_another_user(jobs: Filesystem) -> None:
     """C1: it tells its options to the user who mounted it, and to root."""
     at = jobs.folder / "jobs"
     host = jobs.host("one", at)
-    look = f"import pathlib as p, jrs.host.mounts as m; m.check_storage(p.Path({str(at)!r}))"
+    look = f"import pathlib as p, jrs.host.filesystems as m; m.check_storage(p.Path({str(at)!r}))"
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs")
     said = subprocess.run(
         host.command(*nobody, sys.executable, "-c", look),

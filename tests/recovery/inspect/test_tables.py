@@ -31,8 +31,8 @@ from jrs.records.model import (
 )
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
 from jrs.recovery.inspect import tables
+from jrs.recovery.inspect.table_jobs import Wanted
 from jrs.recovery.inspect.tables import TABLES, ranges
-from jrs.recovery.inspect.wanted import Wanted
 from jrs.store import feed
 from jrs.store.historian import Historian, Why
 from jrs.store.jobs import JobCatalog

@@ -26,8 +26,8 @@ from jrs.recovery.cleanup import job_cleanup as cleanup_module
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.policy import CleanupPolicy
 from jrs.recovery.leader.admission import Admission, slots_for
+from jrs.recovery.leader.changed_jobs import PAGE
 from jrs.recovery.leader.job_memory import JobMemory
-from jrs.recovery.leader.listing import PAGE
 from jrs.recovery.leader.starts import Starts
 from jrs.recovery.master import Master
 from jrs.recovery.processes.pools import Pool, side_by_side

@@ -23,10 +23,10 @@ from jrs.records.codec import encode
 from jrs.records.model import JobStatus, StopMode, StopRecord, StopState
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.leader.agenda import Agenda
+from jrs.recovery.leader.changed_jobs import PAGE
 from jrs.recovery.leader.dispatcher import Dispatcher
 from jrs.recovery.leader.facts import Look
 from jrs.recovery.leader.job_memory import SCANNED, JobMemory
-from jrs.recovery.leader.listing import PAGE
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.stops import JobStops

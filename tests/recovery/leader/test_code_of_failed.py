@@ -25,7 +25,7 @@ def ends(job: Job) -> None:
     os._exit(3)
 
 
-PROGRAM = "jrs.recovery.process_attempt"
+PROGRAM = "jrs.recovery.attempt_main"
 CODE = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
 
 

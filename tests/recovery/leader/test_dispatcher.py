@@ -29,8 +29,8 @@ from jrs.recovery.rules.events import Event
 from jrs.store import attempt_fence
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
+from jrs.store.stop_transitions import StopEvent, StopStep
 from jrs.store.stops import JobStops
-from jrs.store.transitions import StopEvent, StopStep
 from tests.recovery.support import (
     DirectedAttempt,
     FaultyMemory,

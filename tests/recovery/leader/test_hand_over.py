@@ -26,7 +26,7 @@ from jrs.recovery.leader import actions
 from jrs.recovery.leader.attempt_records import RETRY
 from jrs.recovery.leader.attempts import Attempts
 from jrs.recovery.leader.hand_over import HandOver
-from jrs.recovery.rules import runs
+from jrs.recovery.rules import lineage_runs
 from jrs.store import history, obstacles
 from jrs.store.historian import Historian
 from jrs.store.jobs import JobCatalog
@@ -145,7 +145,7 @@ def test_a_run_that_never_started_ends_once(
     told = [
         (one.state.value, one.attempt)
         for event in history.read(memory, "job")
-        for one in runs.advance(running, event)
+        for one in lineage_runs.advance(running, event)
     ]
     first = "ABORT" if how == "suspend" else "FAIL"
     assert told == [("START", 1), (first, 1), ("START", 2), ("COMPLETE", 2)]

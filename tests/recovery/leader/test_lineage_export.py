@@ -16,7 +16,7 @@ from jrs.records.exports import ExportRecord
 from jrs.records.history import HistoryKind
 from jrs.recovery.leader.lineage_export import EventRefused, LineageExport, NotTaken
 from jrs.recovery.leader.openlineage import OpenLineage
-from jrs.recovery.rules.runs import RunEvent, RunState
+from jrs.recovery.rules.lineage_runs import RunEvent, RunState
 from jrs.store import feed
 from jrs.store.historian import Historian
 from jrs.store.history_texts import attempt_died, attempt_started

@@ -15,8 +15,8 @@ import pytest
 
 from jrs.records import keys
 from jrs.records.model import JobStatus
+from jrs.recovery.attempt_main import PROGRAM
 from jrs.recovery.inspect.queue import queue
-from jrs.recovery.process_attempt import PROGRAM
 from jrs.recovery.processes import marks
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore

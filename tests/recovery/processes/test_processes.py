@@ -28,7 +28,7 @@ from jrs.records.model import AttemptRecord, JobStatus
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.runners.process import ProcessRunner
-from jrs.recovery.process_attempt import PROGRAM
+from jrs.recovery.attempt_main import PROGRAM
 from jrs.recovery.processes import marks
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend

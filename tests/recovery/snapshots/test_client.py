@@ -94,13 +94,15 @@ def test_a_restore_that_was_cut_off(
     client: Client, job: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is named, and finished, by the handle."""
-    from jrs.recovery.snapshots import swap
+    from jrs.recovery.snapshots import reserve_and_swap
 
     job.suspend()
     snapshots = client.job("job").snapshots
     snapshots.create()
     with monkeypatch.context() as cut:
-        cut.setattr(swap, "swap", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        cut.setattr(
+            reserve_and_swap, "swap", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             snapshots.restore(1)
     pending = snapshots.pending_restore()

@@ -52,12 +52,17 @@ from jrs.recovery.cleanup.object_garbage import ObjectGarbage
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.leader.trust import Trust
-from jrs.recovery.snapshots import SnapshotCatalog, create_in_objects, find_orphans, swap
+from jrs.recovery.snapshots import (
+    SnapshotCatalog,
+    create_in_objects,
+    find_orphans,
+    reserve_and_swap,
+)
 from jrs.recovery.snapshots.retry import RetryRequest, retry
 from jrs.recovery.snapshots.scheduled import take_scheduled_snapshot
 from jrs.recovery.storage import batches as batches_module
-from jrs.recovery.storage.copies import PrefixWriter, contents, read_record
-from jrs.store import attempt_fence, heads, references
+from jrs.recovery.storage.packed_copies import PrefixWriter, contents, read_record
+from jrs.store import attempt_fence, heads, object_order
 from jrs.store.result_store import JobResultStore
 from tests.recovery.attempt.objects_attempt import (
     Stream,
@@ -489,7 +494,7 @@ def test_a7_a_sweep_next_to_a_fork(
     a repeat copies again."""
     run(begin(lead), 3)
     record = catalog.create("job")
-    reserve = swap.reserve
+    reserve = reserve_and_swap.reserve
 
     def swept(*arguments: Any) -> Any:
         reserved = reserve(*arguments)
@@ -499,7 +504,7 @@ def test_a7_a_sweep_next_to_a_fork(
         return reserved
 
     with monkeypatch.context() as patch:
-        patch.setattr(swap, "reserve", swept)
+        patch.setattr(reserve_and_swap, "reserve", swept)
         with pytest.raises(JobIsRunning, match="until you repeat the restore"):
             catalog.restore(record, as_job="copy")
     catalog.finish_restore("copy")
@@ -701,11 +706,11 @@ def test_scheduled_snapshots(lead: Lead, catalog: SnapshotCatalog) -> None:
 
 def test_the_references_count(lead: Lead) -> None:
     """Of two operations that were taken, one fails."""
-    one, other = (references.next_op(lead.backend, "job") for _ in range(2))
+    one, other = (object_order.next_op(lead.backend, "job") for _ in range(2))
     lead.backend.commit(one)
     with pytest.raises(Conflict):
         lead.backend.commit(other)
-    lead.backend.commit(references.next_op(lead.backend, "job"))
+    lead.backend.commit(object_order.next_op(lead.backend, "job"))
 
 
 def test_records_of_stages_are_those_of_then(lead: Lead, catalog: SnapshotCatalog) -> None:

@@ -20,7 +20,7 @@ from jrs.records.objects import BatchManifest
 from jrs.recovery.cleanup.object_garbage import ObjectGarbage
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.recovery.storage.batches import files_of
-from jrs.recovery.storage.copies import contents, read_record
+from jrs.recovery.storage.packed_copies import contents, read_record
 from jrs.recovery.storage.roots import Named
 from jrs.store import attempt_fence, heads
 from tests.recovery.attempt.objects_attempt import begin, lead_on

@@ -539,11 +539,11 @@ def test_held_meanwhile(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No master can start a job that is half restored, and no client can submit it."""
-    from jrs.recovery.snapshots import swap
+    from jrs.recovery.snapshots import reserve_and_swap
     from jrs.store.jobs import JobCatalog
 
     record = catalog.create("job")
-    swap_in = swap.swap
+    swap_in = reserve_and_swap.swap
     seen = []
 
     def swapping(*args: Any) -> object:
@@ -557,7 +557,7 @@ def test_held_meanwhile(
         seen.append(catalog.pending_restore("job"))
         return swap_in(*args)
 
-    monkeypatch.setattr(swap, "swap", swapping)
+    monkeypatch.setattr(reserve_and_swap, "swap", swapping)
 
     catalog.restore(record)
 

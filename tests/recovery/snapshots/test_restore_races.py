@@ -18,7 +18,7 @@ from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.inspect.explain import explain
 from jrs.recovery.rules.decision import Action
-from jrs.recovery.snapshots import SnapshotCatalog, contents, folders, restore, swap
+from jrs.recovery.snapshots import SnapshotCatalog, contents, folders, reserve_and_swap, restore
 from jrs.store import restores
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
@@ -60,7 +60,7 @@ def cut_off(
 ) -> None:
     """Begin a restore that dies right behind its claim."""
     with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(swap, "swap", dies)
+        patch.setattr(reserve_and_swap, "swap", dies)
         catalog.restore(catalog.get("job", number), **how)
 
 
@@ -169,7 +169,7 @@ def test_a_reservation_that_overlaps_the_raising_of_the_format(
         memory.marked_format = restores.SINCE_FORMAT
         with pytest.raises(Died):
             with monkeypatch.context() as patch:
-                patch.setattr(swap, "swap", dies)
+                patch.setattr(reserve_and_swap, "swap", dies)
                 patch.setattr(restore, "_building", lambda *args: nullcontext(elsewhere))
                 catalog.restore(catalog.get("job", 1))
         return key
@@ -285,7 +285,7 @@ def test_late_operator(
         live.update(tree(job.storage.folder("job"), without=(".restore",)))
 
     monkeypatch.setattr(folders, "locked", no_lock)
-    first(monkeypatch, swap, "swap", runs)
+    first(monkeypatch, reserve_and_swap, "swap", runs)
     with pytest.raises(JobIsRunning):
         catalog.restore(catalog.get("job", 1))
 
@@ -327,7 +327,7 @@ def test_nothing_is_removed_for_what_is_not_there(
     job.suspend()
     before = tree(job.storage.folder("job"))
     built = folders.restoring(job.storage, "job") / "epoch"
-    first(monkeypatch, swap, "swap", lambda: shutil.rmtree(built))
+    first(monkeypatch, reserve_and_swap, "swap", lambda: shutil.rmtree(built))
 
     with pytest.raises(JobIsRunning, match="--finish job"):
         catalog.restore(catalog.get("job", 1))
@@ -392,7 +392,7 @@ def test_a_cancel_waits_for_a_restore(
     job.suspend()
     leader = Leader(memory, tmp_path / "jobs")
     actions = leader.dispatcher._actions
-    first(monkeypatch, swap, "swap", lambda: actions.cancel_restore("job"))
+    first(monkeypatch, reserve_and_swap, "swap", lambda: actions.cancel_restore("job"))
 
     assert catalog.restore(catalog.get("job", 1)).job_id == "job"
     assert not leader.store.has_entry("job")

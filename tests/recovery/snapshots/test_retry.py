@@ -35,7 +35,7 @@ from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files import epoch_folders
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.snapshots import find_orphans, folders, foreign, swap
+from jrs.recovery.snapshots import earlier_life, find_orphans, folders, reserve_and_swap
 from jrs.store import restores
 from jrs.store.opening import open_backend
 from jrs.store.stops import JobStops
@@ -292,14 +292,14 @@ def test_an_id_that_is_taken_meanwhile(
 ) -> None:
     """Files of a job that began while they were looked for are of no earlier life."""
     end(job)
-    look = foreign.found
+    look = earlier_life.found
 
     def slow(backend: Backend, place: JobStorage, job_id: str) -> str:
-        monkeypatch.setattr(foreign, "found", look)
+        monkeypatch.setattr(earlier_life, "found", look)
         assert client.job("job").retry(job_id).id == job_id  # By another process.
         return look(backend, place, job_id)
 
-    monkeypatch.setattr(foreign, "found", slow)
+    monkeypatch.setattr(earlier_life, "found", slow)
     assert client.job("job").retry().id == "job.2"
 
     def begins(backend: Backend, place: JobStorage, job_id: str) -> str:
@@ -307,7 +307,7 @@ def test_an_id_that_is_taken_meanwhile(
         put(storage.published(job_id, "report", temporary=False) / "part", "new")
         return look(backend, place, job_id)
 
-    monkeypatch.setattr(foreign, "found", begins)
+    monkeypatch.setattr(earlier_life, "found", begins)
     with pytest.raises(DuplicateJob):
         client.job("job").retry("other", changed={"x": 2})
 
@@ -428,7 +428,7 @@ def test_one_that_was_interrupted(
         return client.job("job").retry(from_stage="late", changed={"y": 1}).id
 
     with monkeypatch.context() as cut:
-        cut.setattr(swap, "swap", dies)
+        cut.setattr(reserve_and_swap, "swap", dies)
         with pytest.raises(KeyboardInterrupt):
             retry()
     assert restores.of_job(client.backend, "job.2") is not None

@@ -13,7 +13,7 @@ import attrs
 import pytest
 
 from jrs.contract.backend import Diagnostic
-from jrs.recovery.spark import cluster, doctor, reasons
+from jrs.recovery.spark import cluster, doctor, error_reasons
 
 README = Path(__file__).parents[3] / "README.md"
 pyspark = pytest.importorskip("pyspark")
@@ -127,7 +127,7 @@ def test_folders_of_spark(tmp_path: Path, conf: dict[str, str], wrong: list[str]
     ],
 )
 def test_the_reason_of_an_error(text: str, why: str) -> None:
-    assert reasons.why(ValueError(text)) == why
+    assert error_reasons.why(ValueError(text)) == why
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_the_reason_of_an_error(text: str, why: str) -> None:
     ],
 )
 def test_last_words(printed: str, said: str) -> None:
-    words = reasons.last_words(printed)
+    words = error_reasons.last_words(printed)
 
     assert words.startswith(said)
     assert bool(words) is bool(said)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jrs.recovery.rules.runs import run_id
+from jrs.recovery.rules.lineage_runs import run_id
 from jrs.recovery.spark.lineage import LISTENER, parent
 
 KEY = "spark.extraListeners"

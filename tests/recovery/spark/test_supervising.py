@@ -32,7 +32,14 @@ from jrs.recovery.attempt.run import AttemptDied, run_attempt
 from jrs.recovery.attempt.triage import Verdict, triage
 from jrs.recovery.checkpoint_format import position as positions
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.spark import boundary, checkpoint_reads, queries, reasons, rescaling, stage_query
+from jrs.recovery.spark import (
+    boundary,
+    checkpoint_reads,
+    error_reasons,
+    queries,
+    rescaling,
+    stage_query,
+)
 from jrs.recovery.spark.stage_query import DeclaredStream, StageQuery, Step
 from jrs.recovery.spark.streams import Streams
 from tests.recovery.snapshots import fabricate
@@ -463,7 +470,9 @@ def test_state_is_lost_if_it_cannot_be_loaded_twice(scene: Scene) -> None:
     assert isinstance(scene.streams.failure, StateLost)
     assert "a changed byte" in scene.storage.damage("job", scene.run.context.epoch, "one")
     for passing in ("UNRELEASED_THREAD_ERROR", "ROCKSDB_STORE_PROVIDER_OUT_OF_MEMORY"):
-        assert not reasons.lost_state(Exception(f"[CANNOT_LOAD_STATE_STORE.{passing}] it is held"))
+        assert not error_reasons.lost_state(
+            Exception(f"[CANNOT_LOAD_STATE_STORE.{passing}] it is held")
+        )
 
 
 AWAY = """[STREAM_FAILED] Query [a] terminated with exception: Job aborted due to stage failure: \

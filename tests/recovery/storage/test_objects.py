@@ -11,8 +11,8 @@ import pytest
 
 from jrs.contract.errors import CorruptRecord, InvalidInput, StorageRefused, Unavailable
 from jrs.contract.storage_place import CREDENTIALS
-from jrs.recovery.storage.copies import in_threads
 from jrs.recovery.storage.objects import ONE_PUT, Objects
+from jrs.recovery.storage.packed_copies import in_threads
 from jrs.recovery.storage.probe import probe
 from jrs.testing.servers.ports import Ports
 from tests.azurite import signed_for_reading

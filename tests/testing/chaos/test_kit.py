@@ -17,7 +17,7 @@ import pytest
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import redacted
 from jrs.contract.watch import Watch
-from jrs.recovery.process_attempt import PROGRAM
+from jrs.recovery.attempt_main import PROGRAM
 from jrs.store.attempt_fence import NOBODY
 from jrs.testing.chaos import (
     Nemesis,

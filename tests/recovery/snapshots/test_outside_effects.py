@@ -17,7 +17,7 @@ from jrs.records.codec import decode, encode
 from jrs.records.heads import JobGeneration, StreamPlan
 from jrs.records.model import StageRecord, StreamRecord, StreamSink
 from jrs.recovery.snapshot_catalog import SnapshotCatalog
-from jrs.recovery.snapshots import outside
+from jrs.recovery.snapshots import outside_effects
 from jrs.store import heads, restores
 from tests.recovery.snapshots.fabricate import FakeJob
 from tests.recovery.support import FaultyMemory
@@ -143,7 +143,7 @@ def test_a4_a_restore_that_is_finished(
     record = catalog.create("job")
     called(job, "hourly", 7)
     with monkeypatch.context() as patch:
-        patch.setattr("jrs.recovery.snapshots.swap.swap", lambda *_: died())
+        patch.setattr("jrs.recovery.snapshots.reserve_and_swap.swap", lambda *_: died())
         with pytest.raises(KeyboardInterrupt):
             catalog.restore(record, accept_published=True)
     assert restores.stored(memory, "job") is not None
@@ -210,7 +210,7 @@ def test_a_sink_that_stays_where_it_is(catalog: SnapshotCatalog, job: FakeJob) -
     writes_to(job, attrs.evolve(DELTA, path=str(job.out("hourly"))))
     record = catalog.create("job", output=False)
     job.run(2)
-    assert len(list(outside.written(job.backend, catalog.storage, record))) == 1
+    assert len(list(outside_effects.written(job.backend, catalog.storage, record))) == 1
 
 
 def test_a_sink_that_the_stage_was_given_since(catalog: SnapshotCatalog, job: FakeJob) -> None:
@@ -219,9 +219,9 @@ def test_a_sink_that_the_stage_was_given_since(catalog: SnapshotCatalog, job: Fa
     record = catalog.create("job")
     job.run(2)
     writes_to(job, attrs.evolve(DELTA, since=7))
-    assert list(outside.written(job.backend, catalog.storage, record)) == []
+    assert list(outside_effects.written(job.backend, catalog.storage, record)) == []
     job.run(1)
-    (said,) = outside.written(job.backend, catalog.storage, record)
+    (said,) = outside_effects.written(job.backend, catalog.storage, record)
     assert said.startswith("stage 'hourly' has written batch 7 to delta")
 
 
@@ -236,7 +236,7 @@ def test_a_sink_that_the_stage_had_before(catalog: SnapshotCatalog, job: FakeJob
     job.run(1)
     with pytest.raises(WrongState, match="has written batches 5 to 9 to delta"):
         catalog.restore(record)
-    assert list(outside.written(job.backend, catalog.storage, record)) == []
+    assert list(outside_effects.written(job.backend, catalog.storage, record)) == []
     catalog.restore(record, accept_published=True)
 
 
@@ -257,7 +257,7 @@ def test_a_snapshot_whose_records_name_no_sink(
     assert stored is not None
     record = decode(StreamRecord, stored.value, stored.key)
     assert record.sink == attrs.evolve(DELTA, since=kept)
-    assert bool(list(outside.written(job.backend, catalog.storage, first))) == (kept == 0)
+    assert bool(list(outside_effects.written(job.backend, catalog.storage, first))) == (kept == 0)
 
 
 @pytest.mark.parametrize("lost", ["offsets", "e*", "a batch"])
@@ -285,7 +285,7 @@ def test_a_checkpoint_that_is_gone(catalog: SnapshotCatalog, job: FakeJob) -> No
     record = catalog.create("job")
     stage = StreamRecord("job", "late", False, "p", "4", sink=DELTA)
     job.record(keys.stream("job", "late"), stage)
-    assert list(outside.written(job.backend, catalog.storage, record)) == []
+    assert list(outside_effects.written(job.backend, catalog.storage, record)) == []
     stored = job.backend.get(keys.stream("job", "late"))
     assert stored is not None
     begun = encode(attrs.evolve(stage, has_batches=True))
@@ -304,7 +304,7 @@ def test_a_checkpoint_that_cannot_be_read_now(
     def fail(checkpoint: Path) -> None:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(checkpoint))
 
-    monkeypatch.setattr(outside, "position", fail)
+    monkeypatch.setattr(outside_effects, "position", fail)
     with pytest.raises(Unavailable, match="cannot be read now"):
         catalog.restore(record)
 

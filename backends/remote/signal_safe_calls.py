@@ -1,4 +1,4 @@
-"""Shield: threads that run calls of the main thread that must not be interrupted.
+"""SignalSafeCalls: threads that make the calls of the main thread that must not be interrupted.
 
 A signal handler runs in the main thread between any two instructions, and may raise there: a lock
 would stay acquired, a request half made. No handler runs in any other thread.
@@ -21,10 +21,10 @@ _IDLE = 2
 """Most threads that wait for work."""
 
 _LOOK = 1.0
-"""Seconds between two checks, during a long call, whether the shield was closed."""
+"""Seconds between two checks, during a long call, whether it was closed."""
 
 
-class Shield:
+class SignalSafeCalls:
     """Runs each call in a thread of its own, so that a long call does not delay others.
 
     Args:
@@ -57,7 +57,7 @@ class Shield:
         results: list[R] = []
         errors: list[BaseException] = []
 
-        def shielded() -> None:
+        def answer() -> None:
             if not turn.acquire(blocking=False):
                 return  # Another thread has begun the call: never run it twice.
             try:
@@ -67,12 +67,12 @@ class Shield:
             finally:
                 done.release()
 
-        self._calls.put(shielded)
+        self._calls.put(answer)
         while not done.acquire(timeout=_LOOK):
             if self._is_over() or not self._idle:
-                # The shield was closed before a thread took the call, or all threads are in calls
+                # It was closed before a thread took the call, or all threads are in calls
                 # and no further one can be started.
-                shielded()
+                answer()
         if errors:
             raise errors[0]
         return results[0]

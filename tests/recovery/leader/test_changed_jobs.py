@@ -12,8 +12,8 @@ from jrs.contract.errors import Unavailable
 from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.model import JobStatus
+from jrs.recovery.leader.changed_jobs import PAGE, Listing, Page
 from jrs.recovery.leader.job_memory import SCANNED, JobMemory
-from jrs.recovery.leader.listing import PAGE, Listing, Page
 from jrs.store import attempt_fence
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..checkpoint_format.sink_log import removable
 from ..files.job_folders import JobStorage
-from ..files.looking import is_folder, names_in
+from ..files.safe_listing import is_folder, names_in
 from ..rules.resource import Resource
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jrs.records.history import HistoryEvent, HistoryKind
-from jrs.recovery.rules.runs import LEFT, RunEvent, RunState, advance, run_id
+from jrs.recovery.rules.lineage_runs import LEFT, RunEvent, RunState, advance, run_id
 from jrs.store.history_texts import (
     attempt_died,
     attempt_interrupted,

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from jrs.cli.common import ClusterRef, echo, echo_json, json_option, storage_option, with_cluster
-from jrs.cli.completing import job_argument
+from jrs.cli.completion import job_argument
 from jrs.cli.connecting import connect
 from jrs.client import plain
 

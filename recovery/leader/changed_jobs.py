@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 
-from ..rules.gathering import Stored
+from ..rules.recorded_facts import Stored
 from .facts import Gatherer
 from .job_memory import SCANNED, JobMemory
 

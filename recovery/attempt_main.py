@@ -4,7 +4,7 @@ Its standard input is a socket by which its watchdog passes the launch to it, an
 the process starts ahead of an attempt, the plan by which it prepares itself. It tells the watchdog
 the time limits of its stages, and whether it was interrupted, through the descriptor PIPE:
 
-    python -m jrs.recovery.process_attempt PIPE < socket
+    python -m jrs.recovery.attempt_main PIPE < socket
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .attempt.warm_plan import WarmPlan
 from .attempt.watchdog_pipe import WatchdogPipe
 from .spark.engine import ENGINE, PySparkEngine
 
-PROGRAM = "jrs.recovery.process_attempt"
+PROGRAM = "jrs.recovery.attempt_main"
 """The module that ``python -m`` runs for an attempt."""
 
 

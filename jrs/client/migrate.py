@@ -11,17 +11,17 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, NoSuchCluster, WrongState
 from jrs.contract.storage_place import place_of
 from jrs.contract.texts import redacted
-from jrs.host.mounts import reach_problem
+from jrs.host.filesystems import reach_problem
 from jrs.records import keys
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.files.storage_identity import StorageIdentity, recorded_storage
+from jrs.store.backend_schemes import opener_of
 from jrs.store.before_migration import obstacles, refuse, refuse_to_lose
 from jrs.store.copying import Contents, survey
 from jrs.store.historian import submitter
 from jrs.store.masters import newest_epoch
 from jrs.store.migration import Migration
 from jrs.store.opening import open_closed
-from jrs.store.registry import opener_of
 
 
 @attrs.frozen

@@ -21,7 +21,7 @@ from jrs.records.objects import OutputManifest, StoredObject
 from jrs.recovery.attempt.collect_output import collect
 from jrs.recovery.attempt.stage_outputs import OutputsInObjects
 from jrs.recovery.attempt.uploads import Uploads
-from jrs.recovery.files import batch_folders, closed_inputs, looking, publishing, transfer
+from jrs.recovery.files import batch_folders, closed_inputs, publish_at_path, safe_listing, transfer
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.inspect.stage_output import OutputInFolder
 from tests.recovery.support import CLUSTER, fail_to_list
@@ -57,28 +57,30 @@ def test_a_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     days(tmp_path / "a")
     (tmp_path / "link").symlink_to(tmp_path / "a")
 
-    assert [(str(at.relative_to(tmp_path)), *names) for at, *names in looking.walk(tmp_path)] == [
+    assert [
+        (str(at.relative_to(tmp_path)), *names) for at, *names in safe_listing.walk(tmp_path)
+    ] == [
         (".", ["a"], ["link"]),
         ("a", ["day=1", "day=2"], []),
         ("a/day=1", [], ["rows.parquet"]),
         ("a/day=2", [], ["rows.parquet"]),
     ]
-    assert list(looking.walk(tmp_path / "none", missing_ok=True)) == []
+    assert list(safe_listing.walk(tmp_path / "none", missing_ok=True)) == []
     with pytest.raises(FileNotFoundError):
-        list(looking.walk(tmp_path / "none"))
+        list(safe_listing.walk(tmp_path / "none"))
     for missing_ok in (False, True):
         with failing(monkeypatch, tmp_path / "a"), pytest.raises(OSError, match="Too many open"):
-            list(looking.walk(tmp_path, missing_ok=missing_ok))
+            list(safe_listing.walk(tmp_path, missing_ok=missing_ok))
 
 
 def test_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     days(tmp_path / "a")
 
-    assert looking.names_in(tmp_path / "a") == ["day=1", "day=2"]
-    assert looking.names_in(tmp_path / "none") == []
-    assert looking.names_in(tmp_path / "a/day=1/rows.parquet") == []
+    assert safe_listing.names_in(tmp_path / "a") == ["day=1", "day=2"]
+    assert safe_listing.names_in(tmp_path / "none") == []
+    assert safe_listing.names_in(tmp_path / "a/day=1/rows.parquet") == []
     with failing(monkeypatch, tmp_path / "a"), pytest.raises(Unavailable, match="listing"):
-        looking.names_in(tmp_path / "a")
+        safe_listing.names_in(tmp_path / "a")
 
 
 def test_uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,15 +165,19 @@ def test_what_a_path_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     file.touch()
     loop.symlink_to(loop)
 
-    assert [looking.is_folder(path) for path in (tmp_path, file, file / "x")] == [
+    assert [safe_listing.is_folder(path) for path in (tmp_path, file, file / "x")] == [
         True,
         False,
         False,
     ]
-    assert [looking.is_file(path) for path in (tmp_path, file, loop)] == [False, True, False]
-    assert [looking.exists(path) for path in (file, loop, tmp_path / "x")] == [True, False, False]
-    assert not looking.exists(tmp_path / ("x" * 300))
-    for ask in (looking.is_folder, looking.is_file, looking.exists):
+    assert [safe_listing.is_file(path) for path in (tmp_path, file, loop)] == [False, True, False]
+    assert [safe_listing.exists(path) for path in (file, loop, tmp_path / "x")] == [
+        True,
+        False,
+        False,
+    ]
+    assert not safe_listing.exists(tmp_path / ("x" * 300))
+    for ask in (safe_listing.is_folder, safe_listing.is_file, safe_listing.exists):
         with failing(monkeypatch, file, errno.ESTALE), pytest.raises(Unavailable, match="Stale"):
             ask(file)
 
@@ -197,17 +203,17 @@ def test_publishing_at_a_path(
     staged = storage.staging("job", 1, "s", 1)
     target.parent.mkdir()
     with failing(monkeypatch, target.parent, errno.ESTALE), pytest.raises(Unavailable):
-        publishing.check(target, storage)
+        publish_at_path.check(target, storage)
     with (
         failing(monkeypatch, target.parent, errno.EACCES),
         pytest.raises(InvalidInput, match="no permission to look at"),
     ):
-        publishing.check(target, storage)
+        publish_at_path.check(target, storage)
     with failing(monkeypatch, staged, errno.ESTALE), pytest.raises(Unavailable):
-        publishing.publish(storage, record, 1)
+        publish_at_path.publish(storage, record, 1)
     with pytest.raises(InvalidInput, match="there is no folder"):
-        publishing.check(target / "below", storage)
-    publishing.publish(storage, record, 1)
+        publish_at_path.check(target / "below", storage)
+    publish_at_path.publish(storage, record, 1)
 
     assert target.is_dir()
 

@@ -35,7 +35,7 @@ from jrs.store.result_store import JobResultStore
 from ..files import transfer
 from ..files.disk_errors import reading, writing
 from ..files.job_folders import JobStorage
-from ..files.looking import names_in
+from ..files.safe_listing import names_in
 from . import folders
 from .open import places
 

@@ -23,7 +23,7 @@ from ..checkpoint_format.unreadable import UnreadableCheckpoint
 from ..files import epoch_folders
 from ..files.disk_errors import is_lost
 from ..files.job_folders import JobStorage
-from ..storage.copies import read_record
+from ..storage.packed_copies import read_record
 
 _MOST = 3
 """The things that an error names; it counts the others."""

@@ -23,7 +23,7 @@ from jrs.recovery.attempt.run import run_attempt
 from jrs.recovery.cleanup.half_published import HalfPublished
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
-from jrs.recovery.files import publishing
+from jrs.recovery.files import publish_at_path
 from jrs.recovery.inspect.fsck import left_over
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.store.opening import open_backend
@@ -161,13 +161,13 @@ def test_what_cannot_be_published(lead: Lead, tmp_path: Path) -> None:
 
 def test_taken_in_this_moment(lead: Lead, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is put there behind the last look stays, and the job says that it could not publish."""
-    move = publishing._move
+    move = publish_at_path._move
 
     def late(whole: Path, target: Path, job_id: str, epoch: int) -> None:
         put(target / "file", "the user's own")
         move(whole, target, job_id, epoch)
 
-    monkeypatch.setattr(publishing, "_move", late)
+    monkeypatch.setattr(publish_at_path, "_move", late)
     with pytest.raises(InvalidInput, match="something else was put there meanwhile"):
         one(lead.job(), str(place / "table"))
     assert tree(place) == {"table/file": b"the user's own"}
@@ -183,11 +183,11 @@ def test_only_the_same_is_taken_for_published(lead: Lead, place: Path, there: st
     put(staged / "deep" / "part", "first")
     put(place / "table" / "deep" / "part", there)
     if there == "first":
-        publishing.publish(lead.storage, record, lead.leadership.epoch)
+        publish_at_path.publish(lead.storage, record, lead.leadership.epoch)
         assert not staged.exists()
     else:
         with pytest.raises(InvalidInput, match="something else was put there meanwhile"):
-            publishing.publish(lead.storage, record, lead.leadership.epoch)
+            publish_at_path.publish(lead.storage, record, lead.leadership.epoch)
         assert tree(staged) == {"deep/part": b"first"}
     assert tree(place) == {"table/deep/part": there.encode()}
 
@@ -197,7 +197,7 @@ def test_what_is_half_published_where_nothing_is_mounted(lead: Lead, tmp_path: P
     place, away = tmp_path / "warehouse", tmp_path / "away"
     place.mkdir()
     one(lead.job(), str(place / "table"))
-    copy = place / f"{publishing._mark(place / 'table', 'job')}1"
+    copy = place / f"{publish_at_path._mark(place / 'table', 'job')}1"
     put(copy / "part", "half")
     place.rename(away)
     left = HalfPublished(lead.backend)
@@ -213,7 +213,9 @@ def test_what_is_half_published_is_named(lead: Lead, place: Path) -> None:
     those of another job, under whatever name, are not touched by its cleanup.
     """
     one(lead.job(), str(place / "table"))
-    copies = [place / f"{publishing._mark(place / 'table', job)}1" for job in ("job", "job.e1")]
+    copies = [
+        place / f"{publish_at_path._mark(place / 'table', job)}1" for job in ("job", "job.e1")
+    ]
     for copy in copies:
         put(copy / "part", "half")
     named = [line for line in left_over(lead.backend, lead.storage) if "half published" in line]
@@ -248,17 +250,17 @@ def test_a_replaced_leader_publishes_nothing(lead: Lead, place: Path) -> None:
     """A leader that is replaced in the middle of it is fenced, and its successor publishes."""
     job = lead.job()
     done = job.stage("first", first)
-    check, newer = publishing.check, lead.leadership.epoch + 1
+    check, newer = publish_at_path.check, lead.leadership.epoch + 1
 
     def replaced(path: Path, storage: object) -> None:
         lead.storage.take_over("job", newer)
 
-    publishing.check = replaced
+    publish_at_path.check = replaced
     try:
         with pytest.raises(Fenced):
             job.publish(place / "table", done)
     finally:
-        publishing.check = check
+        publish_at_path.check = check
     assert list(place.iterdir()) == []
 
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from jrs.contract.errors import CannotStartHere
-from jrs.recovery.spark import configuration, prepared, reach, session
+from jrs.recovery.spark import cluster_reach, configuration, prepared, session
 from tests.recovery.lead import Lead
 from tests.recovery.support import FaultyMemory
 
@@ -29,23 +29,23 @@ from tests.recovery.support import FaultyMemory
     ],
 )
 def test_places_of_a_master(master: str, places: list[tuple[str, int]]) -> None:
-    assert reach.places(master) == places
+    assert cluster_reach.places(master) == places
 
 
 def test_one_master_of_several_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        reach.require_reachable(f"spark://127.0.0.1:1,127.0.0.1:{port}")
+        cluster_reach.require_reachable(f"spark://127.0.0.1:1,127.0.0.1:{port}")
 
 
 @pytest.mark.parametrize("master", ["yarn", "local[*]", "spark://h:port"])
 def test_what_spark_has_to_judge(master: str) -> None:
-    reach.require_reachable(master)
+    cluster_reach.require_reachable(master)
 
 
 def test_no_master_answers() -> None:
     with pytest.raises(CannotStartHere, match=r"spark://127.0.0.1:1 .* 127.0.0.1:1: Connection"):
-        reach.require_reachable("spark://127.0.0.1:1")
+        cluster_reach.require_reachable("spark://127.0.0.1:1")
 
 
 GIVEN_UP = [
@@ -78,7 +78,7 @@ def test_a_master_that_fails_over_while_a_session_starts(
     [("spark://h:7077", "spark.executor.memory is no number"), ("local[2]", GIVEN_UP[0])],
 )
 def test_what_is_wrong_with_the_job(master: str, said: str) -> None:
-    with pytest.raises(RuntimeError, match=said), reach.starting(master):
+    with pytest.raises(RuntimeError, match=said), cluster_reach.starting(master):
         raise RuntimeError(said)
 
 
@@ -89,5 +89,5 @@ def test_an_error_without_a_text() -> None:
         def __str__(self) -> str:
             raise ConnectionError
 
-    with pytest.raises(Gone), reach.starting("spark://h:7077"):
+    with pytest.raises(Gone), cluster_reach.starting("spark://h:7077"):
         raise Gone

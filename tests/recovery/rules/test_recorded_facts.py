@@ -10,7 +10,7 @@ from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import JobResult, JobSpec, JobStatus
 from jrs.recovery.rules.decision import Action, Attempt, Facts, decide
-from jrs.recovery.rules.gathering import Stored, gathered
+from jrs.recovery.rules.recorded_facts import Stored, gathered
 
 _RESULT = encode(JobResult("j", JobStatus.FINISHED, finished_at=1.0))
 

@@ -17,7 +17,7 @@ from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Record
 from jrs.records import keys
 from jrs.records.history import HistoryKind
-from jrs.recovery import application, master, replica
+from jrs.recovery import application, leading_replica, master
 from jrs.recovery.leader import loss_guard
 from jrs.recovery.master import EXIT_DEPOSED
 from jrs.store import applications, history
@@ -142,7 +142,7 @@ def test_a_main_that_has_returned_does_not_end_the_process(
     run: Run, hangs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The leadership is lost while jrs itself waits for the backend: no user code runs on."""
-    exits, calls, original = list[int](), list[int](), getattr(replica, hangs)
+    exits, calls, original = list[int](), list[int](), getattr(leading_replica, hangs)
     monkeypatch.setattr(master, "_end_process", exits.append)
     monkeypatch.setattr(loss_guard, "_GRACE_LOST", 0.0)
 
@@ -156,7 +156,7 @@ def test_a_main_that_has_returned_does_not_end_the_process(
 
     def main(driver: jrs.Driver) -> int:
         calls.append(driver.epoch)
-        monkeypatch.setattr(replica, hangs, hang)
+        monkeypatch.setattr(leading_replica, hangs, hang)
         return 42
 
     assert run(main) == 42

@@ -26,8 +26,8 @@ from jrs.store import heads
 
 from ..files import copied_from
 from ..files.job_folders import JobStorage
-from ..storage.copies import fetch, read_record
 from ..storage.objects import Objects
+from ..storage.packed_copies import fetch, read_record
 
 
 @attrs.frozen

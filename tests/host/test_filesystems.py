@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.host.mounts import fences_names, reach_problem
+from jrs.host.filesystems import fences_names, reach_problem
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime - {root} /dev/sda1 rw

@@ -47,8 +47,8 @@ from jrs.store.history_texts import restore_begun, restored_from
 from jrs.store.result_store import JobResultStore
 
 from ..files import epoch_folders, transfer
-from ..files.looking import names_in
-from . import delete, doomed, restored_records
+from ..files.safe_listing import names_in
+from . import delete, deletion_notes, restored_records
 from .index import SnapshotIndex
 from .restored_records import SPEC
 
@@ -301,7 +301,9 @@ def commit(
     if request.claim and isinstance(request.source, SnapshotRecord):
         entry = backend.get(keys.snapshot(request.source.job_id, request.source.number))
         if entry is not None:
-            doomed.note(backend, catalog.storage, request.source, doomed.What.DELETION)
+            deletion_notes.note(
+                backend, catalog.storage, request.source, deletion_notes.What.DELETION
+            )
             last.append(Delete(entry.key, entry.version))
     room = backend.capabilities.max_ops - len(last) - _ALSO_IN_THE_LAST
     while len(ops) > room:

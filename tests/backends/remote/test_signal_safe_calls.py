@@ -1,4 +1,4 @@
-"""The shield: what a thread does for the main thread is done once, also while it is closed."""
+"""SignalSafeCalls: what a thread does for the main thread is done once, also while it is closed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from jrs.backends.remote import shield as module
-from jrs.backends.remote.shield import Shield
+from jrs.backends.remote import signal_safe_calls as module
+from jrs.backends.remote.signal_safe_calls import SignalSafeCalls
 from tests.support import until
 
 
@@ -18,19 +18,19 @@ def test_a_call_that_ends_while_it_is_closed_is_not_made_again(
     """Its thread ends between the caller's look at the answer and its look at the threads."""
     assert threading.current_thread() is threading.main_thread()
     monkeypatch.setattr(module, "_LOOK", 0.01)
-    shield = Shield("jrs-test-shield")
+    safe = SignalSafeCalls("jrs-test-calls")
     begun, go = threading.Event(), threading.Event()
     calls: list[int] = []
-    is_over = shield._is_over
+    is_over = safe._is_over
 
     def look() -> bool:
         begun.wait()
-        shield.close(0.0)
+        safe.close(0.0)
         go.set()
-        until(lambda: not shield._threads, "its threads end")
+        until(lambda: not safe._threads, "its threads end")
         return is_over()
 
-    monkeypatch.setattr(shield, "_is_over", look)
+    monkeypatch.setattr(safe, "_is_over", look)
 
     def call() -> int:
         calls.append(1)
@@ -38,7 +38,7 @@ def test_a_call_that_ends_while_it_is_closed_is_not_made_again(
         go.wait()
         return len(calls)
 
-    assert shield.run(call) == 1
+    assert safe.run(call) == 1
     assert calls == [1]
 
 
@@ -47,18 +47,18 @@ def test_a_call_that_no_thread_came_to_is_made_by_its_caller(
 ) -> None:
     """It was handed over while the threads were told to end."""
     monkeypatch.setattr(module, "_LOOK", 0.01)
-    shield = Shield("jrs-test-shield")
-    shield.close(60.0)
-    shield._closed = False  # As it was when the call was handed over.
-    is_over = shield._is_over
+    safe = SignalSafeCalls("jrs-test-calls")
+    safe.close(60.0)
+    safe._closed = False  # As it was when the call was handed over.
+    is_over = safe._is_over
 
     def look() -> bool:
-        shield._closed = True
+        safe._closed = True
         return is_over()
 
-    monkeypatch.setattr(shield, "_is_over", look)
+    monkeypatch.setattr(safe, "_is_over", look)
 
-    assert shield.run(threading.current_thread) is threading.main_thread()
+    assert safe.run(threading.current_thread) is threading.main_thread()
 
 
 @pytest.fixture
@@ -73,13 +73,13 @@ def no_thread_starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 def test_calls_are_made_at_the_limit_of_threads(no_thread_starts: Callable[[], None]) -> None:
     """The thread that waits for work makes them, although none can take its place."""
-    shield = Shield("jrs-test-shield")
+    safe = SignalSafeCalls("jrs-test-calls")
     no_thread_starts()
 
     for _ in range(3):
-        assert shield.run(threading.current_thread) is not threading.main_thread()
-    shield.close(60.0)
-    assert shield._threads == set()
+        assert safe.run(threading.current_thread) is not threading.main_thread()
+    safe.close(60.0)
+    assert safe._threads == set()
 
 
 def test_a_call_is_made_by_its_caller_where_all_threads_are_in_calls(
@@ -87,7 +87,7 @@ def test_a_call_is_made_by_its_caller_where_all_threads_are_in_calls(
 ) -> None:
     """The caller of the call that hangs was interrupted, and no further thread can be started."""
     monkeypatch.setattr(module, "_LOOK", 0.01)
-    shield = Shield("jrs-test-shield")
+    safe = SignalSafeCalls("jrs-test-calls")
     begun, go = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -95,10 +95,10 @@ def test_a_call_is_made_by_its_caller_where_all_threads_are_in_calls(
         go.wait()
 
     no_thread_starts()
-    shield._calls.put(hang)
+    safe._calls.put(hang)
     assert begun.wait(60.0)
 
-    assert shield.run(threading.current_thread) is threading.main_thread()
+    assert safe.run(threading.current_thread) is threading.main_thread()
     go.set()
-    shield.close(60.0)
-    assert shield._threads == set()
+    safe.close(60.0)
+    assert safe._threads == set()

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from jrs.cli.common import ClusterRef, echo, echo_json, json_option, storage_option
-from jrs.client.migrating import MigrationReport, abandon_migration, migrate
+from jrs.client.migrate import MigrationReport, abandon_migration, migrate
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import counted, size_text
 

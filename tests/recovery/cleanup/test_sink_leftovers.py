@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jrs.contract.errors import CorruptRecord
-from jrs.recovery.cleanup.sink_logs import SinkLogs
+from jrs.recovery.cleanup.sink_leftovers import SinkLogs
 from jrs.recovery.files.job_folders import JobStorage
 
 

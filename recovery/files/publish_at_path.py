@@ -24,7 +24,7 @@ from jrs.records.model import StageRecord
 
 from . import removal, transfer
 from .job_folders import JobStorage, sync_tree
-from .looking import everything_below, is_folder
+from .safe_listing import everything_below, is_folder
 
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 

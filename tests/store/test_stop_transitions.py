@@ -21,8 +21,7 @@ from jrs.store import restores
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
-from jrs.store.stops import JobStops
-from jrs.store.transitions import (
+from jrs.store.stop_transitions import (
     RESTORE,
     STOP,
     RestoreEvent,
@@ -32,6 +31,7 @@ from jrs.store.transitions import (
     at_step,
     step_of,
 )
+from jrs.store.stops import JobStops
 from jrs.testing.contract import contents, lead
 
 BY_COMMAND = (StopEvent.SUSPEND, StopEvent.DRAIN, StopEvent.RESUME, StopEvent.RECONFIGURE)

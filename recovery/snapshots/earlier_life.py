@@ -11,8 +11,8 @@ from jrs.records import keys
 
 from ..files import epoch_folders
 from ..files.job_folders import JobStorage
-from ..files.looking import names_in
-from ..storage.copies import needs_no_attempt
+from ..files.safe_listing import names_in
+from ..storage.packed_copies import needs_no_attempt
 from . import folders
 
 

@@ -31,9 +31,9 @@ from jrs.sidecar.answers import is_for_people, json_answer, plain_page, problem_
 from jrs.sidecar.changes import Changes
 from jrs.sidecar.pages import STATIC, Pages
 from jrs.sidecar.problems import Problem, problem_of
+from jrs.sidecar.route_form import Call, Reply, Role, Route, body_values, query_values
 from jrs.sidecar.storage_threads import StorageThreads
 from jrs.sidecar.streams import Streams
-from jrs.sidecar.table import Call, Reply, Role, Route, body_values, query_values
 from jrs.sidecar.tokens import Caller, Sessions, TokenFile
 from jrs.store.historian import acting_for, because
 

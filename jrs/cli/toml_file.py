@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from jrs.cli import amounts
+from jrs.cli import retention_options
 from jrs.cli.durations import ABOVE_ZERO
 from jrs.contract.errors import InvalidInput, JrsError
 from jrs.contract.texts import did_you_mean, shown
@@ -38,7 +38,7 @@ _CHECKS: dict[str, Callable[[Any], object]] = {
     "ttl": lambda ttl: ABOVE_ZERO(str(ttl)),
     "slots": click.IntRange(1, MOST),
     "warm": click.IntRange(0, MOST),
-    "retention": amounts.retention,
+    "retention": retention_options.retention,
 }
 """What else is asked of a value: the same as of the option."""
 _SAYS = {str: "a text", int: "a whole number", float: "a number", dict: "a table", list: "a list"}

@@ -34,7 +34,7 @@ from jrs.records.applications import ApplicationRecord
 from jrs.records.checks import check_json
 from jrs.records.model import JobResult, JobResultEntry, JobStatus, Json, ResultState
 from jrs.records.not_finished import JobNotFinished
-from jrs.store import applications, mains
+from jrs.store import applications, main_records
 from jrs.store.result_store import JobResultStore
 
 from .attempt.code_version import code_version
@@ -163,7 +163,7 @@ class Replica:
             self._identity, master=master, epoch=fence.epoch, started_at=now, begun_at=now
         )
         try:
-            record = mains.begin(self._backend, wanted, fence) or wanted
+            record = main_records.begin(self._backend, wanted, fence) or wanted
         except Canceled:
             return
         self._emit(EventKind.ATTEMPT, str(record), fence.epoch)
@@ -178,7 +178,7 @@ class Replica:
             said = one_line(f"{type(error).__name__}: {error}")
             self._emit(EventKind.DIED, f"main raised {said}; another replica tries", fence.epoch)
             with suppress(JrsError):  # What main raised matters more.
-                mains.raised(self._backend, self._name, said, fence, at=time.time())
+                main_records.raised(self._backend, self._name, said, fence, at=time.time())
             if isinstance(error, _LEADERSHIPS):
                 raise RaisedByMain(error) from error
             raise
@@ -201,7 +201,7 @@ class Replica:
         )
 
         def commit() -> None:
-            with mains.finished(self._backend, record) as also:
+            with main_records.finished(self._backend, record) as also:
                 record_result(self._backend, result, leadership.fence, leadership.lost, also=also)
 
         answered(commit)

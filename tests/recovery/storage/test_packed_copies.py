@@ -12,10 +12,10 @@ import pytest
 from jrs.contract.errors import CorruptRecord, Unavailable
 from jrs.records.objects import OutputManifest, StoredFile
 from jrs.recovery.attempt.uploads import Uploads
-from jrs.recovery.storage import copies
 from jrs.recovery.storage import objects as objects_module
-from jrs.recovery.storage.copies import PrefixWriter, fetch, read_record
+from jrs.recovery.storage import packed_copies
 from jrs.recovery.storage.objects import Objects
+from jrs.recovery.storage.packed_copies import PrefixWriter, fetch, read_record
 from tests.recovery.storage.support import Store, objects
 
 
@@ -52,16 +52,16 @@ def test_a_large_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
     """So that no request takes long, and no file has to fit into memory."""
     store = Store()  # Servers know no parts of this size.
     writer = PrefixWriter(objects(store), "job", "e1.a1.ff")
-    for module in (copies, objects_module):
+    for module in (packed_copies, objects_module):
         monkeypatch.setattr(module, "ONE_PUT", 1000)
-    monkeypatch.setattr(copies, "_SMALL", 10)
+    monkeypatch.setattr(packed_copies, "_SMALL", 10)
     content = os.urandom(4500)
     stored = writer.put_files("stage/out", written(tmp_path / "in", a=content))
     fetch(objects(store), stored, tmp_path / "out")
 
     assert (tmp_path / "out/below/a").read_bytes() == content
     assert store.calls["get_ranges"] == 5
-    assert copies.contents(objects(store), stored) == [content]
+    assert packed_copies.contents(objects(store), stored) == [content]
     store.damage(stored[0].object)
     with pytest.raises(CorruptRecord, match="was changed"):
         fetch(objects(store), stored, tmp_path / "again")
@@ -70,7 +70,7 @@ def test_a_large_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
 def test_packs_have_a_size(
     writer: PrefixWriter, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copies, "_PACK", 1000)
+    monkeypatch.setattr(packed_copies, "_PACK", 1000)
     files = written(tmp_path, **{f"f{number}": b"x" * 400 for number in range(7)})
     writer.put_files("stage/ck", files, together=True)
 
@@ -153,15 +153,15 @@ def test_little_is_in_flight_at_once(
 ) -> None:
     """All requests share one connection, and each has to end within its time limit."""
     store, found = InFlight(), list[int]()
-    calls_made = copies.in_threads
+    calls_made = packed_copies.in_threads
 
-    def in_threads(calls: Any, most: int = copies._AT_ONCE) -> Any:
+    def in_threads(calls: Any, most: int = packed_copies._AT_ONCE) -> Any:
         store.most = 0
         made = calls_made(calls, most)
         found.append(store.most * min(most, len(calls)))
         return made
 
-    monkeypatch.setattr(copies, "in_threads", in_threads)
+    monkeypatch.setattr(packed_copies, "in_threads", in_threads)
     files = {}
     for count, size in ((70, 2**20 - 1), (10, 2**22), (8, 40 * 2**20)):
         for number in range(count):
@@ -202,5 +202,5 @@ def test_a_repeated_output_writes_what_is_missing(store: Store, tmp_path: Path) 
     # The two that failed, the one that was changed, if it is another one, and the manifest.
     assert store.calls["put"] - 5 in (3, 4)
     found = read_record(objects(store), OutputManifest, named).files
-    content = [copies.contents(objects(store), [one])[0] for one in found]
+    content = [packed_copies.contents(objects(store), [one])[0] for one in found]
     assert content == [b"changed", b"1", b"2", b"3", b"4"]
