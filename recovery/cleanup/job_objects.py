@@ -13,14 +13,14 @@ from jrs.contract.operations import Fence
 from jrs.records.codec import decode, encode
 from jrs.records.objects import OutputIndex
 
-from ..rules.resource import GivenUp, Resource
+from ..rules.resource import FencedResource, GivenUp
 from ..storage.objects import Objects
 from ..storage.roots import Named, index_of
 
 _AT_ONCE = 1000
 
 
-class JobObjects(Resource):
+class JobObjects(FencedResource):
     """The job's objects, except those of its output. First, an object is written that lists its
     output, since the records that name it are removed later."""
 
@@ -30,9 +30,6 @@ class JobObjects(Resource):
     def __init__(self, backend: Backend, objects: Objects) -> None:
         self._backend = backend
         self._objects = objects
-
-    def clean(self, job_id: str) -> None:
-        self.clean_fenced(job_id, None)
 
     def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
         unreadable: list[CorruptRecord] = []

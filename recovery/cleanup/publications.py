@@ -12,12 +12,12 @@ from jrs.records.model import StageRecord
 from jrs.records.stages import TAKEN_OVER
 from jrs.store.jobs import readable_stages
 
-from ..rules.resource import GivenUp, Resource
+from ..rules.resource import FencedResource, GivenUp
 from ..storage import publication
 from ..storage.objects import Objects
 
 
-class Publications(Resource):
+class Publications(FencedResource):
     """Publications that were committed and whose attempt died before it completed them. They are
     completed, not taken back: an attempt that was shut out may still do so."""
 
@@ -28,9 +28,6 @@ class Publications(Resource):
     def __init__(self, backend: Backend, objects: Objects) -> None:
         self._backend = backend
         self._objects = objects
-
-    def clean(self, job_id: str) -> None:
-        self.clean_fenced(job_id, None)
 
     def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
         given_up = []

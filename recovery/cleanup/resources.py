@@ -13,7 +13,7 @@ from jrs.store import heads
 
 from ..files.job_folders import JobStorage
 from ..processes import left_running
-from ..rules.resource import Resource
+from ..rules.resource import FencedResource, Resource
 from .half_published import HalfPublished
 from .job_objects import JobObjects
 from .publications import Publications
@@ -63,16 +63,13 @@ class Staging(Resource):
         return [str(path) for path in self._storage.left_in_staging(job_id)]
 
 
-class _Records(Resource):
+class _Records(FencedResource):
     """Records of the job; `describe` returns their keys. They are deleted in few commits."""
 
     records_only = True
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-
-    def clean(self, job_id: str) -> None:
-        self.clean_fenced(job_id, None)
 
     def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
         delete_records(self._backend, self.describe(job_id), fence)

@@ -13,13 +13,13 @@ from jrs.records.snapshots import SnapshotRecord, TakenBy
 from jrs.store import restores
 
 from ..files.job_folders import JobStorage
-from ..rules.resource import GivenUp, Resource
+from ..rules.resource import FencedResource, GivenUp
 from ..snapshots import delete, folders
 from ..snapshots.catalog import SnapshotCatalog
 from .ended import ended_job
 
 
-class KeptForRetry(Resource):
+class KeptForRetry(FencedResource):
     """What a retry of the job would take over: a snapshot of its end, taken before anything is
     removed, unless the job's spec says that nothing is kept.
 
@@ -35,9 +35,6 @@ class KeptForRetry(Resource):
     def __init__(self, backend: Backend, storage: JobStorage) -> None:
         self._backend = backend
         self._catalog = SnapshotCatalog(backend, storage)
-
-    def clean(self, job_id: str) -> None:
-        self.clean_fenced(job_id, None)
 
     def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
         if keep_at_end(self._backend, job_id) is not Keep.KEEP or self._removal_has_begun(job_id):
@@ -60,7 +57,7 @@ class KeptForRetry(Resource):
         return any(name.endswith(" records") for name in done)
 
 
-class Snapshots(Resource):
+class Snapshots(FencedResource):
     """The snapshots that jrs took of the job by itself: deleted or kept, as the job's spec says for
     the way it ended. What a user has taken stays."""
 
@@ -71,9 +68,6 @@ class Snapshots(Resource):
     def __init__(self, backend: Backend, storage: JobStorage) -> None:
         self._backend = backend
         self._catalog = SnapshotCatalog(backend, storage)
-
-    def clean(self, job_id: str) -> None:
-        self.clean_fenced(job_id, None)
 
     def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
         catalog, storage = self._catalog, self._catalog.storage

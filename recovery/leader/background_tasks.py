@@ -17,7 +17,7 @@ from jrs.contract.runtime import Runtime
 from ..processes.pools import Pool, Pools
 from ..rules.decision import Action
 from .agenda import Agenda
-from .job_memory import Failing, JobMemory
+from .job_memory import Failing, JobMemory, Step
 from .loop import TICK, Loop
 
 LONGEST = 30.0
@@ -56,7 +56,7 @@ class BackgroundTasks:
         pool: Pool,
         job_id: str,
         job: JobMemory,
-        action: Action | None,
+        action: Action | Step,
         work: Callable[[], T],
         then: Callable[[T], None] = lambda found: None,
         *,
@@ -67,7 +67,7 @@ class BackgroundTasks:
         The job is not checked meanwhile, unless the work only `pins` it; it is checked afterwards.
 
         Args:
-            action: the action that the work carries out; None: counting a death.
+            action: what the work carries out.
         """
 
         def under_way(yes: bool) -> None:
@@ -85,7 +85,7 @@ class BackgroundTasks:
             self._loop.post(back)
 
         def succeeded(found: T) -> None:
-            job.failing.pop(action, None)
+            self.has_worked(job, action)
             then(found)
 
         def run() -> None:
@@ -106,13 +106,17 @@ class BackgroundTasks:
             under_way(False)
             self.put_off(job_id, job, action, error)
 
-    def may_try(self, job: JobMemory, action: Action | None) -> bool:
+    def has_worked(self, job: JobMemory, action: Action | Step) -> None:
+        """Forget that it has failed."""
+        job.failing.pop(action, None)
+
+    def may_try(self, job: JobMemory, action: Action | Step) -> bool:
         """Return whether an action may be tried: it has not failed, or its delay has passed."""
         failing = job.failing.get(action)
         return failing is None or self._clock() >= failing.until
 
     def put_off(
-        self, job_id: str, job: JobMemory, action: Action | None, error: BaseException
+        self, job_id: str, job: JobMemory, action: Action | Step, error: BaseException
     ) -> None:
         """Try a failed action again later; the delay grows with the number of its failures."""
         before = job.failing.get(action)
@@ -127,7 +131,7 @@ class BackgroundTasks:
         self._try_later(job_id, job, action, 0, TICK)
 
     def _try_later(
-        self, job_id: str, job: JobMemory, action: Action | None, times: int, delay: float
+        self, job_id: str, job: JobMemory, action: Action | Step, times: int, delay: float
     ) -> None:
         job.failing[action] = failing = Failing(times, self._clock() + delay)
         self._agenda.at(failing.until, job_id, f"failing {action}")

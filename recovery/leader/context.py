@@ -21,7 +21,6 @@ from ..cleanup.policy import CleanupPolicy
 from ..files.job_folders import JobStorage
 from ..health.facts import MasterHealth
 from ..rules.events import Event, EventKind, Report, notify
-from . import suspects
 from .decisions import Decisions
 from .trust import Trust
 
@@ -50,8 +49,6 @@ class LeaderContext:
     ttl: float | None = None
     """Of the leadership, in seconds; None: no attempt is delayed because the leader is late."""
     trust: Trust = attrs.field(factory=Trust)
-    probation: float = suspects.PROBATION
-    """Seconds for which a job that may have killed a leader runs alone."""
     hand_over: Callable[[bool], None] | None = None
     """Ends this leadership so that another master leads, for the first time or again; None: this
     process must not do that."""

@@ -34,7 +34,7 @@ from .background_tasks import BackgroundTasks
 from .changed_jobs import PAGE, Listing, Page
 from .context import LeaderContext
 from .facts import Gatherer, Look
-from .job_memory import SCANNED, End, JobMemory
+from .job_memory import SCANNED, End, JobMemory, Step
 from .loop import TICK, Loop
 from .pause import Pause
 from .reactions import Case, Reactions
@@ -65,15 +65,14 @@ class Dispatcher:
     def __init__(self, context: LeaderContext) -> None:
         self._context = context
         self.main_runs = context.main_runs
-        self._backend = context.backend
         self._leadership = context.leadership
         self._emit = context.emit
         self._clock = clock = context.runtime.clock
         self._attempts = Attempts(clock)
         self._records = AttemptRecords(context)
         self._actions = Actions(context, self._attempts, self._records)
-        self._probations = suspects.Probations(context.probation, clock)
-        self._pause = Pause(self._backend)
+        self._probations = suspects.Probations(suspects.PROBATION, clock)
+        self._pause = Pause(context.backend)
         self._facts = Gatherer(
             context,
             self._attempts,
@@ -203,7 +202,7 @@ class Dispatcher:
         """Pass on the changes that the backend reports."""
         while not self._over():
             try:
-                with self._backend.watch("") as watch:
+                with self._context.backend.watch("") as watch:
                     while not self._over():
                         names = watch.changes(0.05)
                         if names is None or names:
@@ -262,7 +261,7 @@ class Dispatcher:
                 continue  # It is checked when its action has returned.
             if job.ended is None:
                 jobs[job_id] = job
-            elif self._tasks.may_try(job, None):
+            elif self._tasks.may_try(job, Step.COUNT_END):
                 self._reactions.evaluate(job_id, job, job.ended)
         looks = self._facts.gather(jobs, page, self._functions)
         for job_id, look in looks.items():
@@ -272,12 +271,13 @@ class Dispatcher:
                 if isinstance(look, Exception):
                     raise look
                 self._reconcile(job_id, jobs[job_id], look)
+                self._tasks.has_worked(jobs[job_id], Step.LOOK)
             except (Fenced, Unavailable, OutcomeUnknown):
                 raise
             except CorruptRecord as error:
                 self._hold(job_id, error)
             except Exception as error:
-                self._tasks.put_off(job_id, jobs[job_id], None, error)
+                self._tasks.put_off(job_id, jobs[job_id], Step.LOOK, error)
 
     def _reconcile(self, job_id: str, job: JobMemory, look: Look) -> None:
         facts = look.facts

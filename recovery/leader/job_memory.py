@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 import attrs
 
 from jrs.records import keys
@@ -83,6 +85,13 @@ class CleanupMemory:
     reported_given_up: bool = False
 
 
+class Step(Enum):
+    """What a leader does with a job besides the actions that it decides."""
+
+    LOOK = "look"
+    COUNT_END = "count an attempt's end"
+
+
 @attrs.define(eq=False)
 class JobMemory:
     """What this leader remembers of a job between two checks of it."""
@@ -97,8 +106,8 @@ class JobMemory:
     """A snapshot of it is being taken; it is still checked meanwhile."""
     ended: End | None = None
     """An attempt's end that is still to be evaluated."""
-    failing: dict[Action | None, Failing] = attrs.field(factory=dict)
-    """The actions that raised; None: counting a death. Each has a delay of its own."""
+    failing: dict[Action | Step, Failing] = attrs.field(factory=dict)
+    """What raised at its last try. Each has a delay of its own."""
     restart: RestartMemory = attrs.field(factory=RestartMemory)
     time: TimeMemory = attrs.field(factory=TimeMemory)
     cleanup: CleanupMemory = attrs.field(factory=CleanupMemory)

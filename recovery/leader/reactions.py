@@ -27,7 +27,7 @@ from .background_tasks import BackgroundTasks
 from .context import LeaderContext
 from .facts import Look
 from .hand_over import ASK
-from .job_memory import End, JobMemory
+from .job_memory import End, JobMemory, Step
 
 _WHILE = 60.0
 """Seconds: attempts that ran for less and were interrupted are tried again ever later."""
@@ -110,7 +110,7 @@ class Reactions:
             self.tasks.pools.records,
             job_id,
             job,
-            None,
+            Step.COUNT_END,
             lambda: self.actions.evaluate(end, in_a_row),
             lambda death: job.count_death(death, end.at),
         )

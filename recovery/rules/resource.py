@@ -43,3 +43,14 @@ class Resource(abc.ABC):
     def describe(self, job_id: str) -> list[str]:
         """Return what `clean` would remove now, one line each."""
         return []
+
+
+class FencedResource(Resource):
+    """A resource with records in the backend, which are removed under the leader's fence."""
+
+    def clean(self, job_id: str) -> None:
+        self.clean_fenced(job_id, None)
+
+    @abc.abstractmethod
+    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
+        """Remove it for good, its records under the fence. Idempotent."""

@@ -152,7 +152,7 @@ def _fill(
             digest, new = blobs.add(source, file.size, None)
         else:
             own = None if epoch is None else epoch / file.path
-            linked = to is SnapshotFormat.LINK and _is_linked(file, own, target)
+            linked = to is SnapshotFormat.LINK and _links_own(file, own, target)
             if linked:
                 digest, inode, new = transfer.digest(target), target.stat().st_ino, 0
             else:
@@ -169,7 +169,7 @@ def _fill(
     return described, new_bytes
 
 
-def _is_linked(file: SnapshotFile, own: Path | None, target: Path) -> bool:
+def _links_own(file: SnapshotFile, own: Path | None, target: Path) -> bool:
     """Link the file that the job itself still has, if it is the same one and nobody writes into it;
     return whether that was done."""
     if own is None or not contents.never_changes(file):

@@ -352,7 +352,7 @@ def _put(
         else:
             new = 0
         size = os.lstat(target).st_size
-    elif how is SnapshotFormat.LINK and digest and _is_linked(copy, item.source, target):
+    elif how is SnapshotFormat.LINK and digest and _links_copy(copy, item.source, target):
         new = 0
     else:
         copied = transfer.copy(item.source, target)
@@ -360,7 +360,7 @@ def _put(
     return SnapshotFile(item.path, size, digest, found.st_mtime_ns, inode), new
 
 
-def _is_linked(copy: Path | None, source: Path, target: Path) -> bool:
+def _links_copy(copy: Path | None, source: Path, target: Path) -> bool:
     """Link the previous snapshot's copy of an unchanged file; return whether that was possible. It
     is not if the copy is the job's own file, which a restore may have linked there."""
     try:

@@ -880,6 +880,26 @@ def test_two_writes_that_keep_failing_pause_each_for_itself(
         leader.runner.of("job", 1 if starts else 2).finish()
 
 
+def test_a_check_that_failed_does_not_delay_the_count_of_a_death(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a delay of its own, and a check that works ends that of checks."""
+    JobCatalog(memory).submit(spec("job"))
+    with Leader(memory, root, clock=FakeClock()) as leader:
+        attempt, dispatcher = leader.runner.of("job"), leader.dispatcher
+        until(lambda: not dispatcher._jobs["job"].busy, "the start has returned")
+        check = lambda: dispatcher._loop.post(lambda: dispatcher._agenda.add("job"))  # noqa: E731
+        with monkeypatch.context() as broken:
+            raises = lambda jobs, *_: {one: ValueError("no") for one in jobs}  # noqa: E731
+            broken.setattr(dispatcher._facts, "gather", raises)
+            check()
+            leader.until_said("error", "job")
+        attempt.die()
+        leader.until_said("died", "job")
+        check()
+        until(lambda: not dispatcher._jobs["job"].failing, "a check has worked")
+
+
 def test_a_write_that_keeps_failing_is_not_repeated_without_a_pause(
     memory: FaultyMemory, root: Path
 ) -> None:
