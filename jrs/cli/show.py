@@ -94,13 +94,13 @@ def _facts_of(view: JobView, explained: Explanation | None) -> Iterator[Fact]:
     if result is not None:
         yield from _ended(result, tell_start=view.application is None)
     if view.entry is not None and view.entry.tombstone is not None:
-        grave = view.entry.tombstone
-        if grave.submitted_at:
-            yield "submitted", when(grave.submitted_at)
-        if grave.started_at:
-            yield "started", when(grave.started_at)
-        yield "finished", when(grave.finished_at)
-        yield "expired", f"{when(grave.expired_at)}; the rest of the result is gone"
+        tombstone = view.entry.tombstone
+        if tombstone.submitted_at:
+            yield "submitted", when(tombstone.submitted_at)
+        if tombstone.started_at:
+            yield "started", when(tombstone.started_at)
+        yield "finished", when(tombstone.finished_at)
+        yield "expired", f"{when(tombstone.expired_at)}; the rest of the result is gone"
     if view.stop is not None and view.entry is None:
         if view.stop.mode is not StopMode.HOLD:  # "now" tells its reason.
             yield "stop", str(view.stop)

@@ -8,7 +8,7 @@ from typing import Any
 
 from jrs.client import waiting
 from jrs.client.connection import Connection, entry_point_of
-from jrs.client.job_requests import JobChanges
+from jrs.client.job_requests import JobRequests
 from jrs.client.logs import JobLogs, LogPart
 from jrs.client.snapshots import JobSnapshots
 from jrs.records.checks import check_moment, check_stage_name, merged
@@ -34,7 +34,7 @@ def _check_entry(spec: JobSpec) -> None:
     check_entry(spec.entry_point, spec.arguments)
 
 
-class JobHandle(JobChanges):
+class JobHandle(JobRequests):
     """One job of a cluster. Made by `Client.submit` and `Client.job`.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""JobChanges: what a client asks of a job: cancel, suspend, rescale, upgrade, fork, clean it up."""
+"""JobRequests: what a client asks of a job: cancel, suspend, rescale, upgrade, fork, clean up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jrs.recovery.snapshots.retry import descendants
 from jrs.recovery.spark import rescaling
 
 
-class JobChanges:
+class JobRequests:
     """The calls of a `JobHandle` that change its job, or make another one of it; its base class."""
 
     _connection: Connection

@@ -53,18 +53,18 @@ def check(older_than: float, keep: int) -> None:
         raise InvalidInput(f"keep must be a whole number, not {shown(keep)}")
 
 
-def burial(record: Record, grave: bytes, also: tuple[Op, ...]) -> tuple[Op, ...]:
+def deletion_ops(record: Record, tombstone: bytes, also: tuple[Op, ...]) -> tuple[Op, ...]:
     """Return the operations that replace a clean result by its tombstone."""
     job_id = keys.job_of(record.key)
     return (
         Delete(record.key, record.version),
         Absent(keys.DIRTY + job_id),
-        Create(keys.TOMBSTONES + job_id, grave),
+        Create(keys.TOMBSTONES + job_id, tombstone),
         *also,
     )
 
 
-def grave_of(result: JobResult, now: float, by: str, reason: str) -> bytes:
+def tombstone_of(result: JobResult, now: float, by: str, reason: str) -> bytes:
     """Return the record of what is left of an expired result."""
     return encode(
         Tombstone(
@@ -107,7 +107,7 @@ def expire(
             one for one in _clean(backend, page) if not (one.application and runs(one.application))
         ]
         if clean:
-            sent.append(commits.send(_burials(backend, clean, now(), live())))
+            sent.append(commits.send(_deletions(backend, clean, now(), live())))
         if len(sent) > _AHEAD:
             yield from commits.settled(sent.pop(0))
     for each in sent:
@@ -160,8 +160,8 @@ class _Old:
         fits = old.job_id == keys.job_of(record.key) and old.status.is_globally_terminal
         return old if texts and fits else None
 
-    def grave(self, now: float, by: str, reason: str) -> bytes:
-        """Return the record of what is left of it, as `grave_of` does."""
+    def tombstone(self, now: float, by: str, reason: str) -> bytes:
+        """Return the record of what is left of it, as `tombstone_of` does."""
         fields = {
             "job_id": self.job_id,
             "status": self.status.value,
@@ -199,16 +199,16 @@ def _clean(backend: Backend, job_ids: Sequence[str]) -> list[_Old]:
     return [one for one in read if one is not None]
 
 
-def _burials(
+def _deletions(
     backend: Backend, clean: Sequence[_Old], now: float, live: Mapping[str, Sequence[Delete]]
-) -> list[_Burial]:
+) -> list[_Deletion]:
     """Return what replaces each of some clean results by its tombstone."""
     job_ids = [one.job_id for one in clean]
     index = result_index.clean_delete_ops(backend, {one.job_id: one.indexed() for one in clean})
     told = history.removals(backend, job_ids, live)
     by, why = submitter(), reason()
     return [
-        _Burial(one.job_id, burial(one.record, one.grave(now, by, why), (*ops, *also)))
+        _Deletion(one.job_id, deletion_ops(one.record, one.tombstone(now, by, why), (*ops, *also)))
         for one, ops, also in zip(clean, index, told, strict=True)
     ]
 
@@ -217,20 +217,20 @@ def _burials(
 
 
 @attrs.frozen
-class _Burial:
+class _Deletion:
     """The operations that replace a clean result by its tombstone."""
 
     job_id: str
     ops: tuple[Op, ...]
 
 
-_Sent = tuple[Sequence[_Burial], "Future[None]"]
-"""Some burials, and the one commit of them all."""
+_Sent = tuple[Sequence[_Deletion], "Future[None]"]
+"""Some deletions, and the one commit of them all."""
 
 
 @attrs.define
 class _Commits:
-    """Commits burials, as many at once as one commit takes."""
+    """Commits deletions, as many at once as one commit takes."""
 
     backend: Backend
     delete: Callable[[str], None]
@@ -238,10 +238,10 @@ class _Commits:
     """Whether each commit waits for the one before. ZooKeeper refuses commits that are under way
     while another one deletes next to them."""
 
-    def send(self, burials: Iterable[_Burial]) -> list[_Sent]:
-        """Commit burials without waiting."""
-        most, batches, room = self.backend.capabilities.max_ops, list[list[_Burial]](), 0
-        for one in burials:
+    def send(self, deletions: Iterable[_Deletion]) -> list[_Sent]:
+        """Commit deletions without waiting."""
+        most, batches, room = self.backend.capabilities.max_ops, list[list[_Deletion]](), 0
+        for one in deletions:
             if room < len(one.ops):
                 batches.append([])
                 room = most
@@ -252,7 +252,7 @@ class _Commits:
     def settled(self, sent: Sequence[_Sent]) -> Iterator[str]:
         """Yield the id of each result that is gone, once the commits have ended."""
         while sent:
-            refused, left, alone = 0, list[_Burial](), list[_Burial]()
+            refused, left, alone = 0, list[_Deletion](), list[_Deletion]()
             for batch, commit in sent:
                 try:
                     commit.result()
@@ -271,14 +271,14 @@ class _Commits:
             yield from self._deleted(alone)
             sent = self.send(left)
 
-    def _commit(self, batch: Sequence[_Burial]) -> Future[None]:
+    def _commit(self, batch: Sequence[_Deletion]) -> Future[None]:
         sent = self.backend.commit_async(*(op for one in batch for op in one.ops))
         if self.apart:
             sent.exception()
         return sent
 
-    def _deleted(self, burials: Sequence[_Burial]) -> Iterator[str]:
-        for one in burials:
+    def _deleted(self, deletions: Sequence[_Deletion]) -> Iterator[str]:
+        for one in deletions:
             try:
                 self.delete(one.job_id)
             except STAYS:

@@ -155,7 +155,7 @@ class JobResultStore:
                     return
                 raise NoSuchResult(f"job {job_id!r} has no result to delete")
             try:
-                self._backend.commit(*self._burial(record, fence), fence=fence)
+                self._backend.commit(*self._deletion_ops(record, fence), fence=fence)
                 return
             except Conflict as conflict:
                 if conflict.op.key.startswith(keys.DIRTY):
@@ -356,7 +356,7 @@ class JobResultStore:
             *(result_index.create_ops(form) if below is None else (below,)),
         )
 
-    def _burial(self, record: Record, fence: Fence | None) -> tuple[Op, ...]:
+    def _deletion_ops(self, record: Record, fence: Fence | None) -> tuple[Op, ...]:
         by, why = ("", "") if fence is not None else (submitter(), reason())
         job_id, now = keys.job_of(record.key), self._now()
         under = (Check(record.key, record.version), Absent(keys.DIRTY + job_id))
@@ -364,15 +364,15 @@ class JobResultStore:
             result = result_in(record)
         except CorruptRecord:
             # The caller has decided to delete a damaged entry; the job must still not run again.
-            grave = encode(Tombstone(job_id, JobStatus.FAILED, 0.0, now, by=by, reason=why))
+            tombstone = encode(Tombstone(job_id, JobStatus.FAILED, 0.0, now, by=by, reason=why))
             index: tuple[Op, ...] = tuple(map(Delete, result_index.of_job(self._backend, job_id)))
         else:
             applications.check_unneeded(self._backend, result)
-            grave = expiry.grave_of(result, now, by, why)
+            tombstone = expiry.tombstone_of(result, now, by, why)
             index = result_index.delete_ops(self._backend, result)
         # Last: it may remove a part of the history at once.
         told = history.removal(self._backend, job_id, under, fence)
-        return expiry.burial(record, grave, (*index, *told))
+        return expiry.deletion_ops(record, tombstone, (*index, *told))
 
     def _explain_existing(self, result: JobResult, conflict: Conflict) -> None:
         """Return if the stored result is `result`; else raise `ResultExists`, or the conflict if

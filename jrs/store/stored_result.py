@@ -75,24 +75,26 @@ def stored_entry(backend: Backend, job_id: str) -> JobResultEntry | None:
         CorruptRecord: it cannot be read whether the result is dirty.
         Unavailable: the backend did not answer.
     """
-    record, marker, grave = backend.get_many([prefix + job_id for prefix in ENTRY])
+    record, marker, tombstone = backend.get_many([prefix + job_id for prefix in ENTRY])
     if isinstance(record, Record) and isinstance(marker, CorruptRecord):
         raise marker
-    return entry_in(job_id, record, marker, grave)
+    return entry_in(job_id, record, marker, tombstone)
 
 
-def entry_in(job_id: str, record: Stored, marker: Stored, grave: Stored) -> JobResultEntry | None:
+def entry_in(
+    job_id: str, record: Stored, marker: Stored, tombstone: Stored
+) -> JobResultEntry | None:
     """Return the entry that the records of `ENTRY` make: a dirty one if the marker cannot be read,
     and one with a `problem` if the result or the tombstone in its place cannot. The disk may have
     lost that record, or it never was there; so the job is neither expired nor without a result. It
     has ended for certain if the result's marker is there."""
-    found = grave if record is None else record
+    found = tombstone if record is None else record
     if isinstance(found, CorruptRecord):
         lost = not isinstance(marker, Record)
         return JobResultEntry(job_id, ResultState.DIRTY, None, str(found), uncertain=lost)
     if found is None:
         return None
-    if found is grave:
+    if found is tombstone:
         return expired_entry_of(found)
     return entry_of(found, ResultState.CLEAN if marker is None else ResultState.DIRTY)
 
@@ -127,10 +129,10 @@ def result_in(record: Record) -> JobResult:
 def expired_entry_of(record: Record) -> JobResultEntry:
     """Return the entry of an expired result, with its tombstone if that can be read."""
     try:
-        grave = decode(Tombstone, record.value, record.key)
+        tombstone = decode(Tombstone, record.value, record.key)
     except CorruptRecord:
-        grave = None  # It still keeps the job from running again; fsck names it.
-    return JobResultEntry(keys.job_of(record.key), ResultState.EXPIRED, None, tombstone=grave)
+        tombstone = None  # It still keeps the job from running again; fsck names it.
+    return JobResultEntry(keys.job_of(record.key), ResultState.EXPIRED, None, tombstone=tombstone)
 
 
 def refuse_ended(entry: JobResultEntry | None, what: str) -> None:

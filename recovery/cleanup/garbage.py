@@ -331,11 +331,11 @@ class _Known:
     @classmethod
     def of(cls, backend: Backend, job_id: str) -> _Known:
         names = (keys.JOBS, keys.DIRTY, keys.RESULTS, keys.TOMBSTONES)
-        spec, dirty, result, grave = (backend.get(name + job_id) for name in names)
+        spec, dirty, result, tombstone = (backend.get(name + job_id) for name in names)
         expired_at = None
-        if grave is not None and spec is None and result is None:
-            expired_at = decode(Tombstone, grave.value, grave.key).expired_at
-        exists = any(one is not None for one in (spec, dirty, result, grave))
+        if tombstone is not None and spec is None and result is None:
+            expired_at = decode(Tombstone, tombstone.value, tombstone.key).expired_at
+        exists = any(one is not None for one in (spec, dirty, result, tombstone))
         ended = exists and spec is None and dirty is None
         return cls(exists, ended, expired_at)
 

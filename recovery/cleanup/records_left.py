@@ -61,8 +61,12 @@ def over_since(backend: Backend, job_id: str) -> float | None:
         Unavailable: the backend did not answer.
     """
     if backend.get(keys.RESULTS + job_id) is None:
-        grave = backend.get(keys.TOMBSTONES + job_id)
-        return decode(Tombstone, grave.value, grave.key).expired_at if grave is not None else None
+        tombstone = backend.get(keys.TOMBSTONES + job_id)
+        return (
+            decode(Tombstone, tombstone.value, tombstone.key).expired_at
+            if tombstone is not None
+            else None
+        )
     events = history.read(backend, job_id)
     return max((event.at for event in events if event.kind == HistoryKind.CLEAN), default=None)
 

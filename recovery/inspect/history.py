@@ -264,10 +264,10 @@ def _entries(backend: Backend, view: JobView) -> Iterator[HistoryEntry]:
         text = with_reason(f"{result.status.value} in attempt {result.attempt}", why)
         yield HistoryEntry(result.finished_at, HistoryKind.ENDED, text)
     stored = backend.get(keys.TOMBSTONES + job_id)
-    for grave in () if stored is None else _readable([stored], Tombstone):
-        yield HistoryEntry(grave.finished_at, HistoryKind.ENDED, grave.status.value)
-        said = with_reason("the result was expired", grave.reason)
-        yield HistoryEntry(grave.expired_at, HistoryKind.EXPIRED, said, grave.by)
+    for tombstone in () if stored is None else _readable([stored], Tombstone):
+        yield HistoryEntry(tombstone.finished_at, HistoryKind.ENDED, tombstone.status.value)
+        said = with_reason("the result was expired", tombstone.reason)
+        yield HistoryEntry(tombstone.expired_at, HistoryKind.EXPIRED, said, tombstone.by)
 
 
 def _main(record: ApplicationRecord) -> Iterator[HistoryEntry]:

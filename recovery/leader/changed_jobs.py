@@ -1,4 +1,4 @@
-"""Listing: the jobs that have changed, page by page.
+"""ChangedJobs: the jobs that have changed, page by page.
 
 Between two pages the leader does what is urgent: it hears of a cancel or an attempt's end within
 the time of one page, however many jobs there are.
@@ -20,7 +20,7 @@ Page = dict[str, dict[str, Stored]]
 """Jobs to check, each with its records that were just read, by prefix."""
 
 
-class Listing:
+class ChangedJobs:
     """Finds the jobs whose records have changed; used by one thread.
 
     Args:

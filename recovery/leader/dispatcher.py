@@ -31,7 +31,7 @@ from .agenda import Agenda
 from .attempt_records import AttemptRecords
 from .attempts import AttemptHandle, Attempts
 from .background_tasks import BackgroundTasks
-from .changed_jobs import PAGE, Listing, Page
+from .changed_jobs import PAGE, ChangedJobs, Page
 from .context import LeaderContext
 from .facts import Gatherer, Look
 from .job_memory import SCANNED, End, JobMemory, Step
@@ -84,7 +84,7 @@ class Dispatcher:
         self._jobs: dict[str, JobMemory] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
         self._agenda = Agenda(clock)
-        self._listing = Listing(self._facts, self._jobs)
+        self._listing = ChangedJobs(self._facts, self._jobs)
         self._resync_at = clock() + _RESYNC
         self._starts = Starts(context.max_attempts, self._probations, self._attempts)
         self._stopping = threading.Event()

@@ -138,12 +138,12 @@ def _result(
     job_id: str, stored: Mapping[str, Stored], problems: list[str]
 ) -> tuple[Result, JobResult | None]:
     """Return the fact about the result, and the result if it can be read."""
-    record, grave = stored[keys.RESULTS], stored[keys.TOMBSTONES]
+    record, tombstone = stored[keys.RESULTS], stored[keys.TOMBSTONES]
     try:
-        if record is None and isinstance(grave, CorruptRecord):
-            raise grave
+        if record is None and isinstance(tombstone, CorruptRecord):
+            raise tombstone
         if record is None:
-            return Result.NONE if grave is None else Result.EXPIRED, None
+            return Result.NONE if tombstone is None else Result.EXPIRED, None
         if isinstance(record, CorruptRecord):
             raise record
         result = decode(JobResult, record.value, record.key)

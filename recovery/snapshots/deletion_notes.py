@@ -205,8 +205,8 @@ def _life(backend: Backend, job_id: str) -> str:
         entry = JobResultStore(backend).get(job_id)
         if entry is not None and entry.result is not None:
             return _milliseconds(entry.result.spec.submitted_at if entry.result.spec else 0.0)
-        if (grave := backend.get(keys.TOMBSTONES + job_id)) is not None:
-            return _milliseconds(decode(Tombstone, grave.value, grave.key).submitted_at)
+        if (tombstone := backend.get(keys.TOMBSTONES + job_id)) is not None:
+            return _milliseconds(decode(Tombstone, tombstone.value, tombstone.key).submitted_at)
     except CorruptRecord:
         pass
     return _UNKNOWN

@@ -112,8 +112,12 @@ def _check_ended(backend: Backend, job_id: str, request: RetryRequest) -> None:
     if entry.problem:
         raise CorruptRecord(entry.problem)
     if entry.state is ResultState.EXPIRED:
-        grave = backend.get(keys.TOMBSTONES + job_id)
-        status = decode(Tombstone, grave.value, grave.key).status if grave else JobStatus.FAILED
+        tombstone = backend.get(keys.TOMBSTONES + job_id)
+        status = (
+            decode(Tombstone, tombstone.value, tombstone.key).status
+            if tombstone
+            else JobStatus.FAILED
+        )
     else:
         assert entry.result is not None
         status = entry.result.status

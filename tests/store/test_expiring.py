@@ -84,7 +84,7 @@ def before_the_first_commit(
     monkeypatch.setattr(backend, "_commit_async", commit_async)
 
 
-def buried(store: JobResultStore) -> list[str]:
+def expired_in(store: JobResultStore) -> list[str]:
     return [entry.job_id for entry in store.list(state=ResultState.EXPIRED)]
 
 
@@ -104,9 +104,9 @@ def test_many_results_go_in_one_commit(
     """As many as a commit takes: each result needs four operations."""
     assert store.expire(0.0) == IDS
 
-    buried_at_once = [sum(isinstance(op, Create) for op in ops) for ops in sent]
-    assert buried_at_once == [backend.capabilities.max_ops // 4] * 9 + [12]
-    assert buried(store) == IDS
+    deleted_at_once = [sum(isinstance(op, Create) for op in ops) for ops in sent]
+    assert deleted_at_once == [backend.capabilities.max_ops // 4] * 9 + [12]
+    assert expired_in(store) == IDS
     assert not left_over(backend, IDS)
 
 
@@ -135,7 +135,7 @@ def test_one_that_was_deleted_meanwhile(
     assert store.expire(0.0) == IDS
 
     assert len(sent) == 11
-    assert buried(store) == IDS
+    assert expired_in(store) == IDS
     assert not left_over(backend, IDS)
 
 
@@ -148,7 +148,7 @@ def test_one_whose_marker_is_back(
 
     assert store.expire(0.0) == [job_id for job_id in IDS if job_id != IDS[5]]
 
-    assert buried(store) == [job_id for job_id in IDS if job_id != IDS[5]]
+    assert expired_in(store) == [job_id for job_id in IDS if job_id != IDS[5]]
     assert store.has_dirty(IDS[5])
 
 
@@ -159,7 +159,7 @@ def test_one_whose_entry_goes_meanwhile(
     (entry,) = keys_of(result(IDS[7]))
     before_the_first_commit(backend, monkeypatch, lambda: other.commit(Delete(entry)))
 
-    assert store.expire(0.0) == buried(store) == IDS
+    assert store.expire(0.0) == expired_in(store) == IDS
     assert not left_over(backend, IDS)
 
 
@@ -182,7 +182,7 @@ def test_a_batch_of_unknown_outcome(
 
     monkeypatch.setattr(backend, "_commit_async", commit_async)
 
-    assert store.expire(0.0) == buried(store) == IDS
+    assert store.expire(0.0) == expired_in(store) == IDS
     assert not left_over(backend, IDS)
 
 
@@ -208,14 +208,14 @@ def test_what_is_left_of_each(backend: Backend) -> None:
     assert not left_over(backend, [one.job_id for one in found])
     for one in found:
         record = backend.get(keys.TOMBSTONES + one.job_id)
-        grave = Tombstone(
+        tombstone = Tombstone(
             one.job_id, one.status, one.finished_at, NOW,
             submitted_at=0.0 if one.spec is None else 3.25, started_at=one.started_at,
             by=submitter(), reason="too old",
         )  # fmt: skip
         assert record is not None
-        assert record.value == encode(grave)
-        assert decode(Tombstone, record.value, record.key) == grave
+        assert record.value == encode(tombstone)
+        assert decode(Tombstone, record.value, record.key) == tombstone
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_one_with_a_record_that_damage_holds(
         hold(damaged, backend, held)
         assert store.expire(0.0) == others
 
-    assert buried(store) == others
+    assert expired_in(store) == others
     assert store.has_clean(job_id)
     (event,) = cluster_history.read(backend)
     assert event.text.endswith("and 294 more")
@@ -330,7 +330,7 @@ def test_commits_that_refuse_each_other(
 
     monkeypatch.setattr(backend, "_commit_async", commit_async)
 
-    assert sorted(store.expire(0.0)) == buried(store) == IDS
+    assert sorted(store.expire(0.0)) == expired_in(store) == IDS
     assert len(sent) == 8 + 2 + 8
     assert together[11:] == [0] * 7
     assert not left_over(backend, IDS)

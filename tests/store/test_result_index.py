@@ -506,8 +506,8 @@ def test_expired_jobs_by_end(client: Client) -> None:
     assert view.status is JobStatus.FINISHED
     assert view.entry is not None
     assert view.entry.tombstone is not None
-    grave = view.entry.tombstone
-    assert (grave.submitted_at, grave.started_at, grave.finished_at) == (8.0, 9.0, 10.0)
+    tombstone = view.entry.tombstone
+    assert (tombstone.submitted_at, tombstone.started_at, tombstone.finished_at) == (8.0, 9.0, 10.0)
 
 
 def test_bad_filters(client: Client) -> None:

@@ -414,8 +414,8 @@ class TestDelete:
             with because("late"):
                 store.delete("job")
             end = Tombstone("job", JobStatus.FINISHED, 5.0, 1000.0, by=submitter(), reason="late")
-            grave = encode(end)
-            assert contents(backend) == {"tombstones/job": grave}
+            tombstone = encode(end)
+            assert contents(backend) == {"tombstones/job": tombstone}
 
     def test_a_dirty_one(self, store: JobResultStore, backend: Backend) -> None:
         """A dirty result is not deleted: its cleanup has not ended."""

@@ -12,7 +12,7 @@ from jrs.contract.errors import Unavailable
 from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.model import JobStatus
-from jrs.recovery.leader.changed_jobs import PAGE, Listing, Page
+from jrs.recovery.leader.changed_jobs import PAGE, ChangedJobs, Page
 from jrs.recovery.leader.job_memory import SCANNED, JobMemory
 from jrs.store import attempt_fence
 from jrs.store.jobs import JobCatalog
@@ -131,8 +131,8 @@ def _record(number: int) -> Record:
     return Record(f"jobs/job-{number:04}", b"", number + 1)
 
 
-def listing(changes: Changes, jobs: dict[str, JobMemory] | None = None) -> Listing:
-    return Listing(changes, {} if jobs is None else jobs)  # type: ignore[arg-type]
+def listing(changes: Changes, jobs: dict[str, JobMemory] | None = None) -> ChangedJobs:
+    return ChangedJobs(changes, {} if jobs is None else jobs)  # type: ignore[arg-type]
 
 
 def test_each_job_is_on_one_page() -> None:

@@ -888,7 +888,10 @@ def test_a_check_that_failed_does_not_delay_the_count_of_a_death(
     with Leader(memory, root, clock=FakeClock()) as leader:
         attempt, dispatcher = leader.runner.of("job"), leader.dispatcher
         until(lambda: not dispatcher._jobs["job"].busy, "the start has returned")
-        check = lambda: dispatcher._loop.post(lambda: dispatcher._agenda.add("job"))  # noqa: E731
+
+        def check() -> None:
+            dispatcher._loop.post(lambda: dispatcher._agenda.add("job"))
+
         with monkeypatch.context() as broken:
             raises = lambda jobs, *_: {one: ValueError("no") for one in jobs}  # noqa: E731
             broken.setattr(dispatcher._facts, "gather", raises)
