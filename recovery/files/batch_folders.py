@@ -93,11 +93,14 @@ def number_of(folder: Path) -> int | None:
 
 
 def published(out: Path) -> Iterator[int]:
-    """Yield the numbers of the batches in a stage's output; none if it is missing.
+    """Yield the numbers of the batches in a stage's output, newest first; none if it is missing.
+
+    Each folder is listed when its number is asked for: a stream of months has a million of them.
 
     Raises:
         Unavailable: a folder cannot be listed now, so that a batch may be missing.
     """
-    for name in names_in(out):
-        if (number := number_of(out / name)) is not None:
+    named = (match for name in names_in(out) if (match := _BATCH.fullmatch(name)))
+    for match in sorted(named, key=lambda match: int(match[1]), reverse=True):
+        if (number := number_of(out / match.string)) is not None:
             yield number

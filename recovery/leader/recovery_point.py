@@ -26,7 +26,7 @@ from ..files.rescaled_checkpoint import complete_interrupted_rescale
 from ..rules.events import EventKind
 from ..snapshots import earlier_life, folders, outside_effects
 from ..snapshots.catalog import SnapshotCatalog
-from ..snapshots.restore import published_batches
+from ..snapshots.restore import newest_batch
 from ..snapshots.scheduled import take_scheduled_snapshot, until_scheduled_snapshot
 from .context import LeaderContext
 from .fetched_checkpoints import CheckpointCopies
@@ -243,7 +243,7 @@ class RecoveryPoints:
             if record.has_batches and selected.batch is None:
                 return f"{live} has no batch any more"
             planned = position(live).planned
-            published = max(published_batches(output), default=-1)
+            published = newest_batch(output)
             head = heads.stored(self._backend, job_id, stage)
             if head is not None:
                 # One batch behind it can be planned again, unless it has published rows.

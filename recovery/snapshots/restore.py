@@ -288,7 +288,7 @@ def check_output(storage: JobStorage, stages: Iterable[SnapshotStage], job_id: s
         for temporary in (False, True):
             folder = storage.published(job_id, stage.name, temporary=temporary)
             with reading(f"reading {folder}"):
-                newest = max(published_batches(folder), default=-1)
+                newest = newest_batch(folder)
             if newest > last:
                 raise InvalidInput(
                     f"the snapshot was taken without output, and {folder} is at batch {newest}, "
@@ -296,13 +296,13 @@ def check_output(storage: JobStorage, stages: Iterable[SnapshotStage], job_id: s
                 )
 
 
-def published_batches(folder: Path) -> Iterator[int]:
-    """Yield the batches that a stage's sink has published, according to its folder."""
+def newest_batch(folder: Path) -> int:
+    """Return the newest batch that a stage's sink has published, according to its folder; -1 if
+    there is none."""
     logs = sink_log.sink_logs(folder)
-    for log in logs:
-        yield from sink_log.batches(log)
     if not logs:
-        yield from batch_folders.published(folder)
+        return next(batch_folders.published(folder), -1)
+    return max((batch for log in logs for batch in sink_log.batches(log)), default=-1)
 
 
 # -- the steps -----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from jrs import Job
 from jrs.records.model import Json
 from jrs.recovery.attempt.job import context_of
 from jrs.recovery.checkpoint_format.position import position
-from jrs.recovery.snapshots.restore import published_batches
+from jrs.recovery.snapshots.restore import newest_batch
 from jrs.store.stops import JobStops
 
 RESCALED = 3
@@ -30,7 +30,7 @@ def publishing(job: Job, folder: str, at: str, sink: str) -> Json:
         found = writer.format(sink)
         return found if sink == "jrs" else found.option("path", str(out))
 
-    return cut_off(job, folder, at, writes, lambda: max(published_batches(out), default=-1))
+    return cut_off(job, folder, at, writes, lambda: newest_batch(out))
 
 
 def keyed(job: Job, folder: str, at: str, sink: str) -> Json:

@@ -24,6 +24,7 @@ from jrs.recovery.attempt.uploads import Uploads
 from jrs.recovery.files import batch_folders, closed_inputs, publish_at_path, safe_listing, transfer
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.inspect.stage_output import OutputInFolder
+from jrs.recovery.snapshots.restore import newest_batch
 from tests.recovery.support import CLUSTER, fail_to_list
 
 NAMED = StoredObject("job/data/e1.a1.x/s/out/0", 1, "0" * 64)
@@ -121,6 +122,26 @@ def test_the_batches_of_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             list(batch_folders.published(tmp_path))
 
     assert OutputInFolder(tmp_path).newest(StreamHead("job", "s", 1, 1, plan="p")) == 1
+
+
+def test_only_the_newest_batch_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream of months has a million batches; each start of an attempt asks for the newest."""
+    for batch in range(12):
+        (tmp_path / f"batch={batch}").mkdir()
+        (tmp_path / f"batch={batch}" / PART).touch()
+    (tmp_path / "batch=99").mkdir()
+    (tmp_path / "batch=99" / "a column of the job.txt").touch()
+    listed: list[str] = []
+
+    def listing(folder: Path) -> list[str]:
+        listed.append(folder.name)
+        return safe_listing.names_in(folder)
+
+    monkeypatch.setattr(batch_folders, "names_in", listing)
+
+    assert newest_batch(tmp_path) == 11
+    assert listed == [tmp_path.name, "batch=99", "batch=11"]
+    assert newest_batch(tmp_path / "none") == -1
 
 
 def test_what_is_made_durable(storage: JobStorage, monkeypatch: pytest.MonkeyPatch) -> None:
