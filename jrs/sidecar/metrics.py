@@ -72,30 +72,39 @@ def _progress(name: str) -> Callable[[StreamStatus], float | None]:
 
 
 STREAM_METRICS: dict[str, tuple[str, Callable[[StreamStatus], float | None]]] = {
-    "jrs_stream_batch": ("The newest batch that is recorded.", lambda one: one.batch),
-    "jrs_stream_batch_timestamp_seconds": ("When that was.", lambda one: one.batch_at),
+    "jrs_stream_batch": ("The newest batch that the stream has recorded.", lambda one: one.batch),
+    "jrs_stream_batch_timestamp_seconds": (
+        "When the newest batch was recorded.",
+        lambda one: one.batch_at,
+    ),
     "jrs_stream_progress_batch": (
-        "The batch that all of the following is about.",
+        "The batch whose rows, rates, watermark, lag and state are shown.",
         _progress("batch"),
     ),
-    "jrs_stream_rows": ("Rows that it read.", _progress("rows")),
+    "jrs_stream_rows": ("Rows that the batch read.", _progress("rows")),
     "jrs_stream_rows_per_second": ("Rows that arrived per second.", _progress("rows_per_second")),
     "jrs_stream_processed_per_second": (
         "Rows that Spark processed per second.",
         _progress("processed_per_second"),
     ),
     "jrs_stream_batch_seconds": ("How long the batch took.", _progress("seconds")),
-    "jrs_stream_watermark_timestamp_seconds": ("Its watermark.", _progress("watermark")),
+    "jrs_stream_watermark_timestamp_seconds": (
+        "The watermark of the stream.",
+        _progress("watermark"),
+    ),
     "jrs_stream_offsets_behind": (
         "Records that the slowest partition of a source was behind its end.",
         _progress("offsets_behind"),
     ),
     "jrs_stream_files_behind": (
-        "Files that its sources had found and not read.",
+        "Files that the sources had found and not yet read.",
         _progress("files_behind"),
     ),
-    "jrs_stream_state_rows": ("Rows in its state.", _progress("state_rows")),
-    "jrs_stream_state_bytes": ("Memory that its state used.", _progress("state_bytes")),
+    "jrs_stream_state_rows": ("Rows in the state of the stream.", _progress("state_rows")),
+    "jrs_stream_state_bytes": (
+        "Memory that the state of the stream used.",
+        _progress("state_bytes"),
+    ),
 }
 """The metrics of streams: what each says, and how it is read. An unknown value has no sample."""
 

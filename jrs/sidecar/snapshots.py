@@ -180,10 +180,10 @@ READS = on_storage(
     Route("GET", _OF_SNAPSHOT, "snapshot", _one, "A snapshot by its number or name.",
           f"{_S}.get(…)"),
     Route("GET", f"{_OF_SNAPSHOT}/manifest", "manifest", _manifest,
-          "What a snapshot has: its stages, its records, and its files by digest.",
+          "The contents of a snapshot: its stages, its records, and its files by digest.",
           f"{_S}.manifest(…)"),
     Route("GET", f"{_OF_JOB}/pending-restore", "pending_restore", _pending,
-          "The restore of a job that is under way, or was cut off.", f"{_S}.pending_restore()"),
+          "The restore of a job that is under way, or was interrupted.", f"{_S}.pending_restore()"),
 )  # fmt: skip
 """The routes that read snapshots."""
 
@@ -193,7 +193,7 @@ VERBS = on_storage(
     verb(f"{_OF_JOB}/newest-usable", _newest_usable,
          "Find the newest snapshot that can be restored: checks every byte.",
          f"{_S}.newest_usable()"),
-    verb(f"{_OF_JOB}/finish-restore", _finish_restore, "Carry out a restore that was cut off.",
+    verb(f"{_OF_JOB}/finish-restore", _finish_restore, "Complete a restore that was interrupted.",
          f"{_S}.finish_restore()"),
     verb(f"{_OF_SNAPSHOT}/delete", _delete_snapshot, "Delete a snapshot.", f"{_S}.delete(…)"),
     verb(f"{_OF_SNAPSHOT}/verify", _verify_snapshot, "Check every byte of a snapshot.",
@@ -201,7 +201,7 @@ VERBS = on_storage(
     verb(f"{_OF_SNAPSHOT}/convert", _convert_snapshot, "Convert a snapshot to another format.",
          f"{_S}.convert(…)",
          (Param("format", "the new one", required=True, choices=_FORMATS),)),
-    verb(f"{_OF_SNAPSHOT}/restore", _restore_snapshot, "Put a job back to a snapshot.",
+    verb(f"{_OF_SNAPSHOT}/restore", _restore_snapshot, "Restore a job from a snapshot.",
          f"{_S}.restore(…)", _RESTORED, MADE),
     verb(f"{_OF_SNAPSHOT}/fork", _fork_snapshot, "Start a new job from a snapshot.",
          f"{_S}.fork(…)", (AS,), MADE),

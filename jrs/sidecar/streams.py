@@ -54,7 +54,7 @@ ROUTES = (
           "Which jobs may have changed, as server-sent events.", "backend.watch",
           produces="text/event-stream"),
     Route("GET", "/v1/jobs/{id}/events", "job_events", None,
-          "The state of a job whenever it is different, as server-sent events.",
+          "The state of a job whenever it changes, as server-sent events.",
           "client.job(id).view(), explain(), streams()", produces="text/event-stream"),
     Route("GET", "/v1/history/events", "history_events", None,
           "What happened to all jobs and to the cluster, as server-sent events.",

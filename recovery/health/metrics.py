@@ -74,7 +74,7 @@ def metrics(facts: MasterFacts) -> Iterator[Metric]:
     )
     yield _gauge(
         "jrs_loop_age_seconds",
-        "Time since the loop of this leader has turned; 0 if it does not lead.",
+        "Time since the loop of this leader last completed a pass; 0 if it does not lead.",
         facts.turn_age,
     )
     yield _gauge(
@@ -94,7 +94,7 @@ def metrics(facts: MasterFacts) -> Iterator[Metric]:
     yield Metric(
         "jrs_jobs",
         "gauge",
-        "Jobs by what this leader does with them; all 0 if this master does not lead.",
+        "Jobs by the decision of this leader; all 0 if this master does not lead.",
         {f'{{state="{name}"}}': float(getattr(facts.jobs, name)) for name in _STATES},
     )
     yield _gauge(
@@ -124,12 +124,12 @@ def metrics(facts: MasterFacts) -> Iterator[Metric]:
     )
     yield _gauge(
         "jrs_export_failing_seconds",
-        "Time since the export to OpenLineage has failed; 0 if it works, or there is none.",
+        "How long the export to OpenLineage has failed; 0 if it works, or if there is none.",
         facts.export.failing,
     )
     yield _counter(
         "jrs_export_refused_total",
-        "Events that OpenLineage has refused for good, and that were left out.",
+        "Events that OpenLineage has rejected, and that the leader has skipped.",
         facts.export.refused,
     )
     yield from _failovers(facts)
@@ -142,7 +142,7 @@ def _failovers(facts: MasterFacts) -> Iterator[Metric]:
     yield Metric(
         "jrs_failover_seconds",
         "histogram",
-        "Time from an election of this master until it had decided about what ran, and led.",
+        "Time from an election of this master until it had decided about the running jobs, and led.",
         {
             **buckets,
             '_bucket{le="+Inf"}': facts.failovers.count,
