@@ -142,7 +142,7 @@ def _failovers(facts: MasterFacts) -> Iterator[Metric]:
     yield Metric(
         "jrs_failover_seconds",
         "histogram",
-        "Time from an election of this master until it had decided about the running jobs, and led.",
+        "Time from an election of this master until it had decided about running jobs, and led.",
         {
             **buckets,
             '_bucket{le="+Inf"}': facts.failovers.count,
