@@ -49,8 +49,8 @@ class _Lazy(Suggesting):
     epilog="Exit codes: 0 done; 1 the job did not finish, or fsck, the demo or doctor found a "
     "problem; "
     "2 refused, nothing was changed (one line says why), or fsck found damage; 3 timed out; "
-    "4 failed after a change, or it is not known whether something was changed: look before you "
-    "repeat; 130 interrupted.",
+    "4 failed after a change, or it is unknown whether something was changed: check before you "
+    "repeat the command; 130 interrupted.",
 )
 @click.version_option(package_name="jrs")
 @click.option(

@@ -31,7 +31,7 @@ EXIT_VIOLATED = 1
 
 _check_option = click.option(
     "--check", "names", multiple=True, metavar="NAME",
-    help=f"A check, instead of all: {', '.join(CHECKS)}. Repeatable.",
+    help=f"Make only this check: {', '.join(CHECKS)}. Repeatable.",
 )  # fmt: skip
 
 
@@ -51,14 +51,15 @@ def chaos_command() -> None:
 @click.argument("entry_point")
 @click.option("--on", "scheme", type=click.Choice(SCHEMES), default="file", show_default=True,
               help="The backend. Servers are started for the run.")  # fmt: skip
-@click.option("--masters", type=click.IntRange(1, 20), default=3, show_default=True)
+@click.option("--masters", type=click.IntRange(1, 20), default=3, show_default=True,
+              help="How many masters run.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(0, 86400), default=30.0, show_default=True,
               help="How long faults last; less if every job has ended.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Determines the faults.")
 @click.option("--copies", type=click.IntRange(1, 10_000), default=10, show_default=True,
               help="How many copies of the job are submitted.")  # fmt: skip
 @click.option("--nemesis", default="kill() | pause(3)", show_default=True, metavar="NEMESES",
-              help="What breaks; docs/chaos.md has them all.")  # fmt: skip
+              help="The faults; docs/chaos.md lists all.")  # fmt: skip
 @click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE",
               help="An argument; VALUE is JSON if it parses, else text. Repeatable.")  # fmt: skip
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",

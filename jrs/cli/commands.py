@@ -46,7 +46,7 @@ SECTIONS = {
     "Run the cluster": {
         "master": Command("master", "Start a master: it stands by, or leads and runs jobs."),
         "switchover": Command("steering", "Have the leader hand over to another master."),
-        "pause": Command("steering", "Pause the cluster: nothing new starts."),
+        "pause": Command("steering", "Pause the cluster: no attempt begins."),
         "unpause": Command("steering", "End a pause: jobs start again."),
         "storage": Command("upkeep", "Show or change the storage that the cluster uses."),
         "migrate": Command("migrate", "Move a paused cluster to another backend."),
@@ -54,10 +54,10 @@ SECTIONS = {
     },
     "Keep it healthy": {
         "doctor": Command("doctor", "Check whether a backend, and Spark, are fit for use."),
-        "fsck": Command("upkeep", "Check the cluster for damage and what is left over."),
+        "fsck": Command("upkeep", "Check the cluster for damage, left-overs and held jobs."),
         "cleanup": Command("upkeep", "Retry, preview or skip the cleanup of an ended job."),
         "expire": Command("upkeep", "Delete the clean results of given jobs, or all old ones."),
-        "gc": Command("upkeep", "Remove the files that nothing needs any more."),
+        "gc": Command("upkeep", "Remove files that are no longer needed."),
     },
     "Set up and try": {
         "init": Command("config", "Write a commented jrs.toml."),

@@ -31,7 +31,7 @@ from jrs.records.settings import JobSettings
 @click.option("--ttl", type=ABOVE_ZERO, metavar="DURATION", default=from_file("ttl", DEFAULT_TTL),
               show_default=str(DEFAULT_TTL), help="The ttl of the masters.")  # fmt: skip
 @click.option("--create", is_flag=True,
-              help="Create a cluster that does not exist yet, and check it whole.")  # fmt: skip
+              help="Create the cluster if it does not exist yet, and make all checks.")  # fmt: skip
 @click.option("--spark", is_flag=True,
               help="Also start Spark as a job would, with the options below.")  # fmt: skip
 @click.option("--timeout", type=ABOVE_ZERO, metavar="DURATION", default=60.0, show_default=True,
@@ -54,10 +54,10 @@ def doctor_command(
     """Check whether a backend, and Spark, are fit for use from this host.
 
     Connects, then checks versions, encryption, permissions, sessions, writing, fencing, watching,
-    the latency of commits, and the filesystem that jobs keep their files on. Prints one line for
-    each check, with a remedy if it fails. Safe next to running masters: it writes one key of its
-    own and never campaigns. If the cluster does not exist yet, it checks only whether the cluster
-    could be created, and changes nothing.
+    the latency of commits, and the filesystem of the storage. Prints one line for each check, with
+    a remedy if it fails. Safe next to running masters: it writes one key of its own and never
+    campaigns. If the cluster does not exist yet, it checks only whether the cluster could be
+    created, and changes nothing.
 
     With --spark it also runs a short job, with the Spark that jobs of this host get: Java and
     PySpark, the cluster's master, its executors and their packages, and whether the driver and the

@@ -16,7 +16,7 @@ from jrs.client import plain
 @job_argument
 @click.argument("stage")
 @click.option("--since", default="", metavar="CURSOR",
-              help="Only files that are newer; --json prints the cursor.")  # fmt: skip
+              help="Only files that are newer than this cursor; --json prints it.")  # fmt: skip
 @json_option
 @storage_option
 @with_cluster
@@ -28,7 +28,7 @@ def files_command(
     as_json: bool,
     storage: str | Path | None,
 ) -> int:
-    """Print the files of a stage's output that count, one per line.
+    """Print the committed files of a stage's output, one per line.
 
     For a stream that writes to the sink of jrs, these are the files of its committed batches; for
     another stage, all files once it has finished.

@@ -32,9 +32,10 @@ _LONGEST_NOTE = 200
 @click.command("history")
 @optional_job_argument
 @click.option("-f", "--follow", is_flag=True,
-              help="Wait for more; with JOB, until it is cleaned up.")  # fmt: skip
+              help="Wait for more events; with JOB, until the job is cleaned up.")  # fmt: skip
 @click.option("--after", metavar="ID", default="",
-              help="Only what was committed after this entry; without JOB, behind this cursor.",
+              help="Only events that were committed after this entry; without JOB, after this "
+                   "cursor.",
               )  # fmt: skip
 @click.option("--limit", type=click.IntRange(1, MOST), metavar="NUMBER",
               help="Only this many of the newest entries.")  # fmt: skip
@@ -46,13 +47,13 @@ def history_command(
 ) -> int:  # fmt: skip
     """Show what happened to a job: when, who did it, and why.
 
-    Entries are in the order of the commits; each has the time of the host that wrote it. Brackets
-    enclose what a leader had decided. With --json, each entry has an id for --after; with --follow,
-    each is one line.
+    Entries are in the order of the commits; each has the time of the host that wrote it. A leader's
+    decision is in brackets. With --json, each entry has an id for --after; with --follow, each is
+    one line.
 
     Without JOB: which masters were elected, how each leadership ended, and who paused the cluster.
-    Without JOB, --follow shows what happens to all jobs and to the cluster from now on, and --after
-    what happened behind the cursor of an entry. --json shows the cursors.
+    Without JOB, --follow shows the events of all jobs and of the cluster from now on, and --after
+    those after the cursor of an entry. --json shows the cursors.
 
     \b
     Examples:

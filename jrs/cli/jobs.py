@@ -54,11 +54,14 @@ _LONGEST = 1000
               help="An argument; VALUE is JSON if it parses, else text. Repeatable.")  # fmt: skip
 @click.option("--args", "arguments", metavar="JSON", help="All arguments, as a JSON object.")
 @click.option("--runner", type=click.Choice([kind.value for kind in RunnerKind]),
-              default=RunnerKind.PROCESS.value, show_default=True)  # fmt: skip
+              default=RunnerKind.PROCESS.value, show_default=True,
+              help="Run each attempt in a process of its own, or in a thread of the "
+                   "master.")  # fmt: skip
 @click.option("--attempts", type=int, default=3, show_default=True,
-              help="Total attempts before a job that dies is FAILED.")  # fmt: skip
+              help="The job becomes FAILED when this many attempts have died.")  # fmt: skip
 @click.option("--delay", type=DURATION, metavar="DURATION", default=1.0, show_default=True,
-              help="Time before the second attempt; doubled each time after.")  # fmt: skip
+              help="Time before the second attempt; it doubles for each "
+                   "further attempt.")  # fmt: skip
 @click.option("--partitions", type=int, metavar="N",
               help="The number of partitions of its streams' state.")  # fmt: skip
 @click.option("--snapshot-every", type=DURATION, metavar="DURATION",
@@ -71,9 +74,9 @@ _LONGEST = 1000
               type=click.Choice([each.value for each in SnapshotFormat if each.is_restorable]),
               help="The format of its snapshots.")  # fmt: skip
 @click.option("--snapshots-at-end", multiple=True, metavar="STATUS=keep|delete",
-              help="Keep the snapshots that jrs took of a job that ended finished (default: "
-              "delete), failed (keep) or canceled (keep), and one of its end for jrs retry. "
-              "Repeatable.")  # fmt: skip
+              help="When the job has finished (default: delete), failed (keep) or was canceled "
+                   "(keep): keep or delete the snapshots that jrs took, and one of its end for "
+                   "jrs retry. Repeatable.")  # fmt: skip
 @click.option("--on-exception", is_flag=True,
               help="Also restart the job if its function raises.")  # fmt: skip
 @job_options
@@ -182,8 +185,9 @@ def wait_command(
 ) -> int:
     """Wait for a job's result and print its payload as JSON; exit 1 unless it FINISHED.
 
-    Returns as soon as the result is durable; cleanup may still run. Meanwhile it prints what the
-    job waits for on stderr. Of a failure it prints the reason; jrs show has the whole traceback.
+    Returns as soon as the result is durable; cleanup may still run. While it waits, it prints on
+    stderr what the job waits for. Of a failure it prints the reason; jrs show has the whole
+    traceback.
 
     \b
     Example:  jrs wait nightly-2026-11-20 --timeout 3600

@@ -19,7 +19,7 @@ _CONTROLS = re.compile("[^\n\t]+")
 
 @click.command("logs")
 @job_argument
-@click.option("-f", "--follow", is_flag=True, help="Wait for more until the job has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for more output until the job has ended.")
 @click.option("--attempt", type=click.IntRange(1, MOST), metavar="N",
               help="An attempt by its number.  [default: the newest]")  # fmt: skip
 @click.option("--out", "stream", flag_value="out", help="Only stdout.")
@@ -37,11 +37,11 @@ def logs_command(
     tail: int | None,
     storage: str | Path | None,
 ) -> int:
-    """Print what a job's attempt has printed: its log, stdout and stderr.
+    """Print the output of a job's attempt: its log, stdout and stderr.
 
     Logs are files in the masters' storage, and are kept after the job's end: 30 days if it FAILED,
-    else 3, unless the masters have another policy. Of a long log the beginning and the end are
-    kept. On a terminal, control characters of the job are shown as escapes; a pipe gets the job's
+    else 3, unless the masters have another policy. Of a long log, jrs keeps the beginning and the
+    end. On a terminal, control characters of the job are shown as escapes; a pipe gets the job's
     own bytes.
 
     \b

@@ -48,7 +48,8 @@ from jrs.store.opening import open_backend
 
 @click.command(
     "master",
-    epilog="Start several masters, also on several hosts: one leads, the others take over.",
+    epilog="Start several masters, also on several hosts: one leads, and the others stand by to "
+    "take over.",
 )
 @click.option("--name", help="This master's name  [default: host, pid and random letters]")
 @click.option("--ttl", type=DURATION, metavar="DURATION", default=from_file("ttl", DEFAULT_TTL),
@@ -59,8 +60,8 @@ from jrs.store.opening import open_backend
               help="The folder of the jobs' files, which all masters share; or the URL of objects, "
               "such as s3://BUCKET/PREFIX.")  # fmt: skip
 @click.option("--resource", "resources", multiple=True, metavar="MODULE:FUNCTION",
-              help="A function that returns a jrs.Resource: something more to clean up after "
-              "each job. Repeatable.")  # fmt: skip
+              help="A function that returns a jrs.Resource, which is cleaned up after each job, "
+                   "too. Repeatable.")  # fmt: skip
 @click.option("--max-attempts", type=click.IntRange(1, MOST), metavar="N",
               default=from_file("slots"), show_default="by cores and memory",
               help="The slots of this master while it leads. An attempt takes one, or as many as "
@@ -77,23 +78,25 @@ from jrs.store.opening import open_backend
               "job's end: 30d, 0s or never; or the history of a job that has not ended, by the age "
               "of its events; or a limit, such as log-bytes-per-job=64M. Repeatable.")  # fmt: skip
 @click.option("--prepare", is_flag=True,
-              help="Make the archive that Spark starts faster with, as jrs prepare does, when this "
-              "host is idle.")  # fmt: skip
+              help="When this host is idle, make the archive with which Spark starts faster, as "
+                   "jrs prepare does.")  # fmt: skip
 @click.option("--warm", type=click.IntRange(0, MOST), metavar="N", default=from_file("warm", 0),
               show_default=True,
               help="Keep N processes with a Spark session prepared for jobs that run: a job that "
               "fails over, or is tried again, then starts without waiting for Spark.")  # fmt: skip
 @click.option("--preload", multiple=True, metavar="MODULE", default=from_file("preload", ()),
-              help="Have the processes of --warm import this module, such as that of your jobs. It "
-              "then runs code in them before they have a job. Repeatable.")  # fmt: skip
+              help="Have the processes of --warm import this module, such as the module of your "
+                   "jobs. Its top-level code then runs before the process has a "
+                   "job. Repeatable.")  # fmt: skip
 @click.option("--openlineage", is_flag=True,
-              help="While leading, tell OpenLineage of each attempt: when it started, and how it "
-              "ended. OPENLINEAGE_URL or OPENLINEAGE_CONFIG say where.")  # fmt: skip
+              help="While leading, report to OpenLineage when each attempt started, and how it "
+                   "ended. OPENLINEAGE_URL or OPENLINEAGE_CONFIG name the receiver.")  # fmt: skip
 @click.option("--allow-entry", "allowed", multiple=True, metavar="PATTERN",
               help="Run only jobs whose module or file matches this shell pattern, such as 'etl.*' "
               "or '/opt/jobs/*'; hold other jobs. Repeatable.")  # fmt: skip
 @click.option("--listen", "listens", type=LISTEN, metavar="unix:PATH|HOST:PORT",
-              help="Answer /livez, /readyz, /leader, /standby and /metrics there.")  # fmt: skip
+              help="Answer /livez, /readyz, /leader, /standby and /metrics at this socket or "
+                   "port.")  # fmt: skip
 @spec_key_option
 @log_format_option
 @click.option("--json", "as_json", is_flag=True, help="The same as --log-format json.")

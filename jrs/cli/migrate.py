@@ -45,8 +45,8 @@ def migrate_command(
     """Move a paused cluster to another backend, whose masters then continue its jobs.
 
     First pause the cluster and stop its masters. Every record is copied and compared; the files of
-    the jobs stay where they are. Then the old backend is closed: each process that still comes to
-    it is told where the cluster is. Repeat the command if it was interrupted, at any step. Then
+    the jobs stay where they are. Then the old backend is closed: a process that still uses it gets
+    an error that names the new backend. Repeat the command if it was interrupted, at any step. Then
     start masters with the new backend, and end the pause there.
 
     \b

@@ -13,7 +13,8 @@ from jrs.sidecar.opening import link
 @click.command("open")
 @click.argument("url", default="http://127.0.0.1:8080", metavar="[URL]")
 @click.option("--token-file", type=click.Path(path_type=Path, dir_okay=False), required=True,
-              metavar="FILE", help="The link has the role of the first token in it.")  # fmt: skip
+              metavar="FILE",
+              help="The link has the role of the first token in this file.")  # fmt: skip
 @click.option("--tls-ca", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="The CA of the server's certificate.  [default: the system's]")  # fmt: skip
 def open_command(url: str, token_file: Path, tls_ca: Path | None) -> int:

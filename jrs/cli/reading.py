@@ -45,7 +45,8 @@ _ROLES = {
     epilog="Times are ages (90s, 12h, 7d: that long ago) or moments in UTC (14:03, 2026-11-20, "
     "2026-11-20T18:30). docs/reference.md says what each filter costs.",
 )
-@click.option("--status", type=click.Choice([status.value for status in JobStatus]))
+@click.option("--status", type=click.Choice([status.value for status in JobStatus]),
+              help="Only jobs with this status.")  # fmt: skip
 @click.option("--state", type=click.Choice([state.value for state in ResultState]),
               help="Only jobs whose result is dirty, clean or expired.")  # fmt: skip
 @click.option("--tag", help="Only jobs with this tag.")
@@ -58,7 +59,8 @@ _ROLES = {
 @click.option("--after", metavar="JOB_ID", default="",
               help="Begin after this job of the list; in a list by the end, after "
               "unfinished:JOB_ID if it had not ended then.")  # fmt: skip
-@click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True,
+              help="List at most this many jobs.")  # fmt: skip
 @json_option
 @with_cluster
 def list_command(
@@ -121,15 +123,16 @@ def list_command(
 @click.command("explain")
 @job_argument
 @click.option("--at", metavar="TIME",
-              help="Explain the last decision on which a leader had acted then: an age (90s, 12h) "
-              "or a moment in UTC (14:03, the last one; or 2026-11-20T18:30).")  # fmt: skip
+              help="Explain the last decision on which a leader had acted at this time: an age "
+                   "(90s, 12h) or a moment in UTC (14:03, the most recent; "
+                   "or 2026-11-20T18:30).")  # fmt: skip
 @click.option("--epoch", type=click.IntRange(1), help="Explain the last decision of this leader.")
 @json_option
 @with_cluster
 def explain_command(
     ref: ClusterRef, job_id: str, at: str | None, epoch: int | None, as_json: bool
 ) -> int:
-    """Explain what a leader does with a job now, and why; or what one did earlier.
+    """Explain what a leader does with a job now, and why; or what a leader did earlier.
 
     \b
     Examples:

@@ -30,7 +30,7 @@ from jrs.records.snapshots import SnapshotRecord
 @click.option("--as", "as_id", metavar="NEW",
               help="The id of the new job; by default the next free of JOB_ID.2, ….")  # fmt: skip
 @click.option("--from-stage", default="", metavar="STAGE",
-              help="Run this stage again, and all that come after it.")  # fmt: skip
+              help="Run this stage again, and all stages that come after it.")  # fmt: skip
 @click.option("--entry", "entry_point", metavar="MODULE:FUNCTION", help="Run other code.")
 @click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE",
               help="Change an argument; VALUE is JSON if it parses, else text.")  # fmt: skip
@@ -64,8 +64,8 @@ def retry_command(
     """Run a job that FAILED or was CANCELED again, as a new job.
 
     The new job takes over the finished stages with their output, and the newest state of the
-    streams. The rest runs again. The old job keeps its result. A retry that is under way already is
-    not begun twice.
+    streams. The rest runs again. The old job keeps its result. If a retry is already under way, the
+    command completes it and starts no second one.
 
     \b
     Examples:

@@ -27,19 +27,20 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.command("serve")
 @click.option("--listen", "listens", type=LISTEN, metavar="unix:PATH|HOST:PORT",
-              help="A socket that only you can open; or a TCP port, with a guard.  [default: "
-              "CLUSTER.sock, for root in /run/jrs, else in $XDG_RUNTIME_DIR/jrs]")  # fmt: skip
+              help="A socket that only you can open; or a TCP port, which needs tokens or client "
+                   "certificates.  [default: CLUSTER.sock, for root in /run/jrs, else in "
+                   "$XDG_RUNTIME_DIR/jrs]")  # fmt: skip
 @click.option("--token-file", type=_FILE, metavar="FILE",
               help="Lines of 'read TOKEN [NAME]' or 'operate TOKEN [NAME]', or with "
               "certificate:NAME in place of a token. Only its owner, and perhaps its group, can "
               "read it; it is read again when it changes.")  # fmt: skip
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="The server's certificate.")
-@click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key.")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="The key of the server's certificate.")
 @click.option("--tls-client-ca", type=_FILE, metavar="FILE",
               help="Only owners of a certificate of this CA can connect.")  # fmt: skip
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME",
-              help="A further name under which browsers ask for this server. "
-              "Repeatable.")  # fmt: skip
+              help="Another host name by which browsers may address this "
+                   "server. Repeatable.")  # fmt: skip
 @log_format_option
 @storage_option
 @with_cluster
@@ -56,8 +57,8 @@ def serve_command(
 ) -> int:
     """Serve the API and the page of a cluster, as one more client of it.
 
-    It needs no leader, and any number of them may run, on any host that reaches the backend. It
-    prints where it listens.
+    It needs no leader. You may run several, on any host that reaches the backend. It prints where
+    it listens.
 
     \b
     Examples:

@@ -73,11 +73,11 @@ def _command(name: str, *, changes: bool = False) -> Callable[[Callable[..., Any
 
 @_command("create", changes=True)
 @job_argument
-@click.option("--name", help="A name for it.")
+@click.option("--name", help="A name for the snapshot.")
 @click.option("--format", "how", type=click.Choice([each.value for each in SnapshotFormat]),
-              help="How it stores its files; by default as the job's spec says.")  # fmt: skip
+              help="The format of the snapshot; by default that of the job's spec.")  # fmt: skip
 @click.option("--batch", "batches", multiple=True, metavar="STAGE=N",
-              help="Pin a stage at an older batch that Spark still retains.")  # fmt: skip
+              help="Take an older batch of a stage, which Spark still retains.")  # fmt: skip
 @click.option("--no-output", is_flag=True, help="Leave out the published output.")
 @json_option
 def create_command(
@@ -106,7 +106,8 @@ def create_command(
 @_command("list")
 @click.argument("job_id", required=False, shell_complete=complete_job)
 @click.option("--all", "everything", is_flag=True,
-              help="Also those without files that jrs keeps for jrs retry.")  # fmt: skip
+              help="Also list the snapshots without files that jrs keeps for "
+                   "jrs retry.")  # fmt: skip
 @json_option
 def list_command(client: Client, job_id: str | None, everything: bool, as_json: bool) -> None:
     """List the snapshots of a job, or of all jobs, oldest first.
@@ -253,7 +254,7 @@ def export_command(client: Client, job_id: str, snapshot: str, folder: str) -> N
 @click.option("--claim", is_flag=True, help="Use the snapshot up; by default it stays.")
 @click.option("--accept-published", is_flag=True,
               help="Restore although the job has since called foreachBatch functions, written "
-              "with a sink such as Delta, or published tables: no restore takes that back.",
+                   "with a sink such as Delta, or published tables: a restore cannot undo that.",
               )  # fmt: skip
 @click.option("--finish", metavar="JOB", help="Complete an interrupted restore.")
 @spec_key_option
@@ -264,8 +265,8 @@ def restore_command(
 ) -> None:  # fmt: skip
     """Restore a suspended job from a snapshot: by default, from its newest intact one.
 
-    The restore also reverts the output that the job has published since. A leader starts a new job
-    at once, and a suspended job when it is resumed.
+    The restore also reverts the output that the job has published since the snapshot. A leader
+    starts a new job at once, and a suspended job when it is resumed.
 
     \b
     Examples:

@@ -22,11 +22,10 @@ from jrs.cli.durations import DURATION
 @reason_option
 @with_cluster
 def pause_command(ref: ClusterRef, reason: str) -> int:
-    """Pause the cluster: nothing new starts, and what runs continues.
+    """Pause the cluster: no attempt begins, and running attempts continue.
 
-    Retries wait as well, and so do jobs whose leader dies meanwhile. Cleanup goes ahead, and jobs
-    can be canceled, suspended and submitted. The pause lasts until jrs unpause, whichever master
-    leads.
+    Retries wait as well, and so do jobs whose leader dies meanwhile. Cleanups continue, and you can
+    submit, cancel and suspend jobs. The pause lasts until jrs unpause, whichever master leads.
 
     \b
     Example:  jrs pause --because 'maintenance of the data lake'
@@ -64,11 +63,11 @@ def unpause_command(ref: ClusterRef) -> int:
               "request stays.")  # fmt: skip
 @with_cluster
 def switchover_command(ref: ClusterRef, to: str | None, reason: str, timeout: float) -> int:
-    """Have the leader hand over to another master; wait until that leads.
+    """Have the leader hand over to another master; wait until it leads.
 
     The running attempts end, as at any failover, and the next leader recovers their jobs. Suspend a
-    job first if its attempt should end at a batch boundary. The others leave the campaign to the
-    named master for 10 seconds.
+    job first if its attempt should end at a batch boundary. The other masters wait 10 seconds for
+    the named master.
 
     \b
     Example:  jrs switchover --to m2 --because 'host 1 is rebooted'

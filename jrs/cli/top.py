@@ -44,8 +44,8 @@ _AGAIN = 1.0
 @click.command("top")
 @optional_job_argument
 @click.option("--every", type=Duration(above_zero=True), default="2s", show_default=True,
-              metavar="DURATION", help="The time between two looks, unless something changes "
-              "earlier.")  # fmt: skip
+              metavar="DURATION", help="The time between two updates, unless something changes "
+                                       "earlier.")  # fmt: skip
 @click.option("--once", is_flag=True, help="Print it once.")
 @click.option("--json", "as_json", is_flag=True, help="Print it once, as JSON, for programs.")
 @with_cluster
@@ -53,11 +53,11 @@ def top_command(
     ref: ClusterRef, job_id: str | None, every: float, once: bool, as_json: bool
 ) -> int:
     """Show who leads, and which jobs are held, failed, running or waiting, and why. Live; end it
-    with Ctrl-C. While the backend does not answer, or cannot be read, the last picture stays, with
-    a line that says since when.
+    with Ctrl-C. While the backend does not answer, or cannot be read, the last state stays on the
+    screen, with a line that says since when.
 
-    With JOB: its state and why, its newest attempt, its stages, how its streams progress, what
-    happened last, and the commands that you would run next.
+    With JOB: its state and the reason, its newest attempt, its stages, how its streams progress,
+    what happened last, and the commands that you would run next.
 
     \b
     Examples:

@@ -79,7 +79,7 @@ def cleanup_command(
 @click.command("expire")
 @click.argument("job_ids", nargs=-1, metavar="[JOB_ID]...")
 @click.option("--older-than", "age", type=DURATION, metavar="DURATION",
-              help="The least time since the job ended: 90s, 30m, 12h, 7d.")  # fmt: skip
+              help="Only jobs that ended at least this long ago: 90s, 30m, 12h, 7d.")  # fmt: skip
 @click.option("--keep", type=click.IntRange(0, MOST), default=0, show_default=True,
               help="Keep this many of the newest results, whatever their age.")  # fmt: skip
 @json_option
@@ -126,18 +126,19 @@ def _echo_expired(job_ids: list[str], *, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
 @click.option("--older-than", "age", type=DURATION, default="1d", show_default=True,
               metavar="DURATION",
-              help="Remove only what was garbage for this long: 90s, 30m, 12h, 7d.")  # fmt: skip
+              help="Remove only what has been garbage for this long: 90s, 30m, "
+                   "12h, 7d.")  # fmt: skip
 @storage_option
 @json_option
 @with_cluster
 def gc_command(
     ref: ClusterRef, dry_run: bool, age: float, storage: str | Path | None, as_json: bool
 ) -> int:
-    """Remove files that nothing needs any more, and list them.
+    """Remove files that are no longer needed, and list them.
 
-    These are the outputs of jobs whose result was expired, and what crashes have left. What a job
-    that has not ended reads stays, and so does what a listed snapshot needs. Safe next to running
-    masters.
+    It removes the outputs of jobs whose result has expired, and files that crashes have left. It
+    keeps files that an unfinished job reads, and files that a listed snapshot needs. Safe while
+    masters run.
 
     \b
     Examples:
@@ -205,17 +206,18 @@ def fsck_command(
 
 @click.command("storage")
 @click.option("--adopt", is_flag=True,
-              help="Make the named folder the storage, while no master runs.")  # fmt: skip
+              help="Make the folder that --storage names the storage. No master "
+                   "may run.")  # fmt: skip
 @storage_option
 @json_option
 @with_cluster
 def storage_command(ref: ClusterRef, adopt: bool, storage: str | Path | None, as_json: bool) -> int:
     """Show which storage the cluster uses, or have it use another one.
 
-    The cluster knows its storage by a marker with a random id, and the marker knows the epochs that
-    have led with it. To move a storage, stop all masters, copy the whole folder, its .storage
-    included, and start the masters with the new --storage: nothing has to be adopted. --adopt is
-    for a folder whose marker is missing, and for an older copy, if you accept that it lacks files.
+    The cluster knows its storage by a marker with a random id, and the marker has the newest epoch
+    that has led with it. To move a storage, stop all masters, copy the whole folder, its .storage
+    included, and start the masters with the new --storage; you do not need --adopt. --adopt is for
+    a folder whose marker is missing, and for an older copy, if you accept that it lacks files.
 
     \b
     Examples:
@@ -240,7 +242,8 @@ def _tell_indexed(done: int) -> None:
 
 @click.command("cluster-format")
 @click.option("--raise", "to_raise", is_flag=True,
-              help="Raise it to the newest that this version supports. Permanent.")  # fmt: skip
+              help="Raise the format to the newest that this version "
+                   "supports. Permanent.")  # fmt: skip
 @json_option
 @with_cluster
 def cluster_format_command(ref: ClusterRef, to_raise: bool, as_json: bool) -> int:
