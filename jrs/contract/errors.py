@@ -14,13 +14,13 @@
     │   │   ├── NoSuchResult
     │   │   ├── NoSuchJob
     │   │   └── NoSuchSnapshot
-    │   ├── CorruptRecord         a stored record cannot be read; held, never guessed
+    │   ├── CorruptRecord         a stored record cannot be read; an operator decides
     │   │   ├── UnsupportedVersion    written by a newer jrs
     │   │   ├── DamagedSnapshot       a snapshot has changed since it was taken
     │   │   └── UnreadableCheckpoint  a checkpoint of Spark cannot be read
     │   ├── SnapshotInUse         the snapshot is still needed; it was not touched
-    │   ├── WrongState            the job or the cluster is in no state for it: check it again
-    │   ├── HistoryChanged        a cursor is of output that a restore took back: read it all again
+    │   ├── WrongState            the job or the cluster is in the wrong state for the call
+    │   ├── HistoryChanged        a restore took back output that was read: read it all again
     │   ├── ClusterMoved          the cluster is at another backend now; ``.url`` names it
     │   ├── JobIsRunning          the call would change the job under a running attempt
     │   ├── ResultExists          another result of this job is durable already
@@ -34,7 +34,7 @@
     │   ├── WrongAddress          no server answers there: correct the URL or the certificates
     │   └── StorageRefused        the storage refuses it: credentials, permissions, bucket or clock
     ├── OutcomeUnknown            the write may or may not have happened: read back, then decide
-    └── JobNotFinished            a job ended FAILED or CANCELED; ``.result`` holds what happened
+    └── JobNotFinished            a job ended FAILED or CANCELED; ``.result`` has the failure
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from jrs.contract.operations import Op
 
 
 class JrsError(Exception):
-    """The root of every error jrs raises on purpose."""
+    """The base class of every error that jrs raises on purpose."""
 
 
 class InvalidInput(JrsError, ValueError):
@@ -51,10 +51,10 @@ class InvalidInput(JrsError, ValueError):
 
 
 class NoSuchCluster(InvalidInput):
-    """The backend has no such cluster yet, and the call was not to create it.
+    """The backend has no such cluster yet, and the call may not create it.
 
-    `obstacle` says why this process could not create it either; empty if nothing is known to be in
-    the way.
+    `obstacle` says why this process could not create the cluster either; empty if no reason is
+    known.
     """
 
     def __init__(self, message: str, *, obstacle: str = "") -> None:
@@ -132,7 +132,7 @@ class WrongState(Refused):
 
 
 class HistoryChanged(Refused):
-    """A reader's cursor is of an output that was taken back since, by a restore. Read the output
+    """A restore has taken back output of a stage since the reader got its cursor. Read the output
     from its beginning."""
 
 
@@ -200,13 +200,13 @@ class JobHeld(Refused):
 class CannotStartHere(Refused):
     """This host lacks something that the job needs to start: a module, Java, an interpreter.
 
-    It is no outcome of the job. The job is held with the reason, and starts on a host that has what
-    it needs."""
+    The job does not end. It is held with the reason, and starts on a host that has what it
+    needs."""
 
 
 class Canceled(Refused):
-    """The application was canceled: its result is durable, and its `main` has to end. Let it
-    through."""
+    """The application was canceled: its result is durable, and its `main` has to end. Do not
+    catch this error."""
 
 
 class Unavailable(JrsError):
@@ -219,13 +219,14 @@ class WrongAddress(Unavailable):
 
 
 class StorageRefused(Unavailable):
-    """The storage of objects refuses the call: its credentials are wrong, lack a permission, the
-    bucket does not exist, or the clock of this host is wrong. Repeating helps once that is mended.
+    """The storage of objects refuses the call: the credentials are wrong or lack a permission, the
+    bucket does not exist, or the clock of this host is wrong. Correct that, then repeat the call.
     """
 
 
 class OutcomeUnknown(JrsError):
-    """The write may or may not have happened. Read back before deciding; never just repeat it."""
+    """The write may or may not have happened. Read the record back before you decide; do not just
+    repeat the call."""
 
 
 for _name, _kind in list(globals().items()):
