@@ -21,13 +21,18 @@ from jrs.records.codec import encode
 from jrs.records.heads import BatchReport, StreamHead
 from jrs.records.model import (
     AttemptRecord,
+    CleanupJournal,
     Failure,
     JobResult,
     JobSpec,
     JobStatus,
     StageRecord,
+    StopMode,
+    StopRecord,
     StreamRecord,
 )
+from jrs.records.stages import StageSummary
+from jrs.records.stop import StopState
 from jrs.store.masters import Registration, Registry
 from jrs.store.stops import JobStops
 from jrs.testing.masters import Masters
@@ -142,6 +147,47 @@ def commit_batch(client: Client, fence: Fence) -> None:
     later = attrs.evolve(status.progress, batch=status.progress.batch + 1)
     head = _head("live-delays", "delays", later, time.time())
     client.backend.commit(Update(key, encode(head), found.version), fence=fence)
+
+
+def odd(client: Client, fence: Fence) -> None:
+    """Write jobs with the longest and strangest texts that a cluster may have."""
+    now, weeks = time.time(), 21 * 86400.0
+    error = "Py4JJavaError: An error occurred while calling o45.save.\n:"
+    error += "\n\tat a.b.C(D.java)" * 300
+    long_id = f"{'monthly-reconciliation-of-all-ledgers.' * 4}"[:123] + "-end1"
+    tags = ("צוות=לילה", "🚀🛰️=launch", "t" * 128)
+    failed = JobSpec(long_id, "etl:load", tags=tags, submitted_at=now - weeks)
+    attempts = (
+        AttemptSummary(1, 1, "m1", "h" * 63, 711, now - weeks, now - 86400, f"died: {error}"),
+        AttemptSummary(2, 2, "m2", "host-b", 712, now - 0.9, now - 0.5, "failed"),
+    )
+    names = ("extract", "a" * 64, "load")
+    ends = (now - weeks / 2, now - 86400 - 5.0, now - 0.6)
+    stages = tuple(
+        StageSummary(name, 1 + (name == "load"), 1, seconds, end)
+        for name, seconds, end in zip(names, (weeks / 2 - 9, 9e5, 0.004), ends, strict=True)
+    )
+    client.results.create_dirty(
+        JobResult(
+            long_id, JobStatus.FAILED, None,
+            Failure("exception", error, f"Traceback\n{error}\x1b[31m"), attempt=2, epoch=2,
+            started_at=now - weeks, finished_at=now - 0.5, spec=failed,
+            attempts=attempts, stages=stages,
+        ), fence,
+    )  # fmt: skip
+    left = {"checkpoints": f"/srv/{'deep/' * 60}state: [Errno 13] Permission denied"}
+    held = StopRecord(f"held-{long_id}"[:128], StopMode.HOLD, StopState.DONE, now, error)
+    client.submit_spec(JobSpec(held.job_id, "m:f", {"text": "ש" * 900}, tags=tags))
+    client.submit_spec(JobSpec("x", "m:f", tags=tags))
+    records = {
+        keys.CLEANUP + long_id: CleanupJournal(long_id, (), 9, left, True),
+        keys.STOPS + held.job_id: held,
+        keys.ATTEMPTS + "x": AttemptRecord("x", 1, 2, "m2", now, first_started_at=now, host="h"),
+    }
+    client.backend.commit(
+        *(Create(key, encode(record)) for key, record in records.items()), fence=fence
+    )
+    client.pause(reason="the data lake moves to another region; ask the night shift " * 6)
 
 
 def archive(client: Client, fence: Fence) -> None:

@@ -25,6 +25,7 @@ import attrs
 import screenshot_scenes as scenes
 
 from jrs import Client, RestartPolicy, connect
+from jrs.contract.operations import Fence
 from jrs.host.listening import Address
 from jrs.sidecar.serving import Guards, serve
 from jrs.testing.masters import Masters
@@ -133,7 +134,10 @@ def served(client: Client, folder: Path) -> Iterator[int]:
     tokens.write_text(f"operate {TOKEN}\n")
     stop, ready = threading.Event(), threading.Event()
     address = Address.of(f"127.0.0.1:{port}")
-    server = threading.Thread(target=serve, args=(client, address, Guards(tokens), stop, ready))
+    guards = Guards(tokens)
+    server = threading.Thread(
+        target=lambda: serve(client, address, guards, stop, lambda at: ready.set())
+    )
     proxy = threading.Thread(target=lambda: asyncio.run(forward(front, port, stop)))
     server.start()
     proxy.start()
@@ -280,13 +284,18 @@ def end(masters: Masters, client: Client, cam: Camera, hold: Path) -> None:
     cam.take("job-ended", "/jobs/hourly-delays")
 
 
+def second_epoch(stack: ExitStack, folder: Path, name: str) -> tuple[Client, Fence]:
+    """Return a client of a new cluster, and the fence of its second leader."""
+    client = stack.enter_context(connect((folder / name).as_uri(), cluster=name))
+    with scenes.leading(client, "m1"):
+        pass  # The first epoch; the second is that of the newest attempts.
+    return client, stack.enter_context(scenes.leading(client, "m2"))
+
+
 def play_alone(folder: Path, camera: Callable[[int], Camera]) -> None:
     """Take the pictures of what is written without masters, each in a cluster of its own."""
     with ExitStack() as stack:
-        client = stack.enter_context(connect((folder / "streams").as_uri(), cluster="streams"))
-        with scenes.leading(client, "m1"):
-            pass  # The first epoch; the second is that of the newest attempt.
-        fence = stack.enter_context(scenes.leading(client, "m2"))
+        client, fence = second_epoch(stack, folder, "streams")
         scenes.draining(client, fence)
         cam = camera(stack.enter_context(served(client, folder)))
         for form in FORMS:
@@ -303,6 +312,15 @@ def play_alone(folder: Path, camera: Callable[[int], Camera]) -> None:
         cam.take("archive-failed", "/jobs?status=FAILED&order=ended")
         cam.take("archive-page", "/jobs?after=load-1234-20")
         cam.take("archive-healthy-job", "/jobs/load-1234-20")
+    with ExitStack() as stack:
+        client, fence = second_epoch(stack, folder, "odd")
+        scenes.odd(client, fence)
+        cam = camera(stack.enter_context(served(client, folder)))
+        cam.take("odd", "/")
+        cam.take("odd-jobs", "/jobs")
+        job_ids = [view.job_id for view in client.views()]
+        for name, job_id in zip(("held", "failed", "runs"), job_ids, strict=True):
+            cam.take(f"odd-{name}", f"/jobs/{job_id}")
 
 
 def main() -> None:
