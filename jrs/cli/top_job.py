@@ -8,6 +8,7 @@ from typing import Any
 from jrs.cli.common import shortened, took, when
 from jrs.cli.show import attempt_text, stage_text
 from jrs.client.job_overview import NEWEST, JobOverview, StageLine
+from jrs.client.overview import left_of
 from jrs.client.stream_texts import StreamTexts
 from jrs.contract.texts import printable, span
 from jrs.records.stages import TAKEN_OVER
@@ -58,10 +59,12 @@ def _facts(found: JobOverview) -> Iterator[Row]:
     if found.reason:
         yield ("now" if explained is not None else "why"), found.reason
     yield from (("", one) for one in (explained.details if explained is not None else ()))
+    if explained is None and (left := left_of(found.view)) not in ("", found.reason):
+        yield "not cleaned up", left
     yield from (("problem", one) for one in found.view.problems)
     if attempt is not None:
         since = took(max(0.0, found.at - attempt.started_at))
-        runs = f", for {since}" if line.status == "RUNNING" and attempt.started_at else ""
+        runs = f", for {since}" if found.runs and attempt.started_at else ""
         yield f"attempt {attempt.attempt}", attempt_text(attempt) + runs
     if line.started_at:
         yield "first started", when(line.started_at)
@@ -76,9 +79,12 @@ def _stage(one: StageLine, found: JobOverview) -> str:
         told = stage_text(one.summary, last=found.line.attempt)
         at = f" {when(one.finished_at)}" if one.finished_at else ""
         return told if one.summary.attempt == TAKEN_OVER else f"{one.state}{at}, {told}"
-    since = f" since {when(one.started_at)}" if one.started_at else ""
-    lasts = f", {span(found.at - one.started_at)}" if one.started_at else ""
-    return f"{one.state}{since}{lasts}{f'; {one.step}' if one.step else ''}"
+    began = when(one.started_at) if one.started_at else ""
+    if began and found.runs:
+        began = f" since {began}, {span(found.at - one.started_at)}"
+    elif began:
+        began = f", begun {began}"
+    return f"{one.state}{began}{f'; {one.step}' if one.step else ''}"
 
 
 def _streams(found: JobOverview) -> Iterator[Row]:

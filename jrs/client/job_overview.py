@@ -22,6 +22,8 @@ from jrs.records.snapshots import SnapshotRecord
 from jrs.records.stages import TAKEN_OVER, StageSummary
 from jrs.recovery.inspect.explain import Explanation
 from jrs.recovery.inspect.history import HistoryEntry
+from jrs.recovery.rules.decision import Attempt
+from jrs.recovery.rules.gathering import recorded_attempt
 from jrs.store.job_views import JobView
 from jrs.store.streams import StreamStatus
 
@@ -71,6 +73,8 @@ class JobOverview:
     leader: str
     """Which master leads, for people."""
     led: bool
+    runs: bool
+    """Whether its newest attempt runs, or its main: the master that began it leads."""
     streams: tuple[StreamStatus, ...]
     history: tuple[HistoryEntry, ...]
     """All of it, the newest last."""
@@ -86,14 +90,22 @@ class JobOverview:
         return self.line.reason if self.explained is None else str(self.explained)
 
     @property
+    def attempts(self) -> tuple[AttemptSummary, ...]:
+        """The attempts, the newest last, as far as they are known; of an application that runs, the
+        newest one of its main."""
+        main = self.view.application
+        if main is None or self.view.attempts:
+            return self.view.attempts
+        return (
+            AttemptSummary(
+                main.attempts, main.epoch, main.master, main.host, main.pid, main.begun_at
+            ),
+        )
+
+    @property
     def attempt(self) -> AttemptSummary | None:
         """The newest attempt; None if none began."""
-        main = self.view.application
-        if main is not None and not self.view.attempts:
-            return AttemptSummary(
-                main.attempts, main.epoch, main.master, main.host, main.pid, main.begun_at
-            )
-        return self.view.attempts[-1] if self.view.attempts else None
+        return self.attempts[-1] if self.attempts else None
 
     @property
     def stages(self) -> tuple[StageLine, ...]:
@@ -139,7 +151,7 @@ class JobOverview:
         }
         began |= {one.stage: one.started_at for one in self.streams}
         done = {one.name for one in self._finished()}
-        state = "running" if self.line.status == JobStatus.RUNNING else "not finished"
+        state = "running" if self.runs else "not finished"
         for name in sorted({*began, *steps} - done):
             yield StageLine(name, state, steps.get(name, ""), began.get(name, 0.0), 0.0)
 
@@ -171,6 +183,7 @@ def job_overview(client: Client, job_id: str, *, now: Clock = time.time) -> JobO
         explained=explained,
         leader=str(leads),
         led=led,
+        runs=led and _runs(view, leads.epoch, at),
         streams=job.streams(),
         history=job.history(),
         snapshots=tuple(snapshots),
@@ -179,3 +192,12 @@ def job_overview(client: Client, job_id: str, *, now: Clock = time.time) -> JobO
             next_steps(view, explained, client.backend.cluster, paused=paused, led=will_be)
         ),
     )
+
+
+def _runs(view: JobView, epoch: int | None, at: float) -> bool:
+    """Return whether an attempt of the job, or its main, runs in the leader of that epoch."""
+    if view.status is not JobStatus.RUNNING:
+        return False
+    attempt = recorded_attempt(view.attempt, view.spec, epoch, at)
+    main = view.application
+    return attempt is Attempt.RUNNING or (main is not None and main.epoch == epoch)

@@ -74,7 +74,7 @@ def _of_unfinished(view: JobView, explained: Explanation) -> _Found:
     elif view.application is not None:
         yield "jrs explain {job}", "where its main runs"
     elif explained.action is Action.HOLD or _is_held(view):
-        yield "jrs explain {job}", "why it is held"
+        yield "jrs explain {job}", _why_held(view)
         yield from [_LOG] if _has_log(view) else []
         if _is_held(view) and _may(view, StopEvent.RESUME):
             yield "jrs resume {job}", "try it again once that is mended"
@@ -91,6 +91,12 @@ def _of_unfinished(view: JobView, explained: Explanation) -> _Found:
     else:
         yield "jrs explain {job}", "what it waits for"
     yield _CANCEL
+
+
+def _why_held(view: JobView) -> str:
+    if _is_held(view) or view.attempt is None or not view.attempt.obstacles:
+        return "why it is held"
+    return "why no master can start it; once one can, it starts by itself"
 
 
 def _is_held(view: JobView) -> bool:

@@ -96,7 +96,7 @@ def overview(client: Client, *, now: Clock = time.time) -> Overview:
         parts[part].append(job_line(views[one.job_id], one))
     full = max(map(len, (begun, waiting, failed, dirty))) >= MOST
     running, rest, held = (tuple(parts[name]) for name in ("running", "waiting", "held"))
-    ended = tuple(job_line(view) for view in dirty if view.has_ended)
+    ended = tuple(_dirty_line(view) for view in dirty if view.has_ended)
     return Overview(
         at, of_cluster(client), running, rest, held, tuple(map(job_line, failed)), ended, full
     )
@@ -132,6 +132,12 @@ def job_line(view: JobView, explained: Explanation | None = None) -> JobLine:
     )
 
 
+def _dirty_line(view: JobView) -> JobLine:
+    """Return a job that is not cleaned up in one line, which says what is left of it."""
+    line = job_line(view)
+    return attrs.evolve(line, reason=left_of(view) or line.reason)
+
+
 def _began(view: JobView) -> tuple[float, int]:
     """Return when a job was first started, and the number of its newest attempt; 0: never."""
     entry = view.entry
@@ -156,12 +162,19 @@ def _reason(view: JobView, explained: Explanation | None) -> str:
         return "; ".join(_happening(view, explained))
     if view.problems:
         return view.problems[0]
+    result = view.entry.result if view.entry is not None else None
+    if result is not None and result.failure is not None:
+        return result.failure.message
+    return left_of(view)
+
+
+def left_of(view: JobView) -> str:
+    """Return what the cleanup has left, and why; empty if nothing is known of that."""
     if view.cleanup is not None and view.cleanup.problems:
         return "; ".join(f"left: {name}: {why}" for name, why in view.cleanup.problems.items())
     if view.cleanup is not None and view.cleanup.given_up:
         return f"given up: {', '.join(view.cleanup.given_up)}"
-    result = view.entry.result if view.entry is not None else None
-    return result.failure.message if result is not None and result.failure is not None else ""
+    return ""
 
 
 def _happening(view: JobView, explained: Explanation) -> Iterator[str]:

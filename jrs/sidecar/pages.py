@@ -22,7 +22,7 @@ from jrs.client.listing import JobOrder
 from jrs.client.overview import job_lines, overview
 from jrs.client.stream_texts import StreamTexts
 from jrs.contract.errors import JrsError
-from jrs.contract.texts import bounded, printable, size_text, span, when
+from jrs.contract.texts import bounded, one_line, printable, size_text, span, when
 from jrs.records.model import JobStatus, ResultState
 from jrs.sidecar.changes import Changes
 from jrs.sidecar.problems import problem_of
@@ -38,8 +38,10 @@ _PER_PAGE = 50
 _LOG_LINES = 40
 _MOST_LOG = 64 * 1024
 """Characters of these lines: a progress bar may print one line of megabytes."""
-_MOST_PAYLOAD = 16 * 1024
-"""Bytes of a result that a page shows; a link has the rest."""
+_MOST_JSON = 16 * 1024
+"""Characters of a result, or of a job's arguments, that a page shows; a link has the rest."""
+_LONGEST_WHY = 240
+"""Characters that a list has of why a job failed, waits or is held; the job's page has more."""
 
 _FORM = tuple(
     param
@@ -66,12 +68,13 @@ class Pages:
             lstrip_blocks=True,
         )
         self._templates.filters |= {
-            "json": json.dumps,
+            "json": _json,
             "line": _line,
             "without": _without,
             "moment": _moment,
             "path": lambda text: quote(text, ""),
             "screen": _screen,
+            "short": _short,
             "size": size_text,
             "span": span,
         }
@@ -167,8 +170,8 @@ class Pages:
             "reason": found.reason,
             "explained": found.explained,
             "history": found.history,
-            "timeline": Markup(timeline(found.view, found.history)),
-            "payload": "" if result is None else _payload(result.payload),
+            "timeline": Markup(timeline(found)),
+            "payload": "" if result is None else _json(result.payload, indent=2),
             "streams": [StreamTexts.of(one, found.at) for one in found.streams],
             "snapshots": found.snapshots_problem or found.snapshots,
             "log": _or_none(lambda: self._log(job_id)),
@@ -193,18 +196,25 @@ def _or_none(read: Callable[[], Any]) -> Any:
         return printable(bounded(str(error)))
 
 
-def _payload(payload: Any) -> str:
-    text = json.dumps(payload, indent=2)
-    return text if len(text) <= _MOST_PAYLOAD else f"{text[:_MOST_PAYLOAD]}\n…"
+def _json(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON, in the letters in which it was written."""
+    text = _screen(json.dumps(value, indent=indent, ensure_ascii=False))
+    return text if len(text) <= _MOST_JSON else f"{text[:_MOST_JSON]}\n…"
 
 
 def _screen(text: str) -> str:
     """Return a log without control characters, line by line."""
-    return "\n".join(printable(one) for one in text.rstrip("\n").split("\n"))
+    return "\n".join(printable(one.expandtabs(4)) for one in text.rstrip("\n").split("\n"))
 
 
 def _line(text: str) -> str:
-    return printable(bounded(text, 2000))
+    return printable(one_line(bounded(text, 2000)))
+
+
+def _short(text: str, longest: int = _LONGEST_WHY) -> str:
+    """Return the beginning of a text: lists have to be seen at a glance."""
+    said = printable(one_line(bounded(text)))
+    return said if len(said) <= longest else f"{said[:longest]}…"
 
 
 def _without(said: str, status: str) -> str:

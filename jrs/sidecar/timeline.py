@@ -7,12 +7,11 @@ in a table next to it, too.
 from __future__ import annotations
 
 import html
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 
 import attrs
 
+from jrs.client.job_overview import JobOverview
 from jrs.contract.texts import bounded, counted, printable, span, when
 from jrs.records.attempts import AttemptSummary
 from jrs.records.history import HistoryKind
@@ -49,6 +48,8 @@ class Bar:
     kind: str
     """``running``, ``done``, ``died``, ``lost``: its class."""
     text: str
+    word: str = ""
+    """How it ended, where there is room for it; not only its colour tells."""
 
 
 @attrs.frozen
@@ -75,20 +76,16 @@ class Scale:
         return self.left + min(1.0, max(0.0, share)) * (_WIDTH - self.left - _RIGHT)
 
 
-def timeline(view: JobView, history: Iterable[HistoryEntry], now: float | None = None) -> str:
+def timeline(found: JobOverview) -> str:
     """Return the time line; empty if the job was never started."""
-    now = time.time() if now is None else now
-    attempts = view.attempts[-_MOST_ATTEMPTS:]
+    view, history = found.view, found.history
+    attempts = found.attempts[-_MOST_ATTEMPTS:]
     if not attempts or not attempts[0].started_at:
         return ""
-    ended = view.entry.finished_at if view.entry is not None else 0.0
-    runs = view.status is JobStatus.RUNNING
-    until = ended or (now if runs else 0.0)
-    bars = [_bar_of(one, later, until, runs=runs) for one, later in _with_next(attempts)]
+    bars = [_bar_of(one, later, found) for one, later in _with_next(attempts)]
     if view.status is JobStatus.FAILED:
-        bars[-1] = attrs.evolve(bars[-1], kind="died")
+        bars[-1] = attrs.evolve(bars[-1], kind="died", word="failed")
     numbered = {one.attempt: bar for bar, one in zip(bars, attempts, strict=True)}
-    history = list(history)
     stages = _stages(view) | _unfinished(view, history, numbered)
     marks = [one for one in history if one.kind in _MARKED]
     epochs = _epochs(attempts, history)
@@ -124,23 +121,23 @@ def _with_next(
     return zip(attempts, (*attempts[1:], None), strict=True)
 
 
-def _bar_of(one: AttemptSummary, later: AttemptSummary | None, until: float, *, runs: bool) -> Bar:
+def _bar_of(one: AttemptSummary, later: AttemptSummary | None, found: JobOverview) -> Bar:
     """Return an attempt's bar. The end of one that died with its leader is not recorded: it is
-    drawn up to the next attempt, as lost.
-
-    Args:
-        until: when the job has ended, or now if it runs; 0 if it does neither.
-    """
+    drawn up to the next attempt, or up to now if there is none yet, as lost."""
     text = f"attempt {one.attempt}, epoch {one.epoch}, by {one.master}"
+    end = found.line.finished_at if later is None else 0.0
     if one.ended_at:
-        done = one.ended in ("", "finished", "suspended") or (later is None and until and not runs)
-        kind = "done" if done else "died"
-        return Bar(one.started_at, one.ended_at, kind, f"{text}: {one.ended or 'ended'}")
-    if later is not None:
-        return Bar(one.started_at, later.started_at, "lost", f"{text}: its end was not recorded")
-    if until:
-        kind = "running" if runs else "done"
-        return Bar(one.started_at, until, kind, f"{text}: {'running' if runs else 'ended'}")
+        done = one.ended in ("", "finished", "suspended") or end
+        kind, word = ("done", "ended") if done else ("died", "died")
+        return Bar(one.started_at, one.ended_at, kind, f"{text}: {one.ended or 'ended'}", word)
+    if end:
+        return Bar(one.started_at, end, "done", f"{text}: ended", "ended")
+    if later is None and found.runs:
+        return Bar(one.started_at, found.at, "running", f"{text}: running", "running")
+    if later is not None or found.view.status is JobStatus.RUNNING:
+        until = found.at if later is None else later.started_at
+        said = f"{text}: its end was not recorded"
+        return Bar(one.started_at, until, "lost", said, "end not recorded")
     return Bar(one.started_at, one.started_at, "died", f"{text}: it could not start, or was ended")
 
 
@@ -230,19 +227,14 @@ def _bands(epochs: Sequence[Epoch], scale: Scale, height: float) -> Iterable[str
 
 
 def _axis(scale: Scale, height: float) -> Iterable[str]:
-    length = scale.last - scale.first
-    for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
-        moment = scale.first + share * length
-        x = scale.at(moment)
-        yield _label("tick", x, height - 6, _clock(moment, length), anchor)
-
-
-def _clock(moment: float, length: float) -> str:
-    form = "%H:%M:%S" if length < 86400 else "%m-%d %H:%M"
-    try:
-        return datetime.fromtimestamp(moment, UTC).strftime(form)
-    except (ValueError, OverflowError, OSError):
-        return f"{moment:g} s"
+    first = when(scale.first).removesuffix(" UTC")
+    yield _label("tick", scale.left, height - 6, first)
+    for share, anchor in ((0.5, "middle"), (1.0, "end")):
+        moment = scale.first + share * (scale.last - scale.first)
+        said = when(moment).removesuffix(" UTC")
+        day, _, clock = said.rpartition(" ")
+        said = clock if first.startswith(day) else said
+        yield _label("tick", scale.at(moment), height - 6, said, anchor)
 
 
 def _row(name: str, number: int, bars: Iterable[tuple[Bar, str]], scale: Scale) -> Iterable[str]:
@@ -255,8 +247,10 @@ def _row(name: str, number: int, bars: Iterable[tuple[Bar, str]], scale: Scale) 
             f'<g><title>{_text(bar.text)}</title><rect class="bar {bar.kind}" x="{start:.1f}" '
             f'y="{top:g}" width="{width:.1f}" height="{_BAR:g}" rx="3"/></g>'
         )
-        if label and width > 18:
-            yield _label("label", start + 6, top + 12, label)
+        for text in (f"{label} {bar.word}", label) if label else ():
+            if width > 12 + _CHARACTER * len(text):
+                yield _label(f"label {bar.kind}", start + 6, top + 12, text)
+                break
 
 
 def _marks(marks: Iterable[HistoryEntry], number: int, scale: Scale) -> Iterable[str]:

@@ -8,7 +8,7 @@ let served; // Those that the server has now, by name.
 let status = 200;
 let fetches = 0;
 const timers = [];
-const heard = { stream: {}, main: {} };
+const heard = { stream: {}, main: {}, appended: [] };
 const body = { name: "body" };
 
 function part(name, text) {
@@ -17,6 +17,7 @@ function part(name, text) {
     outerHTML: text,
     querySelector: () => null,
     contains: (one) => one === name,
+    append: (one) => heard.appended.push(one.textContent),
     replaceWith: (one) => shown.splice(shown.findIndex((old) => old.dataset.part === name), 1, one),
   };
 }
@@ -24,11 +25,16 @@ const parts = (texts) => Object.entries(texts).map(([name, text]) => part(name, 
 const main = {
   dataset: { events: "/v1/events" },
   querySelectorAll: () => shown,
+  querySelector: () => shown.find((one) => one.dataset.part === "problem"),
+  prepend: (one) => shown.unshift(one),
   replaceChildren: (...fresh) => (shown = fresh),
   addEventListener: (name, call) => (heard.main[name] = call),
 };
-const live = { textContent: "" };
-const document = { querySelector: () => main, getElementById: () => live, activeElement: body };
+const live = { textContent: "", old: false, classList: { toggle: (_, is) => (live.old = is) } };
+const document = {
+  querySelector: () => main, getElementById: () => live, activeElement: body,
+  createElement: () => ({}),
+};
 class EventSource {
   addEventListener(name, call) {
     heard.stream[name] = call;
@@ -37,7 +43,9 @@ class EventSource {
 class DOMParser {
   parseFromString(text) {
     const fresh = parts(JSON.parse(text));
-    return { querySelector: () => ({ querySelectorAll: () => fresh, childNodes: fresh }) };
+    const problem = fresh.find((one) => one.dataset.part === "problem");
+    const main = { querySelectorAll: () => fresh, querySelector: () => problem, childNodes: fresh };
+    return { querySelector: () => main };
   }
 }
 const fetch = async () => {
@@ -85,17 +93,29 @@ async function run(script) {
   await settle();
   assert.strictEqual(fetches, before);
 
-  // A page that could not be had is fetched again without a further event.
+  // While the page cannot be had, the last one stays below what says so. It is fetched again without
+  // a further event.
   status = 503;
   served = { problem: "p" };
   heard.stream.changed();
   await new Promise((done) => setImmediate(done));
-  assert.strictEqual(page(), "p");
+  assert.strictEqual(page(), "p a3 b3");
+  served = { problem: "q" };
+  timers.splice(0).forEach((call) => call());
+  await new Promise((done) => setImmediate(done));
+  assert.strictEqual(page(), "q a3 b3");
+  assert.match(heard.appended.pop(), /^What follows was read at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.$/);
+  assert.match(live.textContent, /cannot be renewed now; it was read at/);
+  assert.ok(live.old);
   status = 200;
   served = { a: "a4", b: "b4" };
   await settle();
   assert.strictEqual(page(), "a4 b4");
   assert.strictEqual(live.textContent, "This page is live.");
+  assert.ok(!live.old);
+  heard.stream.error();
+  assert.match(live.textContent, /The server does not answer; this page was read at/);
+  assert.ok(live.old);
 }
 
 run(require("node:fs").readFileSync(0, "utf8")).catch((error) => {

@@ -18,6 +18,7 @@ import pytest
 
 from jrs import Client, JobResult, JobStatus
 from jrs.client import overview as overviews
+from jrs.client.job_overview import job_overview
 from jrs.contract.backend import Backend
 from jrs.records import keys
 from jrs.records.attempts import AttemptSummary, SparkApplication
@@ -226,7 +227,7 @@ def test_everybody_can_use_it(crowded: Client, served: Served, path: str) -> Non
     assert len(ids) == len(set(ids))
 
 
-@pytest.mark.parametrize(("job_id", "status"), [("held", "held"), ("runs", "running")])
+@pytest.mark.parametrize(("job_id", "status"), [("held", "held"), ("runs", "waiting")])
 def test_a_status_is_said_once(crowded: Client, served: Served, job_id: str, status: str) -> None:
     """The reason next to it begins with the same word elsewhere."""
     lead = served.get(f"/jobs/{job_id}", Accept="text/html").text.partition('class="lead"')[2]
@@ -247,7 +248,8 @@ def test_a_job_page(crowded: Client, served: Served) -> None:
     assert "epoch 3" in svg
     assert "epoch 4" in svg
     assert svg.count('class="failover"') == 1
-    assert [svg.count(f'"bar {kind}"') for kind in ("died", "lost", "running", "stage")] == [1] * 4
+    kinds = {kind: svg.count(f'"bar {kind}"') for kind in ("died", "lost", "running", "stage")}
+    assert kinds == {"died": 1, "lost": 2, "running": 0, "stage": 1}
     assert "<title" in svg
     assert "<desc" in svg
     steps = [text for text in found.texts if text.startswith("jrs ")]
@@ -309,7 +311,7 @@ def test_the_attempt_of_a_failed_job_is_no_good_one(client: Client) -> None:
             f"job-{kind}", status, None, failure, attempts=(attempt,), finished_at=9.0
         )
         client.results.create_dirty(result, None)
-        assert f'"bar {kind}"' in timeline(client.job(f"job-{kind}").view(), ())
+        assert f'"bar {kind}"' in timeline(job_overview(client, f"job-{kind}"))
 
 
 def test_a_leader_that_only_cleans_up_is_a_failover(client: Client) -> None:
@@ -322,7 +324,7 @@ def test_a_leader_that_only_cleans_up_is_a_failover(client: Client) -> None:
         for at, kind, epoch in ((8.0, HistoryKind.ENDED, 3), (9.0, HistoryKind.CLEANUP, 4),
                                 (9.5, HistoryKind.CLEAN, 4))
     ]  # fmt: skip
-    drawn = timeline(client.job("job").view(), history)
+    drawn = timeline(attrs.evolve(job_overview(client, "job"), history=tuple(history)))
     assert re.findall(r"failover: [^<]+", drawn) == ["failover: m4 leads, epoch 4"]
     assert drawn.count('class="band') == 2
 
@@ -331,12 +333,12 @@ def test_a_time_line_of_nothing_and_of_much(client: Client) -> None:
     """A job without attempts has none; one with the same moment everywhere, or with many attempts,
     has one of finite numbers."""
     client.submit_spec(JobSpec("job", "m:f"))
-    view = client.job("job").view()
-    assert timeline(view, ()) == ""
+    found = job_overview(client, "job")
+    assert timeline(found) == ""
     record = AttemptRecord("job", 100, 50, "m", 5.0, first_started_at=5.0, earlier=tuple(
         AttemptSummary(n, n // 2, f"<m{n}>", "", 0, 5.0, 5.0, "died") for n in range(1, 100)
     ))  # fmt: skip
-    drawn = timeline(attrs.evolve(view, attempt=record), (), now=5.0)
+    drawn = timeline(attrs.evolve(found, view=attrs.evolve(found.view, attempt=record), at=5.0))
     assert "nan" not in drawn
     assert "inf" not in drawn
     assert "<m" not in drawn
@@ -350,12 +352,13 @@ def test_a_stage_that_has_not_finished(client: Client) -> None:
         AttemptSummary(1, 1, "m", "", 0, 5.0, 14.0, "died"),
     ))  # fmt: skip
     put(client, keys.stage("job", "done"), StageRecord("job", "done", None, 2, 1, 1.0, 17.0))
-    view = attrs.evolve(client.job("job").view(), attempt=record, status=JobStatus.RUNNING)
+    found = job_overview(client, "job")
+    view = attrs.evolve(found.view, attempt=record, status=JobStatus.RUNNING)
     begun = [
         HistoryEntry(at, HistoryKind.STAGE_BEGUN, "", attempt=number, about={"stage": stage})
         for at, number, stage in ((6.0, 1, "left"), (16.0, 2, "done"), (18.0, 2, "load"))
     ]
-    drawn = timeline(view, begun, now=25.0)
+    drawn = timeline(attrs.evolve(found, view=view, history=tuple(begun), runs=True, at=25.0))
 
     assert "stage left, attempt 1: it has not finished" in drawn
     assert "stage load, attempt 2: it has not finished" in drawn

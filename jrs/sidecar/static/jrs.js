@@ -8,6 +8,27 @@
   let busy = false;
   let again = false;
   let leftOut = false;
+  let readAt = now();
+  let seen = !main.querySelector('[data-part="problem"]'); // Whether there is a picture to keep.
+
+  function now() {
+    return new Date().toISOString().slice(0, 19).replace("T", " ");
+  }
+
+  function say(text, isOld = true) {
+    live.textContent = text;
+    live.classList.toggle("old", isOld);
+  }
+
+  // While the backend does not answer, the last picture stays below what says so, and since when.
+  function keep(problem) {
+    const said = document.createElement("p");
+    said.textContent = `What follows was read at ${readAt}.`;
+    problem.append(said);
+    const old = main.querySelector('[data-part="problem"]');
+    if (old) old.replaceWith(problem);
+    else main.prepend(problem);
+  }
 
   function swap(fresh) {
     leftOut = false;
@@ -39,12 +60,15 @@
       const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const fresh = page.querySelector("main[data-events]");
-      if (fresh) swap(fresh);
+      const problem = answer.status === 503 && fresh?.querySelector('[data-part="problem"]');
+      if (problem && seen) keep(problem);
+      else if (fresh) swap(fresh);
+      if (answer.ok) [readAt, seen] = [now(), true];
       const isLive = leftOut ? "This page is live, but for the part that has the focus." : "This page is live.";
-      live.textContent = answer.ok ? isLive : "The page cannot be renewed now.";
+      say(answer.ok ? isLive : `The page cannot be renewed now; it was read at ${readAt}.`, !answer.ok);
       again ||= answer.status === 503; // It will be, and perhaps nothing changes any more.
     } catch {
-      live.textContent = "The server does not answer; this page may be old.";
+      say(`The server does not answer; this page was read at ${readAt}.`);
     }
     // A stream may commit many batches in a second.
     setTimeout(() => {
@@ -60,7 +84,7 @@
   // The first event counts as well: the page may have changed since it was rendered.
   for (const name of ["changed", "job", "problem"]) events.addEventListener(name, refresh);
   events.addEventListener("error", () => {
-    live.textContent = "The server does not answer; this page may be old.";
+    say(`The server does not answer; this page was read at ${readAt}.`);
   });
   main.addEventListener("focusout", () => {
     if (leftOut) refresh();
