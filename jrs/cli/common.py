@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -239,6 +240,8 @@ def took(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24} d {hours % 24:02} h"
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
 
 
@@ -246,7 +249,8 @@ def table(columns: list[str], rows: list[list[str]]) -> None:
     """Print a table; as wide as necessary if stdout is not a terminal.
 
     On a terminal, long cells are folded, but for the first ones: they are names that the next
-    command needs. If it is too narrow for a table, each row is printed as lines.
+    command needs. If it is too narrow for a table, each row is printed as a few lines: its name,
+    and below that what is known, each cell with the name of its column.
     """
     # Every command imports this module, and most draw no table.
     from rich.box import SIMPLE_HEAD
@@ -261,10 +265,7 @@ def table(columns: list[str], rows: list[list[str]]) -> None:
         console = Console(width=max(120, _width(whole)))
     elif console.width < _width([whole[0], *(min(width, _READABLE) for width in whole[1:])]):
         for row in rows:
-            for name, cell in zip(columns, row, strict=True):
-                if cell:
-                    click.echo(f"{name.lower()}: {cell}")
-            click.echo()
+            click.echo("\n".join(_as_lines(columns, row, console.width)))
         return
     names = [Column(name, overflow="fold") for name in columns]
     names[0].no_wrap = True
@@ -272,6 +273,23 @@ def table(columns: list[str], rows: list[list[str]]) -> None:
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     console.print(drawn)
+
+
+_FURTHER = " " * 10
+"""In front of a further line of a cell, so far that it looks like no line of its own."""
+
+
+def _as_lines(columns: list[str], row: list[str], width: int) -> Iterator[str]:
+    """Yield a row as lines of at most that width, but for what is one word."""
+    cells = dict(zip(columns[1:], row[1:], strict=True))
+    note = cells.pop("", "")
+    known = [f"{name.lower()}: {cell}" for name, cell in cells.items() if cell not in ("", "-")]
+    yield row[0]
+    for text in ("; ".join(known), note):
+        yield from textwrap.wrap(
+            text, width, initial_indent="  ", subsequent_indent=_FURTHER,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
 
 
 _READABLE = 6

@@ -25,6 +25,7 @@ from jrs.client.job import JobHandle
 from jrs.client.listing import JobOrder
 from jrs.client.overview import JobLine, job_lines
 from jrs.contract.moments import moment
+from jrs.contract.texts import one_line
 from jrs.records.model import JobStatus, ResultState
 from jrs.records.policies import MOST
 from jrs.store.job_views import JobView
@@ -149,9 +150,9 @@ def explain_command(
     if as_json:
         echo_json(plain.of_explanation(found))
         return 0
-    echo(f"{job_id}: {found}")
+    echo(one_line(f"{job_id}: {found}"))
     for line in found.details:
-        echo(f"  {line}")
+        echo(f"  {one_line(line)}")
     return 0
 
 

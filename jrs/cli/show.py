@@ -23,6 +23,7 @@ from jrs.cli.completion import job_argument
 from jrs.cli.connecting import connect
 from jrs.client import plain
 from jrs.client.stream_texts import StreamTexts
+from jrs.contract.texts import one_line
 from jrs.records.applications import ApplicationRecord
 from jrs.records.lineage import LineageKind
 from jrs.records.model import AttemptSummary, JobResult, JobSpec, StopMode
@@ -115,7 +116,7 @@ def _submitted(spec: JobSpec, *, arguments_left_out: bool) -> Iterator[Fact]:
     if arguments_left_out:
         yield "arguments", "left out of the result because of their size"
     else:
-        yield "arguments", json.dumps(spec.arguments)
+        yield "arguments", json.dumps(spec.arguments, ensure_ascii=False)
     by = f" by {spec.submitted_by}" if spec.submitted_by else ""
     yield "submitted", f"{when(spec.submitted_at)}{by}"
     policy = spec.restart
@@ -151,7 +152,7 @@ def _options(spec: JobSpec) -> Iterator[Fact]:
 def _main(main: ApplicationRecord) -> Iterator[Fact]:
     yield "kind", "application"
     yield "entry point", main.entry_point
-    yield "arguments", json.dumps(main.arguments)
+    yield "arguments", json.dumps(main.arguments, ensure_ascii=False)
     yield "started", f"{when(main.started_at)}, by {main.started_by}"
     begun = f"{main.attempts}, on {main.host}, pid {main.pid}, in epoch {main.epoch}"
     yield "attempt", f"{begun}, {when(main.begun_at)}"
@@ -172,7 +173,7 @@ def attempt_text(one: AttemptSummary) -> str:
     where = f" on {one.host}" if one.host else ""
     pid = f", pid {one.pid}" if one.pid else ""
     until = f" to {when(one.ended_at)}" if one.ended_at else ""
-    how = f": {one.ended}" if one.ended else ""
+    how = f": {one_line(one.ended)}" if one.ended else ""
     by = f"by {one.master} in epoch {one.epoch}" if one.master else f"in epoch {one.epoch}"
     spark = f", {one.spark}" if one.spark else ""
     return f"{when(one.started_at)}{until}{where}{pid}, {by}{spark}{how}"
@@ -205,13 +206,13 @@ def _ended(result: JobResult, *, tell_start: bool) -> Iterator[Fact]:
     if result.code:
         yield "code", result.code
     if result.failure is not None:
-        yield "failure", result.failure.message
+        yield from _lines("failure", result.failure.message)
         yield from _lines("", result.failure.detail)
     else:
-        yield from _lines("payload", json.dumps(result.payload, indent=2))
+        yield from _lines("payload", json.dumps(result.payload, indent=2, ensure_ascii=False))
 
 
 def _lines(name: str, text: str) -> Iterator[Fact]:
     """Yield a text of several lines as one fact, with its name on the first line."""
     for at, line in enumerate(text.splitlines()):
-        yield (name if not at else "", line)
+        yield (name if not at else "", line.expandtabs(4))

@@ -19,7 +19,7 @@ from jrs.cli.top_job import drawn_job
 from jrs.client.client import Client
 from jrs.client.job_overview import job_overview
 from jrs.client.overview import JobLine, Overview, overview
-from jrs.contract.texts import printable
+from jrs.contract.texts import one_line, printable
 
 # Imported inside functions: rich, since `jrs --help` loads every command.
 
@@ -34,6 +34,10 @@ _PARTS = (
 _TITLES = {"dirty": "not cleaned up", "failed": "failed in the last day"}
 _MOST = 15
 """Jobs of each part."""
+_LONGEST_ID = 32
+"""Characters of an id, of which the middle is left out: ids often differ at their end."""
+_LONGEST_REASON = 160
+"""Characters of why the cluster is paused."""
 
 _TOGETHER = 0.5
 """Seconds that are waited for more changes: one seldom comes alone."""
@@ -69,7 +73,7 @@ def top_command(
 
         def draw(most: int) -> Any:
             if job_id is None:
-                return _drawn(overview(client), most)
+                return drawn_cluster(overview(client), most, live=most < sys.maxsize)
             return drawn_job(job_overview(client, job_id), most)
 
         if as_json:
@@ -102,7 +106,12 @@ def _live(client: Client, every: float, draw: Callable[[], Any]) -> None:
                     time.sleep(_AGAIN)
 
 
-def _drawn(found: Overview, most: int) -> Any:
+def drawn_cluster(found: Overview, most: int, *, live: bool) -> Any:
+    """Return the overview as rich draws it.
+
+    Args:
+        live: whether it has to fit a screen: each job is one line then.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -112,17 +121,44 @@ def _drawn(found: Overview, most: int) -> Any:
     if cluster["leader"] and cluster["since"]:
         lines[0].append(f", since {when(cluster['since'])}", "default")
     if cluster["paused"] is not None:
-        lines.append(Text(f"paused: {printable(cluster['paused']['reason'] or 'jrs unpause')}",
-                          "yellow"))  # fmt: skip
+        why = one_line(cluster["paused"]["reason"] or "jrs unpause")
+        lines.append(Text(f"paused: {printable(shortened(why, _LONGEST_REASON))}", "yellow"))
+    if live:
+        lines.append(_counts(found))
     for name, colour in _PARTS:
         jobs = getattr(found, name)
+        if live and not jobs:
+            continue
         lines.append(Text(f"\n{_TITLES.get(name, name)}: {len(jobs)}", f"bold {colour}"
                           if jobs else "dim"))  # fmt: skip
         if jobs:
-            lines.append(_table(jobs[:most], found.at))
+            draw = _lines if live else _table
+            lines.append(draw(jobs[:most], found.at))
     if found.left_out:
         lines.append(Text("\nThere are more jobs than these: jrs list has all.", "dim"))
     return Group(*lines)
+
+
+def _counts(found: Overview) -> Any:
+    """Return how many jobs each part has: the lower parts may be below the screen."""
+    from rich.text import Text
+
+    counts = Text()
+    for name, colour in _PARTS:
+        jobs = getattr(found, name)
+        counts.append(f"{', ' if counts else ''}{len(jobs)} {_TITLES.get(name, name)}",
+                      f"bold {colour}" if jobs else "dim")  # fmt: skip
+    return counts
+
+
+def _lines(jobs: tuple[JobLine, ...], now: float) -> Any:
+    """Return each job in one line of a screen, which cuts what is too long."""
+    from rich.text import Text
+
+    rows = [(_folded(job.job_id), *_cells(job, now)) for job in jobs]
+    widths = [max(map(len, column)) for column in zip(*(row[:3] for row in rows), strict=True)]
+    lines = ("  ".join((*map(str.ljust, row, widths), printable(row[3]))) for row in rows)
+    return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
 
 
 def _table(jobs: tuple[JobLine, ...], now: float) -> Any:
@@ -130,10 +166,22 @@ def _table(jobs: tuple[JobLine, ...], now: float) -> Any:
     from rich.text import Text
 
     drawn = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
+    drawn.add_column(overflow="fold")
     for job in jobs:
-        began = job.started_at
-        lasts = took(max(0.0, (job.finished_at or now) - began)) if began else "-"
-        cells = (job.job_id, f"attempt {job.attempt}" if job.attempt else "-", lasts,
-                 shortened(job.reason, 200))  # fmt: skip
-        drawn.add_row(*(Text(printable(cell)) for cell in cells))
+        drawn.add_row(*(Text(printable(cell)) for cell in (job.job_id, *_cells(job, now))))
     return drawn
+
+
+def _cells(job: JobLine, now: float) -> tuple[str, str, str]:
+    """Return the newest attempt of a job, how long it lasts, and what happens to it."""
+    began = job.started_at
+    lasts = took(max(0.0, (job.finished_at or now) - began)) if began else "-"
+    attempt = f"attempt {job.attempt}" if job.attempt else "-"
+    return attempt, lasts, shortened(job.reason, 200)
+
+
+def _folded(job_id: str) -> str:
+    if len(job_id) <= _LONGEST_ID:
+        return job_id
+    half = _LONGEST_ID // 2
+    return f"{job_id[: half - 1]}…{job_id[-half:]}"

@@ -10,7 +10,7 @@ from jrs.cli.show import attempt_text, stage_text
 from jrs.client.job_overview import NEWEST, JobOverview, StageLine
 from jrs.client.overview import left_of
 from jrs.client.stream_texts import StreamTexts
-from jrs.contract.texts import printable, span
+from jrs.contract.texts import one_line, printable, span
 from jrs.records.stages import TAKEN_OVER
 
 # Imported inside functions: rich, since `jrs --help` loads every command.
@@ -24,6 +24,10 @@ _COLOURS = {
 }
 _LONGEST = 400
 """Characters of one text."""
+
+_NAME = 40
+"""Characters of the first column."""
+_FURTHER = " " * 10
 
 Row = tuple[str, str]
 
@@ -46,9 +50,9 @@ def drawn_job(found: JobOverview, most: int) -> Any:
     parts = [
         head,
         _table([*_facts(found), ("cluster", found.leader)], style=led),
+        *_next(found),
         *_part("stages", [(one.name, _stage(one, found)) for one in found.stages[-most:]]),
         *_part("streams", list(_streams(found))),
-        *_part("next", [(one.command, one.said) for one in found.steps]),
         *_part("newest events", list(_events(found))),
     ]
     return Group(*parts)
@@ -101,6 +105,16 @@ def _events(found: JobOverview) -> Iterator[Row]:
         yield when(one.at), f"{by}{shortened(one.text, _LONGEST)}{action}"
 
 
+def _next(found: JobOverview) -> list[Any]:
+    """Return the commands, before what may be too high for the terminal: whole, to be copied."""
+    from rich.text import Text
+
+    if all(len(one.command) <= _NAME for one in found.steps):
+        return _part("next", [(one.command, one.said) for one in found.steps])
+    lines = [Text(f"{one.command}\n{_FURTHER}{one.said}") for one in found.steps]
+    return [Text("\nnext", "bold"), *lines]
+
+
 def _part(title: str, rows: list[Row]) -> list[Any]:
     """Return a title and its rows; nothing without rows."""
     from rich.text import Text
@@ -114,7 +128,9 @@ def _table(rows: list[Row], *, style: str = "default") -> Any:
     from rich.text import Text
 
     drawn = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
-    drawn.add_column(no_wrap=True, overflow="fold", max_width=60)
+    longest = min(_NAME, max(len(_cell(name)) for name, _ in rows))
+    # It is not folded: a further line would look like one of its own.
+    drawn.add_column(no_wrap=True, overflow="ellipsis", width=longest)
     drawn.add_column(overflow="fold")
     for number, (name, value) in enumerate(rows, 1):
         shade = style if number == len(rows) else "default"
@@ -123,4 +139,4 @@ def _table(rows: list[Row], *, style: str = "default") -> Any:
 
 
 def _cell(text: str) -> str:
-    return printable(shortened(text, _LONGEST))
+    return printable(shortened(one_line(text), _LONGEST))

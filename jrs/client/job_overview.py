@@ -14,7 +14,7 @@ from jrs.client.overview import JobLine, job_line
 from jrs.client.plain import Plain
 from jrs.contract.clock import Clock
 from jrs.contract.errors import JrsError
-from jrs.contract.texts import bounded, printable
+from jrs.contract.texts import bounded, one_line, printable
 from jrs.records.attempts import AttemptSummary
 from jrs.records.codec import to_plain
 from jrs.records.model import JobStatus
@@ -87,7 +87,7 @@ class JobOverview:
     @property
     def reason(self) -> str:
         """What happens to the job, or why it failed, in one line."""
-        return self.line.reason if self.explained is None else str(self.explained)
+        return self.line.reason if self.explained is None else one_line(str(self.explained))
 
     @property
     def attempts(self) -> tuple[AttemptSummary, ...]:

@@ -13,7 +13,7 @@ from jrs.client.client import Client
 from jrs.client.listing import JobOrder
 from jrs.client.plain import Plain, of_cluster
 from jrs.contract.clock import Clock
-from jrs.contract.texts import counted
+from jrs.contract.texts import counted, one_line
 from jrs.records.model import JobStatus, ResultState, StopMode
 from jrs.recovery.inspect.explain import Explanation
 from jrs.recovery.rules.decision import Action
@@ -122,7 +122,7 @@ def job_line(view: JobView, explained: Explanation | None = None) -> JobLine:
         status=_status(view, held=held),
         state=entry.state.value if entry is not None else "",
         decision=explained.action.value if explained is not None else "",
-        reason=_reason(view, explained),
+        reason=one_line(_reason(view, explained)),
         runs=explained is not None and explained.runs,
         attempt=attempt,
         stages=len(result.stages) if result is not None else len(view.stages),
@@ -135,7 +135,7 @@ def job_line(view: JobView, explained: Explanation | None = None) -> JobLine:
 def _dirty_line(view: JobView) -> JobLine:
     """Return a job that is not cleaned up in one line, which says what is left of it."""
     line = job_line(view)
-    return attrs.evolve(line, reason=left_of(view) or line.reason)
+    return attrs.evolve(line, reason=one_line(left_of(view)) or line.reason)
 
 
 def _began(view: JobView) -> tuple[float, int]:

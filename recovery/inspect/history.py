@@ -11,7 +11,7 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, NotFound
 from jrs.contract.operations import Record
-from jrs.contract.texts import printable, shown, with_reason
+from jrs.contract.texts import one_line, printable, shown, with_reason
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
 from jrs.records.codec import T, decode
@@ -36,6 +36,10 @@ from jrs.store.job_views import JobView
 from ..rules.decision import RULES, Decision, Facts, decide
 
 
+def _in_one_line(text: str) -> str:
+    return printable(one_line(text))
+
+
 @attrs.frozen
 class HistoryEntry:
     """One thing that happened to a job, or to the cluster."""
@@ -43,7 +47,7 @@ class HistoryEntry:
     at: float
     """Seconds since 1970, by the clock of the process that recorded it."""
     kind: HistoryKind
-    text: str = attrs.field(converter=printable)
+    text: str = attrs.field(converter=_in_one_line)
     """One line for people."""
     by: str = attrs.field(default="", converter=printable)
     """Who did it: a user as ``user@host``, or a master by its name; empty if it is not known."""

@@ -462,7 +462,7 @@ def test_history(client: Client) -> None:
         (4.0, "stage", "stage a finished in attempt 1"),
         (5.0, "attempt", "attempt 3 was started by m2 in epoch 2"),
         (6.0, "snapshot", "snapshot 7 (nightly) was taken"),
-        (7.0, "stop", "a drain was requested: a release\\nforged"),
+        (7.0, "stop", "a drain was requested: a release forged"),
         (8.0, "stop", "held: no disk"),
         (9.0, "cancel", "a cancel was requested"),
         (10.0, "ended", "CANCELED in attempt 3: enough"),
