@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 import attrs
 
@@ -31,8 +32,6 @@ _MOST_STAGES = 12
 _MOST_ATTEMPTS = 60
 _LEAST = 3.0
 """The width of a bar that would be too narrow to be seen."""
-_NARROW = 46.0
-"""The width below which a band has no name."""
 _MARKED = (
     *(HistoryKind.SNAPSHOT, HistoryKind.STOP, HistoryKind.SUSPENDED, HistoryKind.RESUMED),
     *(HistoryKind.CHANGED, HistoryKind.CANCEL, HistoryKind.RESTORE, HistoryKind.HELD),
@@ -221,9 +220,8 @@ def _bands(epochs: Sequence[Epoch], scale: Scale, height: float) -> Iterable[str
             f'<rect class="band {kind}" x="{start:.1f}" y="{_TOP - 6:g}" '
             f'width="{end - start:.1f}" height="{height - _TOP - _AXIS + 4:g}"/>'
         )
-        if end - start > _NARROW:
-            master = f" · {one.master}" if end - start > 4 * _NARROW else ""
-            yield _label("epoch", start + 6, 12, f"epoch {one.number}{master}")
+        name = f"epoch {one.number}"
+        yield from _fitting("epoch", (f"{name} · {one.master}", name), start, end - start, 12)
 
 
 def _axis(scale: Scale, height: float) -> Iterable[str]:
@@ -247,10 +245,8 @@ def _row(name: str, number: int, bars: Iterable[tuple[Bar, str]], scale: Scale) 
             f'<g><title>{_text(bar.text)}</title><rect class="bar {bar.kind}" x="{start:.1f}" '
             f'y="{top:g}" width="{width:.1f}" height="{_BAR:g}" rx="3"/></g>'
         )
-        for text in (f"{label} {bar.word}", label) if label else ():
-            if width > 12 + _CHARACTER * len(text):
-                yield _label(f"label {bar.kind}", start + 6, top + 12, text)
-                break
+        texts = (f"{label} {bar.word}", label) if label else ()
+        yield from _fitting(f"label {bar.kind}", texts, start, width, top + 12)
 
 
 def _marks(marks: Iterable[HistoryEntry], number: int, scale: Scale) -> Iterable[str]:
@@ -273,6 +269,12 @@ def _failovers(epochs: Sequence[Epoch], scale: Scale, height: float) -> Iterable
             f'<line x1="{x:.1f}" y1="{_TOP - 6:g}" x2="{x:.1f}" y2="{height - _AXIS - 2:g}"/>'
             f'<path d="M{x - 5:.1f} {_TOP - 12:g} h10 l-5 7 z"/></g>'
         )
+
+
+def _fitting(kind: str, texts: Iterable[str], x: float, width: float, y: float) -> Iterable[str]:
+    """Yield the first text that fits what it names, if one does."""
+    fits = (text for text in texts if width > 12 + _CHARACTER * len(text))
+    yield from (_label(kind, x + 6, y, text) for text in islice(fits, 1))
 
 
 def _label(kind: str, x: float, y: float, text: str, anchor: str = "start") -> str:

@@ -196,6 +196,8 @@ def test_a_time_line_names_its_days(client: Client) -> None:
     assert ticks == ["2023-11-14 22:13:20", "2023-11-24 22:13:20", "2023-12-04 22:13:20"]
     assert len(re.findall('class="bar', drawn)) == 2
     assert ">1 died<" in drawn
+    assert ">epoch 1 · m1<" in drawn
+    assert ">epoch 2" not in drawn  # There is no room for it.
 
 
 def test_values_are_written_in_their_letters(client: Client, served: Served) -> None:
