@@ -23,7 +23,7 @@ from jrs.records.stages import TAKEN_OVER, StageSummary
 from jrs.recovery.inspect.explain import Explanation
 from jrs.recovery.inspect.history import HistoryEntry
 from jrs.recovery.rules.decision import Attempt
-from jrs.recovery.rules.gathering import recorded_attempt
+from jrs.recovery.rules.recorded_facts import recorded_attempt
 from jrs.store.job_views import JobView
 from jrs.store.streams import StreamStatus
 
