@@ -47,6 +47,7 @@ from .leader.admission import default_slots
 from .leader.backend_outage import Outage
 from .leader.context import LeaderContext
 from .leader.dispatcher import Dispatcher
+from .leader.ends_count import EndsCount
 from .leader.feed_sweep import FeedSweep
 from .leader.hand_over import let_another_lead
 from .leader.loss_guard import LossGuard, grace
@@ -186,7 +187,7 @@ class Master:
         self._retention = retention
         self._prepare = prepare
         self._report = report
-        self._exporting = _exporting(backend) if openlineage else None
+        self._exporting = _exporting(backend) if openlineage else nullcontext
         self._handed_over = threading.Event()
         self._turns = 0
         self._registry = Registry(backend, now=runtime.now)
@@ -228,9 +229,6 @@ class Master:
                 self._campaign(registration, switchovers, stop, lead)
         finally:
             registration.close()
-
-    def _export(self, context: LeaderContext) -> AbstractContextManager[object]:
-        return nullcontext() if self._exporting is None else self._exporting(context)
 
     def _preparing(self) -> AbstractContextManager[object]:
         if not self._prepare:
@@ -328,7 +326,8 @@ class Master:
             self._health.leads()
             self._emit(EventKind.LEADING, epoch, f"{self.name} leads")
             self._registry.forget_gone()
-            with Retention(context, self._retention), FeedSweep(context), self._export(context):
+            retention, exporting = Retention(context, self._retention), self._exporting(context)
+            with retention, exporting, FeedSweep(context), EndsCount(context):
                 if lead is None:
                     return switchovers.wait(leadership, self._handed_over, stop)
                 return guard.call_main(partial(lead, dispatcher, leadership, stop))

@@ -70,6 +70,9 @@ class StorageRecord(Stored):
     """The master that recorded the storage first, or the user that adopted it."""
     work: str = ""
     """The folder of each host for copies, where the storage has objects."""
+    count: int = 0
+    """How often the leaders have counted that jobs had ended; the marker has the same, or one less
+    after a crash."""
 
 
 @attrs.frozen

@@ -5,14 +5,18 @@ with the same id, and the epochs that led with it::
 
     <storage>/<cluster>/.storage/id       a `StorageMarker`
     <storage>/<cluster>/.storage/e57      epoch 57 has led with this storage; the newest is kept
+    <storage>/<cluster>/.storage/n12      the ends of jobs were counted 12 times; the newest is kept
 
 So another folder is noticed, and so is a copy: a store that was restored from an older backup is
-behind the epochs in its storage, and an older copy of the storage is behind its store.
+behind the epochs in its storage, and an older copy of the storage is behind its store. Within an
+epoch the count tells: while jobs end, the leader counts now and then, first in the record, then in
+the marker. So the marker's count is never ahead of a store that lost nothing, and behind it by one
+at most, after a crash in between.
 
 Both halves are written by the leader, under its fence: first the record, which is not ``marked``
 yet, then the marker, then the record again. A crash in between leaves nothing to guess: only the id
-of the record ever becomes a marker's. Epochs are files of their own, because a leader that was
-replaced may still write its own, and the newest one counts.
+of the record ever becomes a marker's. Epochs and counts are files of their own, because a leader
+that was replaced may still write its own, and the newest one counts.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from jrs.contract.errors import CorruptRecord, InvalidInput, WrongState
 from jrs.contract.operations import Fence, create_or_update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.storage_place import WORK, place_of
+from jrs.contract.texts import counted
 from jrs.records import keys
 from jrs.records.cluster import StorageMarker, StorageRecord
 from jrs.records.codec import decode, encode
@@ -35,7 +40,7 @@ from jrs.store.cluster_format import is_at_least, too_old
 from jrs.store.masters import newest_epoch
 
 from .job_folders import JobStorage, storage_place
-from .storage_marker import FOLDER, marker_of
+from .storage_marker import COUNT, EPOCH, FOLDER, marker_of
 
 _FORMAT = 5
 
@@ -114,9 +119,30 @@ class StorageIdentity:
         self._check_work(record)
         if not record.marked and self._marker() is None:
             self._mark(record)
-        self._marked.add_epoch(fence.epoch)
+        self._marked.add(EPOCH, fence.epoch)
         here = attrs.evolve(record, path=self._path, work=self._work)
         self._put(attrs.evolve(here, marked=True, epoch=fence.epoch), fence)
+
+    def count(self, fence: Fence) -> None:
+        """Count, as the leader, that jobs have ended since it counted last.
+
+        Durable, and safe to interrupt anywhere. Does nothing if the cluster has recorded no
+        storage.
+
+        Raises:
+            CorruptRecord: the record cannot be read.
+            OSError: the marker cannot be written; the next call mends that.
+            Fenced: a newer leader exists.
+            Unavailable, OutcomeUnknown: from the backend or the storage; repeat the call.
+        """
+        record = self.recorded()
+        if record is None or not record.marked:
+            return
+        if self._marked.newest(COUNT) < record.count:
+            self._marked.add(COUNT, record.count)  # The last call was interrupted in between.
+        count = record.count + 1
+        self._put(attrs.evolve(record, count=count), fence)
+        self._marked.add(COUNT, count)
 
     def adopt(self, by: str, now: float) -> StorageRecord:
         """Make this the storage of the cluster, whatever was recorded; return the new record.
@@ -133,6 +159,8 @@ class StorageIdentity:
         used, epoch = self.epoch(), self._newest_epoch()
         if (problem := self._older_store(used, epoch)) is not None:
             raise WrongState(problem)
+        before, count = self.recorded(), self._marked.newest(COUNT)
+        count = count if before is None else max(count, before.count)
         marker = self._marker()
         if marker is None:
             record = StorageRecord(uuid.uuid4().hex, self._path)
@@ -142,11 +170,29 @@ class StorageIdentity:
                 raise InvalidInput(f"{self._path} cannot be written: {error.strerror}") from None
         else:
             record = StorageRecord(marker.id, self._path)
-        if epoch:
-            self._marked.add_epoch(epoch)
-        record = attrs.evolve(record, marked=True, epoch=epoch, recorded_at=now, recorded_by=by)
+        for kind, number in ((EPOCH, epoch), (COUNT, count)):
+            if number:
+                self._marked.add(kind, number)
+        record = attrs.evolve(record, marked=True, epoch=epoch, count=count)
+        record = attrs.evolve(record, recorded_at=now, recorded_by=by)
         self._put(record, None)
         return record
+
+    def is_ahead(self) -> bool:
+        """Return whether the marker has counted more ends of jobs than the record: the store is
+        older than the files.
+
+        Raises:
+            CorruptRecord: the record, or the marker, cannot be read.
+        """
+        return self._ahead() is not None
+
+    def accept_count(self) -> None:
+        """Take the marker's count over into the record, for an operator who accepts the older
+        store. Durable, idempotent. Raises as `is_ahead`, and as `Backend.commit`."""
+        record, ahead = self.recorded(), self._ahead()
+        if record is not None and ahead is not None:
+            self._put(attrs.evolve(record, count=ahead[0]), None)
 
     def recorded(self) -> StorageRecord | None:
         """Return the storage that the cluster has recorded; None if it has recorded none.
@@ -165,11 +211,12 @@ class StorageIdentity:
         marker = self._marker()
         if marker is None:
             return None
-        return StorageRecord(marker.id, self._path, marked=True, epoch=self.epoch())
+        count = self._marked.newest(COUNT)
+        return StorageRecord(marker.id, self._path, marked=True, epoch=self.epoch(), count=count)
 
     def epoch(self) -> int:
         """Return the newest epoch that has led with this storage, as far as its marker tells."""
-        return max(self._marked.epochs(), default=0)
+        return self._marked.newest(EPOCH)
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -202,30 +249,51 @@ class StorageIdentity:
         # A leader that takes over meanwhile must not look like a restored backup. It counts in the
         # store, then in the marker, then in the record; so they are read the other way round.
         record = self.recorded()
-        used = self.epoch()
+        used, count = self.epoch(), self._marked.newest(COUNT)
         newest = self._newest_epoch()
         if newest == epoch:
             newest -= 1  # The backend has just issued it to the caller.
         if (problem := self._older_store(used, newest)) is not None:
             yield problem
-        if record is not None and record.marked and 0 < used < record.epoch:
-            yield (
-                f"{self._path} is an older copy of the storage of {self._here()}: it was used up "
-                f"to epoch {used}, and the cluster's storage up to epoch {record.epoch}, at "
-                f"{record.path}. Name the newer copy; or, to go without what is missing here: stop "
-                "all masters, then: jrs storage --adopt"
-            )
+        if record is None or not record.marked:
+            return
+        if 0 < used < record.epoch:
+            was = (f"it was used up to epoch {used}", f"up to epoch {record.epoch}")
+        elif 0 < count < record.count - 1:  # A crash may have left it behind by one.
+            was = (f"it has counted the ends of jobs {_times(count)}", _times(record.count))
+        else:
+            return
+        yield (
+            f"{self._path} is an older copy of the storage of {self._here()}: {was[0]}, and the "
+            f"cluster's storage {was[1]}, at {record.path}. Name the newer copy; or, to go without "
+            "what is missing here: stop all masters, then: jrs storage --adopt"
+        )
 
     def _older_store(self, used: int, newest: int) -> str | None:
-        if used <= newest:
+        if used > newest:
+            was = f"is at epoch {newest}, but its storage {self._path} was used up to epoch {used}"
+        elif (ahead := self._ahead()) is not None:
+            was = (
+                f"has counted the ends of jobs {_times(ahead[1])}, but its storage {self._path} "
+                f"{_times(ahead[0])}"
+            )
+        else:
             return None
         return (
-            f"{self._here()} is at epoch {newest}, but its storage {self._path} was used up to "
-            f"epoch {used}: the store is older than the files. It may have been restored from "
-            "a backup, so that jobs that have ended since would run again: restore the newer "
+            f"{self._here()} {was}: the store is older than the files. It may have been restored "
+            "from a backup, so that jobs that have ended since would run again: restore the newer "
             "backup of the store; or, to accept that loss: stop all masters, then: "
             "jrs fsck --repair"
         )
+
+    def _ahead(self) -> tuple[int, int] | None:
+        """Return the counts of the marker and of the record if the marker's is larger."""
+        count = self._marked.newest(COUNT)
+        record = self.recorded()  # After the marker: the leader counts in the record first.
+        if record is None or count <= record.count:
+            return None
+        marker = self._marker()
+        return (count, record.count) if marker is not None and marker.id == record.id else None
 
     def _newest_epoch(self) -> int:
         """Return the newest epoch of the store; 0 if it has none that can be read."""
@@ -251,6 +319,10 @@ class StorageIdentity:
             return
         operation = create_or_update(keys.STORAGE, value, stored and stored.version)
         commit_and_read_back(self._backend, operation, fence=fence)
+
+
+def _times(count: int) -> str:
+    return counted(count, "time", "times")
 
 
 def recorded_storage(backend: Backend) -> StorageRecord | None:

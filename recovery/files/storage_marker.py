@@ -13,7 +13,11 @@ from ..storage.objects import Objects
 from .job_folders import JobStorage, sync_folder, sync_tree
 
 FOLDER = ".storage"
-_EPOCH = re.compile(r"e([0-9]+)")
+EPOCH = "e"
+"""Begins the name of a number: an epoch that has led with the storage."""
+COUNT = "n"
+"""Begins the name of a number: how often the ends of jobs were counted."""
+_NUMBER = re.compile(r"([a-z])([0-9]+)")
 
 
 class Marker(Protocol):
@@ -34,11 +38,14 @@ class Marker(Protocol):
             OSError, Unavailable: it may not be written.
         """
 
-    def epochs(self) -> list[int]:
-        """Return the epochs that are known to have led with the storage."""
+    def newest(self, kind: str) -> int:
+        """Return the largest number of a kind, `EPOCH` or `COUNT`; 0 if there is none."""
 
-    def add_epoch(self, epoch: int) -> None:
-        """Remember an epoch, and forget those before it. Durable; raises as `write`."""
+    def add(self, kind: str, number: int) -> None:
+        """Remember a number, and forget the smaller ones of its kind. Durable; raises as `write`.
+
+        A larger one stays: a process that was replaced may add late.
+        """
 
 
 def marker_of(storage: JobStorage) -> Marker:
@@ -68,20 +75,23 @@ class _Files:
         os.rename(whole, self._folder / "id")
         sync_folder(self._folder)
 
-    def epochs(self) -> list[int]:
+    def newest(self, kind: str) -> int:
+        return max(self._numbers(kind), default=0)
+
+    def add(self, kind: str, number: int) -> None:
+        path = self._folder / f"{kind}{number}"
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        sync_folder(self._folder)
+        for other in self._numbers(kind):
+            if other < number:
+                (self._folder / f"{kind}{other}").unlink(missing_ok=True)
+
+    def _numbers(self, kind: str) -> list[int]:
         try:
             names = os.listdir(self._folder)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return _epochs_in(names)
-
-    def add_epoch(self, epoch: int) -> None:
-        path = self._folder / f"e{epoch}"
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        sync_folder(self._folder)
-        for older in self.epochs():
-            if older < epoch:
-                (self._folder / f"e{older}").unlink(missing_ok=True)
+        return _numbers_in(names, kind)
 
 
 class _Objects:
@@ -94,15 +104,19 @@ class _Objects:
     def write(self, content: bytes) -> None:
         self._objects.put(f"{FOLDER}/id", content)
 
-    def epochs(self) -> list[int]:
+    def newest(self, kind: str) -> int:
+        return max(self._numbers(kind), default=0)
+
+    def add(self, kind: str, number: int) -> None:
+        smaller = [one for one in self._numbers(kind) if one < number]
+        self._objects.put(f"{FOLDER}/{kind}{number}", b"")
+        self._objects.delete(f"{FOLDER}/{kind}{one}" for one in smaller)
+
+    def _numbers(self, kind: str) -> list[int]:
         listed = self._objects.under(FOLDER)
-        return _epochs_in([one.name.removeprefix(f"{FOLDER}/") for one in listed])
-
-    def add_epoch(self, epoch: int) -> None:
-        older = [one for one in self.epochs() if one < epoch]
-        self._objects.put(f"{FOLDER}/e{epoch}", b"")
-        self._objects.delete(f"{FOLDER}/e{one}" for one in older)
+        return _numbers_in([one.name.removeprefix(f"{FOLDER}/") for one in listed], kind)
 
 
-def _epochs_in(names: list[str]) -> list[int]:
-    return [int(match[1]) for match in map(_EPOCH.fullmatch, names) if match]
+def _numbers_in(names: list[str], kind: str) -> list[int]:
+    matches = filter(None, map(_NUMBER.fullmatch, names))
+    return [int(match[2]) for match in matches if match[1] == kind]

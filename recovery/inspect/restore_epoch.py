@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, UnsupportedVersion
@@ -22,7 +23,7 @@ _NAMES = ("epoch", "leading")
 
 def restore_epoch(backend: Backend, storage: JobStorage | None) -> int | None:
     """Write an epoch above all recorded ones, if the current one is damaged, lost, or older than
-    the newest one that led with the storage.
+    the newest one that led with the storage, or if the store is older than the storage.
 
     Returns:
         The epoch that was written; None if there was nothing to restore. Durable, idempotent.
@@ -32,10 +33,16 @@ def restore_epoch(backend: Backend, storage: JobStorage | None) -> int | None:
         Unavailable, OutcomeUnknown: as `Backend.commit`.
     """
     # Before the store's: a leader that takes over meanwhile counts there first.
-    used = 0 if storage is None else StorageIdentity(backend, storage).epoch()
+    identity = None if storage is None else StorageIdentity(backend, storage)
+    used, ahead = 0, False
+    if identity is not None:
+        used = identity.epoch()
+        with suppress(CorruptRecord):  # `restore_cluster_records` restores it from the marker.
+            ahead = identity.is_ahead()
     try:
         found = backend.get(keys.EPOCH)
-        if found is not None and used <= decode(EpochRecord, found.value, keys.EPOCH).epoch:
+        newest = None if found is None else decode(EpochRecord, found.value, keys.EPOCH).epoch
+        if newest is not None and used <= newest and not ahead:
             return None
         damaged = False
     except UnsupportedVersion:
@@ -48,6 +55,8 @@ def restore_epoch(backend: Backend, storage: JobStorage | None) -> int | None:
     epoch = highest + 1
     value = encode(EpochRecord(epoch, "fsck", f"{epoch}-restored"))
     backend.overwrite(keys.EPOCH, value)
+    if identity is not None and ahead:
+        identity.accept_count()  # Last: if it is interrupted, a repeated call does all of it.
     return epoch
 
 

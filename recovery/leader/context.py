@@ -59,6 +59,8 @@ class LeaderContext:
     """Counts what happens, for probes and metrics."""
     main_runs: threading.Event = attrs.field(init=False, factory=threading.Event)
     """Set while a driver's main runs: user code, which this process cannot end."""
+    jobs_end: threading.Event = attrs.field(init=False, factory=threading.Event)
+    """Set when a job has ended: the leader cleans up after it."""
     each_turn: list[Callable[[], bool]] = attrs.field(init=False, factory=list)
     """What the dispatcher calls in each of its turns, about once a second, until it returns True:
     it must not block."""

@@ -6,7 +6,7 @@ import abc
 import threading
 from typing import Self
 
-from jrs.contract.errors import Unavailable
+from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.runtime import start_thread
 
 from ..rules.events import EventKind
@@ -58,3 +58,38 @@ class LeaderTask(abc.ABC):
 
     def _is_over(self) -> bool:
         return self._over.is_set() or self._context.leadership.lost.is_set()
+
+
+class RepeatedTask(LeaderTask):
+    """A task that does a pass now and then. What fails is tried again in the next pass.
+
+    Args:
+        context: of the leadership.
+        name: of the thread.
+        pause: seconds between two passes, and before the first one.
+        failed: what an error of a pass means, for people; each is reported once in a row.
+    """
+
+    def __init__(self, context: LeaderContext, name: str, pause: float, failed: str) -> None:
+        super().__init__(context, name)
+        self._pause = pause
+        self._failed = failed
+
+    @abc.abstractmethod
+    def _pass(self) -> None:
+        """Do one pass; raises what it cannot help."""
+
+    def _run(self) -> None:
+        last_reported = ""
+        while not self._over.wait(self._pause):
+            try:
+                self._pass()
+            except Fenced:
+                return  # The dispatcher notices it, too.
+            except (OutcomeUnknown, Unavailable):
+                continue  # Others report it.
+            except (JrsError, OSError) as error:
+                if str(error) != last_reported:
+                    last_reported = str(error)
+                    said = f"{self._failed}: {error}; trying again"
+                    self._context.emit(EventKind.ERROR, "", said)

@@ -198,6 +198,34 @@ def test_a_store_from_an_older_backup(jrs: Jrs, masters: Masters, tmp_path: Path
     masters.until_leads("m4")
 
 
+def test_a_store_from_a_backup_under_the_same_leader(
+    jrs: Jrs, masters: Masters, tmp_path: Path
+) -> None:
+    """A job that has ended since does not run again unnoticed, although no other master has led
+    since the backup; `fsck --repair` accepts the loss."""
+    store, files, backup = tmp_path / "store", tmp_path / "files", tmp_path / "backup"
+    masters.start("m1", "--storage", str(files))
+    masters.until_leads("m1")
+    assert jrs("submit", "before", "operated:prints", "--wait").returncode == 0
+    counted = files / "default" / ".storage"
+    until((counted / "n1").exists, "the leader has counted the end")
+    subprocess.run(["cp", "-a", store, backup], check=True)
+    assert jrs("submit", "after", "operated:prints", "--wait").returncode == 0
+    until((counted / "n2").exists, "the leader has counted the next one")
+    masters.started["m1"].kill()
+    masters.stop()
+    subprocess.run(["rm", "-r", store], check=True)
+    subprocess.run(["cp", "-a", backup, store], check=True)
+
+    masters.start("m2", "--storage", str(files))
+    until(lambda: "the store is older than the files" in masters.said("m2"), "m2 waits")
+    found = jrs("fsck", "--storage", files)
+    assert (found.returncode, "the store is older" in found.stdout) == (2, True)
+    repaired = jrs("fsck", "--repair", "--storage", files)
+    assert (repaired.returncode, "epoch 2" in repaired.stderr) == (1, True)  # Knows no "after".
+    masters.until_leads("m2")
+
+
 def test_a_pause(jrs: Jrs, masters: Masters, home: Path) -> None:
     """While a cluster is paused nothing new starts, what runs continues, and everyone says so."""
     masters.start("m1")

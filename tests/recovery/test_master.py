@@ -487,14 +487,14 @@ def test_a_marker_that_cannot_be_listed_now(
     memory: FaultyMemory, root: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The master says so and waits: one error of the disk ended its process."""
-    listed, errors = storage_marker._Files.epochs, [OSError(errno.EIO, "Input/output error")]
+    listed, errors = storage_marker._Files.newest, [OSError(errno.EIO, "Input/output error")]
 
-    def fails_once(marker: Any) -> list[int]:
+    def fails_once(marker: Any, kind: str) -> int:
         if errors and threading.current_thread() is not threading.main_thread():
             raise errors.pop()
-        return listed(marker)
+        return listed(marker, kind)
 
-    monkeypatch.setattr(storage_marker._Files, "epochs", fails_once)
+    monkeypatch.setattr(storage_marker._Files, "newest", fails_once)
     running = start("m1")
     running.until("leading")
 
