@@ -92,7 +92,7 @@ class CurrentSegment:
         self.pending = pending
         self.flaws = segment.flaws
         self.following = segment.following
-        header = segments.Header.parse(segment.first)
+        header = segments.Header.parse(segment.first, self.log.path)
         self._identity = b"" if header is None else header.identity
         self._keep(segment.base)
 

@@ -128,7 +128,7 @@ def _begun(folder: Path, header: Header) -> Header:
         _begin_tail(folder, header)
     try:
         with path.open("rb") as file:
-            found = Header.parse(file.read(4096))
+            found = Header.parse(file.read(4096), path)
     except FileNotFoundError:
         return header  # The segment was swept, and is nothing that counts.
     return header if found is None else header._replace(form=found.form, epoch=found.epoch)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple, Self
 
 from jrs.contract.errors import UnsupportedVersion
+from jrs.contract.formats import NEWEST_FORMAT
 
 from ..base.index import Names, Trailer, name, named
 from ..base.overlay import Stored
@@ -39,8 +41,11 @@ class Header(NamedTuple):
         return self._replace(runs=((self.start, trailer), *trailer.below))
 
     @classmethod
-    def parse(cls, data: bytes) -> Self | None:
+    def parse(cls, data: bytes, path: Path) -> Self | None:
         """Return the header that `data` begins with, or None.
+
+        Args:
+            path: of the file that has the data, for the error.
 
         Raises:
             UnsupportedVersion: the header has a newer form.
@@ -52,7 +57,10 @@ class Header(NamedTuple):
             return None
         form = int(fields[1])
         if form not in (Form.BATCHES, Form.LEVELS):
-            raise UnsupportedVersion("a segment in the form of a newer jrs; upgrade this one")
+            raise UnsupportedVersion(
+                f"{path} is a segment of form {form}, which a newer jrs has written; this jrs "
+                f"reads up to form {max(Form)}, that of cluster format {NEWEST_FORMAT}: upgrade it"
+            )
         epoch, runs = None, fields[4:]
         if runs and runs[0].startswith(b"E"):
             version, _, value = runs.pop(0)[1:].partition(b":")

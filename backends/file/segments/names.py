@@ -75,7 +75,8 @@ def _continues(folder: Path, start: int) -> bool:
 def header_of(folder: Path, start: int) -> Header | None:
     """Return the header from its file; None if the file is missing, damaged or misplaced."""
     try:
-        header = Header.parse(header_path(folder, start).read_bytes())
+        path = header_path(folder, start)
+        header = Header.parse(path.read_bytes(), path)
     except FileNotFoundError:
         return None
     return None if header is None or header.start != start else header

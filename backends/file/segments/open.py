@@ -180,7 +180,7 @@ def _open_tail(folder: Path, start: int) -> tuple[int, Header, list[str]]:
     flaws = []
     fd = os.open(log, os.O_RDWR | os.O_APPEND | _AS_IT_IS)
     try:
-        own = Header.parse(os.pread(fd, 4096, 0))
+        own = Header.parse(os.pread(fd, 4096, 0), log)
         found = header_of(folder, start)
         if found is None and own is not None:
             if header.exists():

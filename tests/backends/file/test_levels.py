@@ -27,7 +27,8 @@ from jrs.backends.file.format.lines import escape
 from jrs.backends.file.replica import NEVER
 from jrs.backends.file.segments import VERSION_KEY, Form, Header
 from jrs.backends.file.segments.begin import _begin_tail, begin_bare
-from jrs.contract.errors import CorruptRecord, Unavailable
+from jrs.contract.errors import CorruptRecord, Unavailable, UnsupportedVersion
+from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.operations import EPOCH_KEY, Create, Delete, Record, Update
 from jrs.records.codec import encode
 from jrs.records.model import FormatRecord
@@ -342,7 +343,7 @@ def test_a_segment_that_an_older_process_began(tmp_path: Path, small: bool) -> N
         fill(backend, 300, 310)
         log = backend.replica.segment.log
         log.write_seal()
-        identity = Header.parse(max(tmp_path.rglob("*.segment")).read_bytes())
+        identity = parsed(max(tmp_path.rglob("*.segment")))
         assert identity is not None
         begin_bare(log.path.parent, Header(log.end(), identity.identity, Form.BATCHES))
         backend.replica.catch_up_with_base()
@@ -353,6 +354,25 @@ def test_a_segment_that_an_older_process_began(tmp_path: Path, small: bool) -> N
         assert (segment.log.form, len(segment.base.runs)) == (Form.LEVELS, 2)
         assert len(list(backend.scan("results/"))) == 320
         assert not list(backend.check())
+
+
+def parsed(path: Path) -> Header | None:
+    return Header.parse(path.read_bytes(), path)
+
+
+def test_a_segment_of_a_newer_version_is_named(tmp_path: Path) -> None:
+    """The marker of the folder does not tell it: clusters of older formats share that."""
+    FileBackend(tmp_path).close()
+    for path in [*tmp_path.rglob("*.segment"), *tmp_path.rglob("*.tail")]:
+        header = parsed(path)
+        assert header is not None
+        path.write_bytes(header._replace(form=9).line())  # type: ignore[arg-type]
+
+    with pytest.raises(UnsupportedVersion) as refused:
+        FileBackend(tmp_path)
+    assert f"{tmp_path}/clusters/default/log/" in str(refused.value)
+    assert "form 9" in str(refused.value)
+    assert f"cluster format {NEWEST_FORMAT}: upgrade it" in str(refused.value)
 
 
 def test_a_segment_that_a_process_with_another_epoch_began(tmp_path: Path) -> None:
@@ -371,7 +391,7 @@ def test_a_segment_that_a_process_with_another_epoch_began(tmp_path: Path) -> No
         log = backend.replica.segment.log
         log.write_seal()
         folder = log.path.parent
-        first = Header.parse(max(tmp_path.rglob("*.segment")).read_bytes())
+        first = parsed(max(tmp_path.rglob("*.segment")))
         assert first is not None
         epoch = escape(known.value), known.version
         header = Header(log.end(), first.identity, first.form, epoch=epoch)
