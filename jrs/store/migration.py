@@ -62,7 +62,7 @@ _PATIENCE = 30.0
 _OF_EMPTY = (keys.CLOSED, keys.FORMAT, keys.CLUSTER_HISTORY)
 """What a cluster may hold that nobody has used."""
 _ABANDONED = "abandoned-"
-"""Begins the id of a copy that no migration completes."""
+"""Begins the id of a copy that no run completes, unless the same migration begins again."""
 _PASSES = 5
 """Comparisons after the source was closed; the second one already finds nothing to copy."""
 
@@ -151,7 +151,7 @@ class Migration:
                 ) from None
 
     def abandon(self, *, copy_lost: bool = False) -> bool:
-        """Open the source again, and leave its copy closed for good; return whether it was closed.
+        """Open the source again, and leave its copy closed; return whether it was closed.
 
         Durable, idempotent.
 
@@ -332,10 +332,15 @@ class Migration:
             if other is not None:
                 raise _not_empty(self._target, other)
             return _State("")
-        if there.arriving and there.migration == own.leaves_by:
+        if there.arriving and there.migration in (own.leaves_by, _ABANDONED + own.leaves_by):
             return _State(own.leaves_by, copy=copy)
         if not there.arriving and there.migration == own.came_by:
             return _State("", copy=copy)  # It returns to where it came from.
+        if there.arriving and there.migration.startswith(_ABANDONED):
+            raise WrongState(
+                f"{named(self._target)} is a copy of {there.url} that was abandoned: remove it, or "
+                "name an empty target, such as a new folder or another prefix"
+            )
         if there.arriving:
             raise WrongState(
                 f"{named(self._target)} is the copy of {there.url} that another migration has "
