@@ -1,9 +1,9 @@
 """Older versions of jrs, to share a cluster with this one.
 
-``tests/fixtures/older-versions.tar.xz`` holds the sources of three commits: ``jrs-format-1`` is the
+``tests/fixtures/older-versions.tar.xz`` holds the sources of four commits: ``jrs-format-1`` is the
 last one that refuses records with fields that it does not know, ``jrs-format-2`` the first one that
-ignores them, ``jrs-format-4`` the last one of that format. Add one only where the format of a
-cluster is raised.
+ignores them, ``jrs-format-3`` and ``jrs-format-4`` the last ones of these formats. Add one only
+where the format of a cluster is raised.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def registered(backend: Backend, name: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("url", "rolling"), [*((name, 2) for name in BACKENDS), ("file", 4)], indirect=True
+    ("url", "rolling"), [*((name, 2) for name in BACKENDS), ("file", 3)], indirect=True
 )
 def test_leadership_goes_back_and_forth(
     url: str, cluster: str, tmp_path: Path, rolling: OlderVersion
