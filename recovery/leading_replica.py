@@ -38,7 +38,7 @@ from jrs.store import applications, main_records
 from jrs.store.result_store import JobResultStore
 
 from .attempt.code_version import code_version
-from .attempt.entry_point import name_of
+from .attempt.entry_point import check_plain, name_of
 from .attempt.job_log import printed
 from .attempt.run import record_result, until_answered
 from .attempt.triage import is_of_jrs
@@ -71,7 +71,7 @@ def identity_of(
 
     Raises:
         InvalidInput: `main` cannot be called with a driver and the arguments, or these are no JSON;
-            or it is a partial with arguments of its own.
+            or it is no plain function, or a partial with arguments of its own.
         TooLarge: the arguments are too large to be kept.
     """
     if isinstance(main, functools.partial) and (main.args or main.keywords):
@@ -79,6 +79,7 @@ def identity_of(
             "main is a functools.partial with arguments of its own, which its name does not tell "
             "apart: give them by jrs.run(…, arguments=…)"
         )
+    check_plain(main, "main")
     record = ApplicationRecord(
         name,
         name_of(main),

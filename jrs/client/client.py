@@ -194,7 +194,7 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
 
         Raises:
             InvalidInput: an argument is not JSON, given twice, missing or unknown, an option cannot
-                be used, or the function is not at the top level.
+                be used, or the function is no plain one that its module and name lead to.
             WrongState: the cluster's format is too old for settings, time limits and on_result.
             DuplicateJob: the id is taken; `.state` says by what. Nothing was changed.
             TooLarge: the arguments are over 256 KiB of JSON.

@@ -128,10 +128,10 @@ class Connection:
 
 
 def entry_point_of(entry: str | Callable[..., Any]) -> str:
-    """Return the entry point that a name or a function stands for, as masters find it.
+    """Return the entry point that a name or a function stands for, as another process finds it.
 
     Raises:
-        InvalidInput: another process could not import it.
+        InvalidInput: another process could not import the function, or would find another one.
     """
     if isinstance(entry, str):
         return entry_points.absolute(entry)
@@ -141,9 +141,21 @@ def entry_point_of(entry: str | Callable[..., Any]) -> str:
         raise InvalidInput(
             f"{entry!r} cannot be found by name: define it at the top level of a module"
         )
-    if module == "__main__":
-        path = getattr(sys.modules["__main__"], "__file__", None)
-        if path is None:
-            raise InvalidInput(f"{name} was typed in: save it in a file, which masters can import")
-        return entry_points.absolute(f"{path}:{name}")
-    return f"{module}:{name}"
+    defined_in = sys.modules.get(module)
+    # Equal and not the same: each access makes a new object of a class method.
+    if (found := entry_points.attribute(defined_in, name)) != entry:
+        there = "nothing" if found is None else "something else"
+        raise InvalidInput(
+            f"{entry!r} cannot be found by name: there is {there} under {module}:{name}; define "
+            "it at the top level of a module, by def and under a name of its own"
+        )
+    program = sys.modules["__main__"]
+    if defined_in is not program:
+        return f"{module}:{name}"
+    spec = getattr(program, "__spec__", None)
+    if spec is not None and spec.name != "__main__":  # By python -m: it may import relatively.
+        return f"{spec.name}:{name}"
+    path = getattr(program, "__file__", None)
+    if path is None:
+        raise InvalidInput(f"{name} was typed in: save it in a file, which masters can import")
+    return entry_points.absolute(f"{path}:{name}")

@@ -125,6 +125,7 @@ class JobRequests:
         Raises:
             NoSuchJob: it was not submitted.
             WrongState: it has ended, or a stop is under way.
+            InvalidInput: a function that masters could not find by its name.
         """
         self._connection.stops.reconfigure(self.id, entry_point=entry_point_of(entry))
 

@@ -47,16 +47,22 @@ def load(entry_point: str) -> Callable[..., Any]:
         raise kind(
             f"entry point {entry_point!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    found: Any = module
-    for part in name.split("."):
-        found = getattr(found, part, None)
-        if found is None:
-            raise InvalidInput(f"entry point {entry_point!r}: there is no {name!r} in {place}")
+    found = attribute(module, name)
+    if found is None:
+        raise InvalidInput(f"entry point {entry_point!r}: there is no {name!r} in {place}")
     if not callable(found):
         raise InvalidInput(f"entry point {entry_point!r} is not a function but a "
                            f"{type(found).__name__}")  # fmt: skip
     function: Callable[..., Any] = found
     return function
+
+
+def attribute(module: ModuleType | None, name: str) -> Any:
+    """Return what has a qualified name in a module; None if nothing has it."""
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def check_entry(entry_point: str, arguments: dict[str, Any]) -> None:
@@ -75,11 +81,12 @@ def check_entry(entry_point: str, arguments: dict[str, Any]) -> None:
 def check_arguments(
     function: Callable[..., Any], entry_point: str, arguments: dict[str, Any]
 ) -> None:
-    """Check that a job's function takes `arguments`; call nothing.
+    """Check that a call of a job's function with `arguments` runs it; call nothing.
 
     Raises:
-        InvalidInput: it does not.
+        InvalidInput: it does not take them, or is no plain function.
     """
+    check_plain(function, entry_point)
     try:
         signature = inspect.signature(function)
     except ValueError:
@@ -89,6 +96,20 @@ def check_arguments(
     except TypeError as error:
         why = _mismatch(signature, arguments) or f"it cannot be called with the job: {error}"
         raise InvalidInput(f"{entry_point}: {why}") from None
+
+
+def check_plain(function: Callable[..., Any], what: str) -> None:
+    """Check that a call of a function runs its code, and does not only make an object that would.
+
+    Raises:
+        InvalidInput: it is a coroutine function or a generator function.
+    """
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if any(is_of(function) for is_of in kinds):
+        raise InvalidInput(
+            f"{what}: it is a coroutine or generator function, and a call does not run its code: "
+            "give a plain function, such as one that calls asyncio.run(…)"
+        )
 
 
 def _mismatch(signature: inspect.Signature, arguments: dict[str, Any]) -> str:

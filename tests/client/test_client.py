@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -69,6 +72,51 @@ def doubled(job: jrs.Job, number: int = 1) -> int:
     return 2 * number
 
 
+def logged(function: Callable[..., int]) -> Callable[..., int]:
+    """A decorator."""
+
+    @functools.wraps(function)
+    def called(job: jrs.Job, number: int = 1) -> int:
+        return function(job, number)
+
+    return called
+
+
+decorated = logged(doubled)
+"""Has the name of `doubled`, as its decorator gives it."""
+
+
+@logged
+def tripled(job: jrs.Job, number: int = 1) -> int:
+    """A job that is decorated where it is defined."""
+    return 3 * number
+
+
+class Pipeline:
+    """Methods as jobs."""
+
+    def bound(self, job: jrs.Job) -> None:
+        """Needs the object."""
+
+    @classmethod
+    def of_class(cls, job: jrs.Job) -> str:
+        """Needs the class."""
+        return cls.__name__
+
+
+class Special(Pipeline):
+    """Another class with the same method."""
+
+
+async def later(job: jrs.Job) -> None:
+    """A coroutine function."""
+
+
+def many(job: jrs.Job) -> Iterator[int]:
+    """A generator function."""
+    yield 1
+
+
 @pytest.fixture
 def client(memory: FaultyMemory, root: Path) -> Client:
     return Client(memory, storage=root)
@@ -126,6 +174,55 @@ def test_a_function_without_a_name(client: Client, function: Any) -> None:
     with pytest.raises(InvalidInput, match="define it at the top level of a module"):
         client.submit(function, id="job")
     assert list(client.jobs()) == []
+
+
+@pytest.mark.parametrize(
+    "function", [decorated, Pipeline().bound, Special.of_class], ids=["renamed", "bound", "class"]
+)
+def test_a_function_whose_name_leads_to_another(client: Client, function: Any) -> None:
+    """Masters would run the other one: it is refused, also for a job that exists."""
+    job = client.submit(tripled, id="job")
+    for call in (
+        lambda: client.submit(function, id="other"),
+        lambda: job.upgrade(function),
+        lambda: job.retry(entry=function),
+    ):
+        with pytest.raises(InvalidInput, match="there is something else under"):
+            call()
+    assert [view.spec and view.spec.entry_point for view in client.views()] == [
+        f"{__name__}:tripled"
+    ]
+
+
+def test_a_class_method_is_found_by_its_name(client: Client) -> None:
+    """It is another object each time it is looked up."""
+    spec = client.submit(Pipeline.of_class, id="job").view().spec
+    assert spec is not None
+    assert spec.entry_point == f"{__name__}:Pipeline.of_class"
+
+
+@pytest.mark.parametrize("function", [later, many])
+def test_a_function_whose_call_runs_nothing(client: Client, function: Any) -> None:
+    """Its object is no result: it is refused before anything is submitted."""
+    with pytest.raises(InvalidInput, match="a coroutine or generator function"):
+        client.submit(function, id="job")
+    assert not list(client.views())
+
+
+@pytest.mark.parametrize("by_name", [True, False], ids=["-m", "file"])
+def test_a_function_of_the_program(tmp_path: Path, by_name: bool) -> None:
+    """Masters import it by the name, or else the file, that the program was started by."""
+    package = tmp_path / "pack"
+    package.mkdir()
+    relative = "from . import __name__ as package" if by_name else ""
+    (package / "prog.py").write_text(
+        f"{relative}\nfrom jrs.client.connection import entry_point_of\n"
+        "def work(job): pass\nprint(entry_point_of(work))\n"
+    )
+    program = ["-m", "pack.prog"] if by_name else [str(package / "prog.py")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path))}
+    said = subprocess.check_output([sys.executable, *program], env=environment, text=True)
+    assert said.strip() == ("pack.prog:work" if by_name else f"{package}/prog.py:work")
 
 
 def test_arguments_that_the_function_does_not_take(client: Client) -> None:

@@ -122,6 +122,22 @@ def test_u1_arguments_are_given_to_main(url: str) -> None:
         run(main, url, name="other")
 
 
+def test_a_main_or_function_whose_call_runs_nothing(url: str) -> None:
+    """A coroutine function is refused before anything is stored under its name."""
+
+    async def later(given: object) -> None: ...
+
+    with pytest.raises(InvalidInput, match="a coroutine or generator function"):
+        run(later, url)
+
+    def main(driver: Driver) -> bool:
+        with pytest.raises(InvalidInput, match="a coroutine or generator function"):
+            driver.run("job", later)  # type: ignore[unused-coroutine]  # It is refused.
+        return True
+
+    assert run(main, url)
+
+
 def test_u1_another_main_under_the_same_name_is_refused(url: str) -> None:
     """U1: another program gets no result that is not its own, and does not run, either; whether
     the application has ended or not."""
