@@ -113,7 +113,7 @@ from .records.time_limits import OnTimeout as OnTimeout
 from .records.time_limits import TimeLimits as TimeLimits
 from .recovery.application import Driver as Driver
 from .recovery.application import run as run
-from .recovery.attempt.entry_point import check_entry as check_entry
+from .recovery.attempt.entry_check import check_entry as check_entry
 from .recovery.attempt.job import FinishedStage as FinishedStage
 from .recovery.attempt.job import Job as Job
 from .recovery.attempt.job import Stage as Stage

@@ -28,7 +28,7 @@ from jrs.records.checks import check_job_id
 from jrs.records.model import StopMode
 from jrs.records.policies import MOST_PARTITIONS, check_count
 from jrs.records.signing import SpecKey
-from jrs.recovery.attempt.entry_point import check_entry
+from jrs.recovery.attempt.entry_check import check_entry
 
 
 @click.command("rescale")

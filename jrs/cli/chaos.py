@@ -16,7 +16,7 @@ from jrs.cli.signals import ended_by_signals
 from jrs.client.connection import entry_point_of
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import counted
-from jrs.recovery.attempt.entry_point import check_entry
+from jrs.recovery.attempt.entry_check import check_entry
 from jrs.testing.chaos.checking.jobs import counts
 from jrs.testing.chaos.checking.verdict import Check, Run, Violation
 from jrs.testing.chaos.failure import ChaosFailure

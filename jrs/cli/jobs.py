@@ -35,7 +35,7 @@ from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind
 from jrs.records.policies import Keep, RestartPolicy, SnapshotPolicy
 from jrs.records.signing import SpecKey
 from jrs.records.snapshots import SnapshotFormat
-from jrs.recovery.attempt.entry_point import check_entry
+from jrs.recovery.attempt.entry_check import check_entry
 from jrs.recovery.inspect.explain import Explanation
 from jrs.store.job_views import JobView
 

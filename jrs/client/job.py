@@ -19,7 +19,7 @@ from jrs.records.model import (
     StageSummary,
 )
 from jrs.records.snapshots import SnapshotRecord
-from jrs.recovery.attempt.entry_point import check_entry
+from jrs.recovery.attempt.entry_check import check_entry
 from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.inspect.explain import Explanation, explain
 from jrs.recovery.inspect.history import HistoryEntry, PastDecision, decision_of_then, history

@@ -57,25 +57,40 @@ def load(entry_point: str) -> Callable[..., Any]:
     return function
 
 
+def load_in_thread(entry_point: str) -> Callable[..., Any]:
+    """Return what `load` does, for a thread of a process in which other jobs run.
+
+    The modules next to a file have one name each in the whole process, which those of another
+    folder may have, too. So the files of all jobs in its threads have to be in one folder.
+
+    Raises:
+        CannotStartHere: files of another folder were loaded for threads of this process; or as
+            `load`.
+        InvalidInput: as `load`.
+    """
+    place = entry_point.rpartition(":")[0]
+    if place.endswith(".py") and Path(place).is_file():
+        folder = Path(place).parent.resolve()
+        first = _of_threads.setdefault("folder", folder)  # In one step: other threads come here.
+        if first != folder:
+            raise CannotStartHere(
+                f"entry point {entry_point!r}: this process runs files of {first} in its threads, "
+                "and modules of two folders may have one name: submit the job with the runner "
+                "process, or put the code into modules"
+            )
+    return load(entry_point)
+
+
+_of_threads: dict[str, Path] = {}
+"""The folder of the files that were loaded for threads of this process; empty before the first."""
+
+
 def attribute(module: ModuleType | None, name: str) -> Any:
     """Return what has a qualified name in a module; None if nothing has it."""
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
     return found
-
-
-def check_entry(entry_point: str, arguments: dict[str, Any]) -> None:
-    """Check that this process can import an entry point and call it with `arguments`.
-
-    Imports the module, and calls nothing. Masters may find another module under the same name.
-
-    Raises:
-        CannotStartHere: this host does not have its module or its file.
-        InvalidInput: the entry point has another form, has no such function, is not callable,
-            raises on import, or does not take the arguments.
-    """
-    check_arguments(load(entry_point), entry_point, arguments)
 
 
 def check_arguments(
@@ -163,7 +178,7 @@ def name_of(function: Callable[..., Any]) -> str:
 def from_file(entry_point: str) -> ModuleType | None:
     """Return the module that was loaded for an entry point in a file; None for any other."""
     place = entry_point.rpartition(":")[0]
-    return sys.modules.get(Path(place).stem) if place.endswith(".py") else None
+    return sys.modules.get(_module_name(place)) if place.endswith(".py") else None
 
 
 def _is_missing(place: str, error: BaseException) -> bool:
@@ -173,23 +188,32 @@ def _is_missing(place: str, error: BaseException) -> bool:
     return bool(name) and f"{place}.".startswith(f"{name}.")
 
 
+def _module_name(place: str) -> str:
+    """Return the name under which the module of a file is loaded: as a script next to it would
+    import it, unless another module has that name, such as ``queue`` of Python itself."""
+    stem = Path(place).stem
+    loaded = sys.modules.get(stem)
+    free = loaded is None or getattr(loaded, "__file__", None) == os.path.abspath(place)
+    return stem if free else f"jrs_file_{stem}"
+
+
 def _from_file(place: str) -> ModuleType:
     path = Path(place)
     if not path.is_file():
         raise CannotStartHere(f"entry point: there is no file {place}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = _module_name(place)
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # The code can import modules in its folder, as a script can. The runner of threads comes here
-    # for each job.
+    # The code can import modules in its folder, as a script can. Threads come here for each job.
     folder = str(path.parent.resolve())
     if sys.path[:1] != [folder]:  # In one step: other threads import meanwhile.
         sys.path = [folder, *(place for place in sys.path if place != folder)]
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        sys.modules.pop(path.stem, None)
+        sys.modules.pop(name, None)
         raise
     return module

@@ -20,7 +20,7 @@ from jrs.contract.operations import Fence, Op
 from jrs.contract.texts import one_line, with_reason
 from jrs.records.checks import check_json
 from jrs.records.history import HistoryKind
-from jrs.records.model import Failure, JobResult, JobStatus
+from jrs.records.model import Failure, JobResult, JobStatus, RunnerKind
 from jrs.store import attempt_fence, obstacles
 from jrs.store.result_store import JobResultStore
 
@@ -66,7 +66,9 @@ def run_attempt(
     code = ""
     try:
         if function is None:
-            function = entry_point.load(context.spec.entry_point)
+            in_thread = context.spec.runner is RunnerKind.THREAD
+            load = entry_point.load_in_thread if in_thread else entry_point.load
+            function = load(context.spec.entry_point)
         code = code_version(function)
         with run.tracing.attempt(), StopWatcher(run):
             payload = check_json(_call(function, run.job, context), "the job's result")

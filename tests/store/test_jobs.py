@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from jrs.records.model import (
     StageRecord,
 )
 from jrs.recovery.attempt import entry_point
+from jrs.recovery.attempt.entry_check import check_entry
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from tests.recovery.conftest import faulty, open_faulty
@@ -276,6 +278,67 @@ def test_a_file_that_is_loaded_often_is_on_the_path_once(monkeypatch: pytest.Mon
         entry_point.load(job("add"))
 
     assert sys.path.count(sys.path[0]) == 1
+
+
+def test_a_file_does_not_take_the_name_of_another_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever imports ``queue`` later in this process gets Python's own, whatever the file of a job
+    is called; Spark still finds the module of the file."""
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    python_own = sys.modules["queue"]
+    (tmp_path / "queue.py").write_text("def f(job): return 1\n")
+    for _ in range(2):
+        function = entry_point.load(f"{tmp_path}/queue.py:f")
+
+    assert sys.modules["queue"] is python_own
+    loaded = entry_point.from_file(f"{tmp_path}/queue.py:f")
+    assert loaded is not None
+    assert function is loaded.__dict__["f"]
+
+
+def test_files_of_two_folders_do_not_run_in_threads_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second job would get the helper modules of the first: it is held for another master."""
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(entry_point, "_of_threads", {})
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        (folder / "helper_of_teams.py").write_text(f"TEAM = '{folder.name}'\n")
+        (folder / "team.py").write_text("import helper_of_teams\ndef f(job): pass\n")
+
+    for _ in range(2):
+        entry_point.load_in_thread(f"{tmp_path}/a/team.py:f")
+    with pytest.raises(CannotStartHere, match=r"this process runs files of .*/a in its threads"):
+        entry_point.load_in_thread(f"{tmp_path}/b/team.py:f")
+    assert entry_point.load_in_thread("os.path:join") is os.path.join
+
+
+def test_a_check_changes_nothing_in_this_process(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A service may check jobs of many folders whose modules have the same names."""
+    modules, searched = set(sys.modules), list(sys.path)
+    for folder, name in (("a", "ONE"), ("b", "TWO")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "shared.py").write_text(f"{name} = 1\n")
+        (tmp_path / folder / "queue.py").write_text(
+            f"print('loaded')\nfrom shared import {name}\ndef f(job, day): pass\n"
+        )
+        check_entry(f"{tmp_path}/{folder}/queue.py:f", {"day": 1})
+    with pytest.raises(InvalidInput, match="the argument 'day' is missing"):
+        check_entry(f"{tmp_path}/a/queue.py:f", {})
+    with pytest.raises(CannotStartHere, match="there is no file"):
+        check_entry(f"{tmp_path}/c.py:f", {})
+    (tmp_path / "ends.py").write_text("import os\nos._exit(3)\n")
+    with pytest.raises(InvalidInput, match="that ends Python with status 3"):
+        check_entry(f"{tmp_path}/ends.py:f", {})
+
+    assert (set(sys.modules) - modules, sys.path) == (set(), searched)
+    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

@@ -73,10 +73,10 @@ def fsck(url: str, cluster: str, storage: Path) -> list[str]:
 _CHECK_ENTRY = """
 import json, sys
 from jrs.contract.errors import JrsError
-from jrs.recovery.attempt.entry_point import check_entry
+from jrs.recovery.attempt.entry_point import check_arguments, load
 
 try:
-    check_entry(sys.argv[1], json.loads(sys.argv[2]))
+    check_arguments(load(sys.argv[1]), sys.argv[1], json.loads(sys.argv[2]))
 except JrsError as error:
     sys.exit(str(error))
 """
