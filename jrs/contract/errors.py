@@ -39,11 +39,22 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 from jrs.contract.operations import Op
 
 
 class JrsError(Exception):
-    """The base class of every error that jrs raises on purpose."""
+    """The base class of every error that jrs raises on purpose. It can be copied and pickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not by its constructor, whose arguments may be others than those of an Exception. A
+        # process pool whose worker raises what cannot be read hangs.
+        return self._again, self.args, self.__dict__
+
+    @classmethod
+    def _again(cls, *args: object) -> Self:
+        return cls.__new__(cls, *args)
 
 
 class InvalidInput(JrsError, ValueError):
