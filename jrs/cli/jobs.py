@@ -28,6 +28,7 @@ from jrs.cli.job_options import job_options
 from jrs.cli.stopping import telling_unled
 from jrs.client.connection import entry_point_of
 from jrs.client.job import JobHandle
+from jrs.client.same_call import refuse_another
 from jrs.contract.errors import DuplicateJob, InvalidInput
 from jrs.contract.texts import one_line, shown
 from jrs.records.checks import check_job_id
@@ -83,8 +84,8 @@ _LONGEST = 1000
 @click.option("--no-check", is_flag=True,
               help="Do not import the entry point on this host.")  # fmt: skip
 @click.option("--existing", is_flag=True,
-              help="Accept an id that was submitted before; with --wait, return its "
-              "result.")  # fmt: skip
+              help="Accept an id that was submitted before, by the same call unless it has "
+              "ended; with --wait, return its result.")  # fmt: skip
 @click.option("--wait", "waits", is_flag=True, help="Wait for the result and print it.")
 @spec_key_option
 @because_option
@@ -145,7 +146,9 @@ def submit_command(
         except DuplicateJob:
             if not existing:
                 raise
-            echo(_submitted_before(client.job(job_id).view(), spec), err=True)
+            before = client.job(job_id).view()
+            refuse_another(before, spec)
+            echo(_submitted_before(before, spec), err=True)
         else:
             echo(f"submitted {job_id}", err=True)
         return wait_for(client.job(job_id), None, as_json=False) if waits else 0

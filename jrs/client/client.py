@@ -18,6 +18,7 @@ from jrs.client.cluster_history import ClusterHistory
 from jrs.client.connection import Connection, entry_point_of
 from jrs.client.job import JobHandle
 from jrs.client.listing import JobOrder, Listing
+from jrs.client.same_call import refuse_another, warn_of_another
 from jrs.client.steering import ClusterSteering
 from jrs.client.upkeep import ClusterUpkeep
 from jrs.contract.backend import Backend, Diagnostic
@@ -188,13 +189,15 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
             timeout: how long the job may run, in seconds over all attempts; see `TimeLimits`.
             settings: Spark's configuration, files, the interpreter, environment and secrets.
             on_result: what jrs runs when the job has a result.
-            exist_ok: whether an id that was submitted before gives a handle on that job.
+            exist_ok: whether an id that was submitted before gives a handle on that job. If that
+                one has ended with another entry point or other arguments, a warning is logged.
             arguments: of the function, JSON; the way to give one that has the name of an option.
             more: arguments of the function, JSON.
 
         Raises:
             InvalidInput: an argument is not JSON, given twice, missing or unknown, an option cannot
-                be used, or the function is no plain one that its module and name lead to.
+                be used, or the function is no plain one that its module and name lead to. With
+                `exist_ok`, the job has not ended, and has another entry point or other arguments.
             WrongState: the cluster's format is too old for settings, time limits and on_result.
             DuplicateJob: the id is taken; `.state` says by what. Nothing was changed.
             TooLarge: the arguments are over 256 KiB of JSON.
@@ -230,6 +233,9 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
         except DuplicateJob:
             if not exist_ok:
                 raise
+            before = self._connection.jobs.view(spec.job_id)
+            refuse_another(before, spec)
+            warn_of_another(before, spec)
         return JobHandle(self._connection, spec.job_id)
 
     def job(self, id: str) -> JobHandle:

@@ -69,6 +69,15 @@ def test_existing_that_failed(jrs: Jrs, master: subprocess.Popen[bytes]) -> None
     )
 
 
+def test_existing_that_is_another_call(jrs: Jrs) -> None:
+    """A job that has not ended is not taken for another one."""
+    jrs("submit", "j", "jobs_here:add")
+    done = jrs("submit", "j", "jobs_here:add", "--existing", "--arg", "a=5")
+
+    assert done.returncode == 2
+    assert "a job id names one run: choose another" in done.stderr
+
+
 def test_cancel(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
     """A running job can be canceled."""
     jrs("submit", "long", "jobs_here:sleeps")

@@ -161,9 +161,28 @@ def test_an_id_that_is_taken(client: Client) -> None:
 
     with pytest.raises(DuplicateJob):
         client.submit("m:g", id="job")
-    view = client.submit("m:g", id="job", exist_ok=True).view()
+    view = client.submit("m:f", id="job", exist_ok=True, priority=3).view()
     assert view.spec is not None
-    assert view.spec.entry_point == "m:f"
+    assert view.spec.priority == 0
+
+
+def test_an_id_that_another_call_has(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    """A result of the wrong day is the usual slip. It is refused while the job has not ended, and
+    warned of afterwards; a result of an older version does not say what ran."""
+    client.submit("m:f", id="job", day=1)
+    for entry, day in (("m:g", 1), ("m:f", 2)):
+        with pytest.raises(InvalidInput, match=r"it runs m:f\(day=1\), and this is "):
+            client.submit(entry, id="job", exist_ok=True, day=day)
+    spec = client.job("job").view().spec
+    assert spec is not None
+    put(client, keys.RESULTS + "job", JobResult("job", JobStatus.FINISHED, call=spec.call))
+    put(client, keys.RESULTS + "old", JobResult("old", JobStatus.FINISHED))
+
+    client.submit("m:f", id="job", exist_ok=True, day=1)
+    client.submit("m:f", id="old", exist_ok=True, day=1)
+    assert not caplog.records
+    client.submit("m:f", id="job", exist_ok=True, day=2)
+    assert "job 'job' has ended with another entry point or other arguments" in caplog.text
 
 
 @pytest.mark.parametrize(
