@@ -79,7 +79,11 @@ def connect(
                 print(job.id)
     """
     opened = open_backend(url, cluster=cluster, create=create)
-    return Client(opened, storage=storage, spec_key=spec_key)
+    try:
+        return Client(opened, storage=storage, spec_key=spec_key)
+    except BaseException:
+        opened.close()
+        raise
 
 
 def diagnose(

@@ -6,6 +6,7 @@ import functools
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -141,6 +142,14 @@ def test_connect(tmp_path: Path) -> None:
         assert [job.id for job in again.jobs()] == ["nightly"]
     with pytest.raises(NoSuchCluster, match="there is no jrs cluster 'other'"):
         jrs.connect(url, cluster="other", create=False)
+
+
+def test_a_connection_that_fails_leaves_nothing_open(tmp_path: Path) -> None:
+    """Its caller has nothing to close."""
+    before = set(threading.enumerate())
+    with pytest.raises(InvalidInput, match="spec_key must be a SpecKey"):
+        jrs.connect((tmp_path / "store").as_uri(), spec_key=cast(Any, "key"))
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_job_from_its_function_to_its_result(client: Client, root: Path) -> None:
