@@ -54,6 +54,20 @@ class _UnlessConfigured(logging.Handler):
             self.handleError(record)
 
 
+class _NeverDisabled(logging.Logger):
+    """A logger that the configuration of an application does not disable because it does not name
+    it: `logging.config.dictConfig` does so by default with each logger that exists before. Its
+    level and its handlers can be configured."""
+
+    @property
+    def disabled(self) -> bool:
+        return False
+
+    @disabled.setter
+    def disabled(self, value: bool) -> None:
+        pass
+
+
 _SILENT = (logging.NullHandler, _UnlessConfigured)
 
 
@@ -70,6 +84,7 @@ def printed(name: str, formatter: logging.Formatter) -> logging.Logger:
     """Return a logger whose records, from INFO up, are printed to stderr in a process that has
     configured no logging."""
     logger = logging.getLogger(name)
+    logger.__class__ = _NeverDisabled  # Whoever has made it: a name has one logger.
     handler = _UnlessConfigured(logger)
     handler.setFormatter(formatter)
     logger.addHandler(handler)

@@ -71,6 +71,23 @@ def test_an_application_that_configures_logging(tmp_path: Path) -> None:
     assert run(tmp_path, configures) == ["mine: jrs.job a is 2", "mine: jrs.job of no job"]
 
 
+def test_a_configuration_that_disables_existing_loggers(tmp_path: Path) -> None:
+    """As `dictConfig` and `fileConfig` do by default: the loggers of jrs exist by then."""
+    configures = """
+import logging.config
+import jrs
+jrs.run
+logging.config.dictConfig({
+    "version": 1,
+    "formatters": {"mine": {"format": "mine: %(name)s"}},
+    "handlers": {"all": {"class": "logging.StreamHandler", "formatter": "mine"}},
+    "root": {"handlers": ["all"]},
+})
+"""
+    assert run(tmp_path, configures) == ["mine: jrs.job"] * 2
+    assert "mine: jrs.application" in run(tmp_path, configures)  # The stored result is returned.
+
+
 def test_a_level_of_the_application(tmp_path: Path) -> None:
     """A level that was set before is kept."""
     quiet = 'import logging; logging.getLogger("jrs.job").setLevel(logging.WARNING)'
