@@ -18,6 +18,7 @@ from jrs.contract.errors import (
     InvalidInput,
     OutcomeUnknown,
     Unavailable,
+    WrongState,
 )
 from jrs.contract.leadership import Leadership
 from jrs.contract.runtime import daemon, start_thread
@@ -49,7 +50,7 @@ T = TypeVar("T")
 class Driver:
     """The argument of `main`: runs jobs, and returns the stored results of jobs that have ended.
 
-    Given to `main` by `jrs.run`. Safe for many threads of `main`."""
+    Given to `main` by `jrs.run`. Safe for many threads of `main`, which end before it returns."""
 
     def __init__(
         self, name: str, master: Master, dispatcher: Dispatcher, leadership: Leadership
@@ -73,6 +74,7 @@ class Driver:
         Raises:
             Canceled: the application was canceled. Let it through: jrs.run raises JobNotFinished.
             Fenced: this driver was replaced. Let it through: main runs again on the new leader.
+            WrongState: `main` has returned, and this thread of it has not ended.
             Unavailable: the backend does not answer.
             CorruptRecord: the disk has perhaps lost the application's result.
         """
@@ -80,6 +82,12 @@ class Driver:
             return
         if self._leadership.lost.is_set() or not self._backend.is_current(self._leadership.fence):
             raise Fenced(f"epoch {self.epoch} was replaced: this driver stops here")
+        entry = self._results.get(self._name)
+        if entry is not None and entry.status is JobStatus.FINISHED:
+            raise WrongState(
+                f"the main of {self._name!r} has returned already, and this thread of it runs on: "
+                "join its threads before main returns"
+            )
         raise Canceled(f"the application {self._name!r} was canceled: its main has to end")
 
     @overload
@@ -135,7 +143,7 @@ class Driver:
                 has ended, the stored result is returned whatever the function and arguments are; a
                 warning says so if they differ. Functions are told apart by module and name.
             CorruptRecord: the job is held, because its stored records cannot be read.
-            Canceled, Fenced: as `check`.
+            Canceled, Fenced, WrongState: as `check`.
         """
         if check_job_id(job_id) == self._name:
             raise InvalidInput(

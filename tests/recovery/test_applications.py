@@ -316,6 +316,40 @@ def test_u18_an_application_can_be_canceled(url: str, client: jrs.Client) -> Non
         client.job("next").view()
 
 
+def test_a_thread_that_outlives_main_is_told_so(url: str) -> None:
+    """Nobody has canceled the application: its main has returned, and the thread runs on."""
+    begun, heard = threading.Event(), threading.Event()
+    got: list[BaseException] = []
+
+    def slow(job: jrs.Job) -> None:
+        begun.set()
+        heard.wait(60)  # The leader leads until this job has ended.
+
+    def main(driver: Driver) -> int:
+        def checks() -> None:
+            try:
+                while True:
+                    driver.check()
+            except jrs.JrsError as error:
+                got.append(error)
+            heard.set()
+
+        def runs() -> None:
+            with suppress(jrs.JrsError):
+                driver.run("slow", slow)
+
+        for outlives in (checks, runs):
+            threading.Thread(target=outlives).start()
+        begun.wait(60)
+        return 1
+
+    assert run(main, url) == 1
+    assert heard.wait(60)
+    (error,) = got
+    assert isinstance(error, WrongState)
+    assert "has returned already" in str(error)
+
+
 def test_u18_a_main_that_does_not_notice_its_cancel_ends_canceled(
     url: str, client: jrs.Client
 ) -> None:
