@@ -18,7 +18,7 @@ from jrs.client.cluster_history import ClusterHistory
 from jrs.client.connection import Connection, entry_point_of
 from jrs.client.job import JobHandle
 from jrs.client.listing import JobOrder, Listing
-from jrs.client.same_call import refuse_another, warn_of_another
+from jrs.client.same_call import refuse_or_warn
 from jrs.client.steering import ClusterSteering
 from jrs.client.upkeep import ClusterUpkeep
 from jrs.contract.backend import Backend, Diagnostic
@@ -237,9 +237,7 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
         except DuplicateJob:
             if not exist_ok:
                 raise
-            before = self._connection.jobs.view(spec.job_id)
-            refuse_another(before, spec)
-            warn_of_another(before, spec)
+            refuse_or_warn(self._connection.jobs.view(spec.job_id), spec)
         return JobHandle(self._connection, spec.job_id)
 
     def job(self, id: str) -> JobHandle:

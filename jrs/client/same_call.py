@@ -29,8 +29,9 @@ def refuse_another(before: JobView, spec: JobSpec) -> None:
         )
 
 
-def warn_of_another(before: JobView, spec: JobSpec) -> None:
-    """Log a warning if a job that has ended was another call than `spec`."""
+def refuse_or_warn(before: JobView, spec: JobSpec) -> None:
+    """Do what `refuse_another` does, and log a warning if a job that has ended was another call."""
+    refuse_another(before, spec)
     if _is_another(before, spec) and before.has_ended:
         _log.warning(
             "job %r has ended with another entry point or other arguments than %s; its result "

@@ -63,7 +63,7 @@ def main() -> None:
     json.dump([kind, said], answers)
     for output in (answers, sys.stdout, sys.stderr):
         output.flush()
-    os._exit(0)  # Threads of the code may go on, and need not end for the answer.
+    os._exit(0)  # The answer does not wait for threads of the code.
 
 
 if __name__ == "__main__":

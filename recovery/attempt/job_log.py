@@ -84,7 +84,7 @@ def printed(name: str, formatter: logging.Formatter) -> logging.Logger:
     """Return a logger whose records, from INFO up, are printed to stderr in a process that has
     configured no logging."""
     logger = logging.getLogger(name)
-    logger.__class__ = _NeverDisabled  # Whoever has made it: a name has one logger.
+    logger.__class__ = _NeverDisabled  # It may exist already: a name has one logger.
     handler = _UnlessConfigured(logger)
     handler.setFormatter(formatter)
     logger.addHandler(handler)

@@ -47,7 +47,7 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        206,
+        209,  # Of it three compare a call, and check an entry point in another process.
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",

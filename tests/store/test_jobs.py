@@ -283,8 +283,8 @@ def test_a_file_that_is_loaded_often_is_on_the_path_once(monkeypatch: pytest.Mon
 def test_a_file_does_not_take_the_name_of_another_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever imports ``queue`` later in this process gets Python's own, whatever the file of a job
-    is called; Spark still finds the module of the file."""
+    """A later import of ``queue`` in this process gets Python's own, whatever the file of a job is
+    called; Spark still finds the module of the file."""
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
     monkeypatch.setattr(sys, "path", list(sys.path))
     python_own = sys.modules["queue"]
