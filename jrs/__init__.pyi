@@ -50,6 +50,7 @@ from .contract.errors import TooLarge as TooLarge
 from .contract.errors import Unavailable as Unavailable
 from .contract.errors import UnsupportedVersion as UnsupportedVersion
 from .contract.errors import WrongAddress as WrongAddress
+from .contract.errors import WrongProcess as WrongProcess
 from .contract.errors import WrongState as WrongState
 from .contract.leadership import Leadership as Leadership
 from .contract.leadership import Lifeline as Lifeline

@@ -23,7 +23,7 @@ from typing import Any
 from weakref import WeakSet
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import InvalidInput, JrsError, Unavailable
+from jrs.contract.errors import InvalidInput, JrsError, Unavailable, WrongProcess
 from jrs.host.fork import forget_in_children
 from jrs.host.reloading import stamp_of
 
@@ -166,9 +166,9 @@ class Connection:
         return ()
 
     def check_process(self) -> None:
-        """Raise `Unavailable` in a forked child, where neither our nor gRPC's threads run."""
+        """Raise `WrongProcess` in a forked child, where neither our nor gRPC's threads run."""
         if self._forked:
-            raise Unavailable(
+            raise WrongProcess(
                 f"{self.address.url} was opened before a fork: open it again in the child"
             )
 

@@ -46,8 +46,8 @@ class WriteBarrier:
         """Shut out all requests that may still be carried out; does nothing if there are none.
 
         Raises:
-            Unavailable: not within the deadline, so that no read would be final; or the handle was
-                opened before a fork.
+            Unavailable: not within the deadline, so that no read would be final.
+            WrongProcess: the handle was opened before a fork.
         """
         if self._late.is_set():
             self._connection.check_process()  # A child has no thread that would make the call.

@@ -19,6 +19,7 @@ from jrs.contract.errors import (
     InvalidInput,
     Unavailable,
     UnsupportedVersion,
+    WrongProcess,
     WrongState,
 )
 from jrs.contract.leadership import Leadership
@@ -257,7 +258,7 @@ class FileBackend(Backend):
 
     def _check_process(self) -> None:
         if self._forked:
-            raise Unavailable(f"{self.url} was opened before a fork: open it again in the child")
+            raise WrongProcess(f"{self.url} was opened before a fork: open it again in the child")
 
     def _changed(self, key: str | None) -> None:
         for watch in self._watches:

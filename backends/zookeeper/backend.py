@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 from jrs.contract.backend import Backend, Capabilities, Diagnostic
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import CorruptRecord, Unavailable
+from jrs.contract.errors import CorruptRecord, WrongProcess
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Fence, Op, Record
 from jrs.contract.watch import Watch
@@ -181,4 +181,4 @@ class ZooKeeperBackend(Backend):
 
     def _check_process(self) -> None:
         if self._forked:
-            raise Unavailable(f"{self.url} was opened before a fork: open it again in the child")
+            raise WrongProcess(f"{self.url} was opened before a fork: open it again in the child")

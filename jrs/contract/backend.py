@@ -53,7 +53,8 @@ class Diagnostic:
 
 
 class Backend(abc.ABC):
-    """The map of one cluster. Threads may share it; a forked child must not use it.
+    """The map of one cluster. Threads may share it; in a forked child each call raises
+    `WrongProcess`.
 
     Attributes:
         url: the backend's address, without secrets.

@@ -29,7 +29,8 @@
     │   ├── DuplicateJob          the job id is taken; ``.state`` says by what
     │   ├── JobHeld               the job cannot resume from the stored data; an operator decides
     │   ├── CannotStartHere       this host lacks what the job needs; another host may have it
-    │   └── Canceled              the application was canceled: its main has to end
+    │   ├── Canceled              the application was canceled: its main has to end
+    │   └── WrongProcess          the handle was opened before a fork: open another in the child
     ├── Unavailable               nothing was changed; retry later
     │   ├── WrongAddress          no server answers there: correct the URL or the certificates
     │   └── StorageRefused        the storage refuses it: credentials, permissions, bucket or clock
@@ -218,6 +219,11 @@ class CannotStartHere(Refused):
 class Canceled(Refused):
     """The application was canceled: its result is durable, and its `main` has to end. Do not
     catch this error."""
+
+
+class WrongProcess(Refused):
+    """The handle was opened before a fork, and this is the child. It never works here: open another
+    one."""
 
 
 class Unavailable(JrsError):

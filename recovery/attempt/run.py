@@ -5,10 +5,8 @@ The order is the promise: the dirty result first, before any notification and an
 
 from __future__ import annotations
 
-import os
 import threading
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 import tenacity
@@ -30,8 +28,6 @@ from .code_version import about_code, code_version
 from .context import AttemptContext
 from .engine import NO_SPARK, SparkEngine, StateLost
 from .held import held_by
-from .job import Job
-from .launch import EXIT_DIED
 from .stop_watcher import StopWatcher
 from .triage import Verdict, call_users, triage
 
@@ -71,7 +67,9 @@ def run_attempt(
             function = load(context.spec.entry_point)
         code = code_version(function)
         with run.tracing.attempt(), StopWatcher(run):
-            payload = check_json(_call(function, run.job, context), "the job's result")
+            payload = check_json(
+                call_users(function, run.job, **context.spec.arguments), "the job's result"
+            )
             run.wait()
     except BaseException as error:
         failure = _failure(run, engine, error)
@@ -155,16 +153,6 @@ def _result(run: AttemptRun, payload: Any, failure: Failure | None, code: str) -
         attempts=attempts,
         attempts_left_out=left_out,
     )
-
-
-def _call(function: Callable[..., Any], job: Job, context: AttemptContext) -> Any:
-    """Call the job's function; end here any process that the function has forked."""
-    here = os.getpid()
-    try:
-        return call_users(function, job, **context.spec.arguments)
-    finally:
-        if os.getpid() != here:
-            os._exit(EXIT_DIED)
 
 
 def record_result(

@@ -1,8 +1,10 @@
-"""What becomes of an attempt whose function raised, as one table. Pure."""
+"""What becomes of an attempt whose function raised, as one table; and the calls of the
+user's functions."""
 
 from __future__ import annotations
 
 import enum
+import os
 import traceback
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -21,6 +23,7 @@ from jrs.contract.errors import (
 )
 
 from .engine import StateLost
+from .launch import EXIT_DIED
 
 INTERRUPTIONS = (Unavailable, OutcomeUnknown, CorruptRecord, JobHeld)
 """What `run_attempt` raises where a call of jrs's own has failed, or where the job is held: that is
@@ -82,8 +85,21 @@ TRIAGE = (
 
 
 def call_users(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function of the user's: a job's, a stage's, or one that builds a query."""
-    return function(*args, **kwargs)
+    """Call a function of the user's: a job's, a stage's, one that builds a query, or main.
+
+    A process that the function forks, and that leaves it as well, ends here: it would run what
+    follows a second time.
+    """
+    here = os.getpid()
+    try:
+        return function(*args, **kwargs)
+    except BaseException:
+        if os.getpid() != here:
+            traceback.print_exc()
+        raise
+    finally:
+        if os.getpid() != here:
+            os._exit(EXIT_DIED)
 
 
 def is_of_jrs(error: BaseException, own: tuple[str, ...] = _OWN) -> bool:

@@ -269,7 +269,7 @@ import os, sys, json, threading
 from pathlib import Path
 from jrs.contract.operations import Create
 from jrs.backends.file.backend import FileBackend
-from jrs.contract.errors import Unavailable
+from jrs.contract.errors import WrongProcess
 
 backend = FileBackend(Path(sys.argv[1]))
 backend.commit_async(Create("a", b"")).result(60)
@@ -287,8 +287,8 @@ if not pid:
     ):
         try:
             call()
-        except Unavailable as error:
-            refused += "fork" in str(error)
+        except WrongProcess:
+            refused += 1
     backend.close()
     with FileBackend(Path(sys.argv[1])) as own:
         own.commit(Create("child", b""))

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Conflict, Fenced, JrsError, Unavailable
+from jrs.contract.errors import Conflict, Fenced, JrsError, Unavailable, WrongProcess
 from jrs.contract.operations import Create, Delete, Fence, Update
 from jrs.testing.contract.fixtures import BOUND, Opener, contents, lead, present
 from jrs.testing.model import check_against_model
@@ -268,8 +268,8 @@ def _in_a_child(calls: dict[str, Callable[[], object]], last: Callable[[], None]
 def _outcome(call: Callable[[], object]) -> str:
     try:
         return f"returned {call()!r}"
-    except Unavailable as error:
-        return "refused" if "fork" in str(error) else str(error)
+    except WrongProcess:
+        return "refused"
     except BaseException as error:
         return repr(error)
 

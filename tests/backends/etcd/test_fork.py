@@ -52,7 +52,7 @@ import os, signal
 from jrs.backends.etcd.backend import EtcdBackend
 from jrs.backends.etcd.connection import Connection
 from jrs.backends.remote.address import Address
-from jrs.contract.errors import Unavailable
+from jrs.contract.errors import WrongProcess
 
 address = Address.parse("etcd://127.0.0.1:1", default_port=1, environment={})
 backend = EtcdBackend(Connection(address), "c")
@@ -63,7 +63,7 @@ else:
     signal.alarm(60)  # Ends a child that hangs.
     try:
         backend.get("k")
-    except Unavailable as error:
+    except WrongProcess as error:
         print(error, flush=True)
     os._exit(0)
 """
