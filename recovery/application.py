@@ -299,8 +299,9 @@ def run(
 
     The process ends by itself, with exit status 76 and without an exception, if something that it
     cannot end runs on: `main` after this process was replaced as leader, or a job in a thread after
-    `main` has returned or raised. A result that `main` has returned is durable by then: the next
-    call returns it.
+    `main` has returned or raised. Before, stderr or the logger ``jrs.master`` says what runs on,
+    and has the traceback of what `main` has raised. A result that `main` has returned is durable by
+    then: the next call returns it.
 
     Example::
 
@@ -339,7 +340,7 @@ def run(
 def _led(main: Callable[[Driver], T], name: str, master: Master, replica: Replica) -> T:
     """Campaign, and return or raise how the application ends: once this replica leads, or once a
     result exists and another master has cleaned up."""
-    outcome, raised = list[Any](), list[BaseException]()
+    outcome, raised = list[Any](), None
     stop, over = threading.Event(), threading.Event()
     standby = Standby(master.backend, name, master.name)
 
@@ -353,8 +354,6 @@ def _led(main: Callable[[Driver], T], name: str, master: Master, replica: Replic
         standby.leads.set()
         try:
             outcome.append(replica.lead(call, master.name, leadership))
-        except RaisedByMain as error:
-            raised.append(error.error)
         finally:
             standby.leads.clear()
         return True
@@ -363,11 +362,13 @@ def _led(main: Callable[[Driver], T], name: str, master: Master, replica: Replic
     start_thread(waits)
     try:
         master.run(stop, lead)
+    except RaisedByMain as error:
+        raised = error.error
     finally:
         over.set()
         waits.join()
-    if raised:
-        raise raised[0]
+    if raised is not None:
+        raise raised
     if not outcome:
         outcome.append(replica.hand_back())
     result: T = outcome[0]

@@ -51,6 +51,7 @@ from .leader.ends_count import EndsCount
 from .leader.feed_sweep import FeedSweep
 from .leader.hand_over import let_another_lead
 from .leader.loss_guard import LossGuard, grace
+from .leader.process_end import end_process
 from .leader.retention import Retention
 from .leader.switchover import Switchovers
 from .leader.trust import Trust
@@ -61,15 +62,9 @@ from .rules.retention import RetentionPolicy
 from .spark import class_data
 from .spark.engine import ENGINE
 
-EXIT_DEPOSED = 76
-"""Exit status of a replaced leader that ended itself because user code in it did not end."""
-
 _TURN = 30.0
 """Seconds that a leader tries a job which it cannot start, before it lets another master try. The
 time doubles each time the masters take turns, up to four times as long."""
-
-_end_process = os._exit
-"""Not the one that leaves last words: the storage that has them may hang."""
 
 _LAST_RECORD = 1.0
 """Seconds for which a leader tries to record how its leadership has ended: its successor waits."""
@@ -315,8 +310,8 @@ class Master:
         context = self._context(leadership, is_driver=lead is not None)
         dispatcher = Dispatcher(context)
         self._health.elected(leadership, dispatcher.tally)
-        guard = LossGuard(context, dispatcher, self._ttl, partial(self._exit, epoch))
-        historian, why = self._historian(leadership), ""
+        guard = LossGuard(context, dispatcher, self._ttl)
+        historian, why, raised = self._historian(leadership), "", list[BaseException]()
         try:
             guard.start()
             historian.elected()
@@ -335,16 +330,19 @@ class Master:
             why = str(error)
             leadership.lost.set()  # As when its lease ends: events, metrics and the history agree.
             return False
+        except BaseException as error:
+            raised.append(error)
+            raise
         finally:
             lost = leadership.lost.is_set()
             self._health.stepped_down(lost=lost)
             registration.leading(None)
-            dead = dispatcher.stop(Deadline.after(grace(leadership, self._ttl)))
+            alive = dispatcher.stop(Deadline.after(grace(leadership, self._ttl)))
             guard.close()
             kind = EventKind.LOST if lost else EventKind.RESIGNED
             self._emit(kind, epoch, f"{self.name} no longer leads{why and ': ' + why}")
-            if not dead:
-                self._exit(epoch)
+            if alive:
+                end_process(context, alive, *raised)
             why = why or self._why_it_ended(switchovers, stop, lost=lost)
             historian.ended(lost=lost, why=why, deadline=Deadline.after(_LAST_RECORD))
 
@@ -389,11 +387,6 @@ class Master:
     def _hand_over(self, again: bool) -> None:
         self._turns += again
         self._handed_over.set()
-
-    def _exit(self, epoch: int) -> None:
-        said = "an attempt or main did not end; this process ends itself"
-        self._emit(EventKind.DEPOSED, epoch, said)
-        _end_process(EXIT_DEPOSED)
 
     def _emit(self, kind: EventKind, epoch: int, message: str) -> None:
         notify(self._report, Event(kind, "", message, epoch, self._runtime.now()))

@@ -147,31 +147,31 @@ class Dispatcher:
         """Ask the backend for all changes, as if anything might have changed."""
         self._loop.post(lambda: self._heard(None))
 
-    def end_attempts(self, deadline: Deadline) -> bool:
-        """End every attempt at once, and let none begin; return whether all are known to be dead.
+    def end_attempts(self, deadline: Deadline) -> list[str]:
+        """End every attempt at once, and let none begin; return the jobs whose attempt may run on.
 
         Safe to call from any thread, whatever the other threads do, also if the storage hangs.
         """
-        dead = not self._attempts.end_all(deadline)
+        alive = self._attempts.end_all(deadline)
         self._actions.farewell(Deadline.after(max(deadline.bounded(), _CLOSING)))
-        return dead
+        return alive
 
-    def stop(self, deadline: Deadline) -> bool:
-        """End every attempt and all threads; return whether every attempt is known to be dead.
+    def stop(self, deadline: Deadline) -> list[str]:
+        """End every attempt and all threads; return as `end_attempts`.
 
         Whatever hangs is abandoned, in threads that do not keep the process alive.
         """
         self._stopping.set()
         self._loop.wake()
         # The attempts first: one of these threads may wait for a backend that does not answer.
-        dead = self.end_attempts(deadline)
+        alive = self.end_attempts(deadline)
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(deadline.bounded())
         if not self._tasks.close(Deadline.after(min(_CLOSING, deadline.bounded()))):
             self._emit(EventKind.LEFT, "", "an action does not end and is left behind")
         self._actions.release(Deadline.after(_CLOSING))
-        return dead
+        return alive
 
     def tally(self) -> Tally:
         """Return how many jobs are in which state, as this leader sees them. From any thread."""

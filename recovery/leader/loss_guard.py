@@ -11,6 +11,7 @@ from jrs.contract.runtime import start_thread
 
 from .context import LeaderContext
 from .dispatcher import Dispatcher
+from .process_end import end_process
 
 _GRACE = 0.5
 """The share of the ttl in which attempts have to end when the leader resigns."""
@@ -37,21 +38,14 @@ class LossGuard:
 
     Args:
         ttl: of the leader's lease, in seconds.
-        end_process: called if user code does not end.
     """
 
-    def __init__(
-        self,
-        context: LeaderContext,
-        dispatcher: Dispatcher,
-        ttl: float,
-        end_process: Callable[[], None],
-    ) -> None:
+    def __init__(self, context: LeaderContext, dispatcher: Dispatcher, ttl: float) -> None:
         self._leadership = leadership = context.leadership
         self._dispatcher = dispatcher
         self._ttl = ttl
-        self._end_process = end_process
         self._over = threading.Event()
+        self._context = context
         self._main_runs = context.main_runs
         self._thread = context.runtime.thread(self._run, f"jrs-guard-e{leadership.epoch}")
 
@@ -82,9 +76,11 @@ class LossGuard:
         time_left = grace(self._leadership, self._ttl)
         deadline = Deadline.after(time_left * 1.5)
         # Not left to the leading thread: the driver's main may be in a long computation there.
+        alive, dead = list[str](), False
         try:
-            dead = self._dispatcher.end_attempts(Deadline.after(time_left))
+            alive = self._dispatcher.end_attempts(Deadline.after(time_left))
+            dead = not alive
         except BaseException:  # Nothing may keep this thread from ending the process.
-            dead = False
+            pass
         if not self._over.wait(deadline.bounded()) and (self._main_runs.is_set() or not dead):
-            self._end_process()
+            end_process(self._context, alive)

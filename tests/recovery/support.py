@@ -371,7 +371,7 @@ class Leader:
         self.dispatcher.resync()
 
     def stop(self, timeout: float = BOUND) -> bool:
-        return self.dispatcher.stop(Deadline.after(timeout))
+        return not self.dispatcher.stop(Deadline.after(timeout))
 
     def __enter__(self) -> Self:
         self.dispatcher.recover()

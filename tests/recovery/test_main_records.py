@@ -17,9 +17,9 @@ from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Record
 from jrs.records import keys
 from jrs.records.history import HistoryKind
-from jrs.recovery import application, leading_replica, master
-from jrs.recovery.leader import loss_guard
-from jrs.recovery.master import EXIT_DEPOSED
+from jrs.recovery import application, leading_replica
+from jrs.recovery.leader import loss_guard, process_end
+from jrs.recovery.leader.process_end import EXIT_DEPOSED
 from jrs.store import applications, history
 from jrs.store.result_store import JobResultStore
 from tests.recovery.support import CLUSTER, Faulty
@@ -143,7 +143,7 @@ def test_a_main_that_has_returned_does_not_end_the_process(
 ) -> None:
     """The leadership is lost while jrs itself waits for the backend: no user code runs on."""
     exits, calls, original = list[int](), list[int](), getattr(leading_replica, hangs)
-    monkeypatch.setattr(master, "_end_process", exits.append)
+    monkeypatch.setattr(process_end, "_exit", exits.append)
     monkeypatch.setattr(loss_guard, "_GRACE_LOST", 0.0)
 
     def hang(*given: Any, **more: Any) -> Any:
@@ -181,6 +181,8 @@ def main(driver):
     threading.Thread(target=driver.run, args=("deaf", deaf), daemon=True).start()
     running.wait(60)
     remaining._PATIENCE = loss_guard._GRACE = 0.0
+    if sys.argv[2:]:
+        raise ValueError(*sys.argv[2:])
     return 42
 
 print(jrs.run(main, sys.argv[1], name="nightly", ttl=30.0))
@@ -204,6 +206,21 @@ def test_a_main_that_has_returned_next_to_a_job_that_does_not_end(tmp_path: Path
         assert client.job("deaf").status() is jrs.JobStatus.RUNNING
         assert run() == (0, "42\n")
         assert client.job("deaf").result(timeout=0).status is jrs.JobStatus.CANCELED
+
+
+def test_a_main_that_raises_next_to_a_job_that_does_not_end(tmp_path: Path) -> None:
+    """The process says, before it ends, what runs on and what main raised: no code of the program's
+    own runs any more, and nothing has configured logging."""
+    url = (tmp_path / "store").as_uri()
+    done = subprocess.run(
+        [sys.executable, "-c", DEAF, url, "the source is gone"],
+        stderr=subprocess.PIPE, text=True, timeout=120,
+    )  # fmt: skip
+
+    assert done.returncode == EXIT_DEPOSED
+    first, *_, last = done.stderr.splitlines()
+    assert first.startswith("jrs: job 'deaf' did not end, so this process ends itself, with exit")
+    assert last == "ValueError: the source is gone"
 
 
 def test_a_result_is_stored_once_if_its_outcome_is_unknown(

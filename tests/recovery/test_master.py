@@ -27,8 +27,10 @@ from jrs.recovery import master as master_module
 from jrs.recovery.files import storage_marker
 from jrs.recovery.health.facts import MasterHealth
 from jrs.recovery.health.metrics import exposition
+from jrs.recovery.leader import process_end
 from jrs.recovery.leader.dispatcher import Dispatcher
-from jrs.recovery.master import EXIT_DEPOSED, Master
+from jrs.recovery.leader.process_end import EXIT_DEPOSED
+from jrs.recovery.master import Master
 from jrs.recovery.rules.events import Event
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
@@ -369,7 +371,7 @@ def test_a_backend_that_hangs_does_not_end_the_process(
     """A leader that is lost while its own threads wait for the backend, and whose attempts are
     dead, lives on and leads again once the backend answers."""
     exits: list[int] = []
-    monkeypatch.setattr(master_module, "_end_process", exits.append)
+    monkeypatch.setattr(process_end, "_exit", exits.append)
     proceed, waits = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -401,7 +403,7 @@ def test_a_main_that_ignores_the_loss_is_ended_and_a_late_one_does_not_begin(
 ) -> None:
     """A driver's main that runs on after a loss ends its process; after a loss none begins."""
     exited, busy = threading.Event(), threading.Event()
-    monkeypatch.setattr(master_module, "_end_process", lambda _: exited.set())
+    monkeypatch.setattr(process_end, "_exit", lambda _: exited.set())
     mains: list[int] = []
     loses = lost_first
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from jrs.recovery.master import EXIT_DEPOSED
+from jrs.recovery.leader.process_end import EXIT_DEPOSED
 from jrs.testing.chaos.marks import MARK, end, marked
 from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.recorded import Verb
