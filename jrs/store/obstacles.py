@@ -20,13 +20,23 @@ from jrs.records.obstacles import Obstacle, with_obstacle
 from jrs.store.historian import Historian
 
 
-def record(backend: Backend, job_id: str, reason: str, fence: Fence, historian: Historian) -> None:
+def record(
+    backend: Backend,
+    job_id: str,
+    reason: str,
+    fence: Fence,
+    historian: Historian,
+    *,
+    was_called: bool = False,
+) -> None:
     """Record that the job's newest attempt could not be started on this host, and why.
 
     Durable, idempotent.
 
     Args:
         historian: of the attempt, or of its leader.
+        was_called: whether the attempt has called the job's function. Then it has ended as an
+            attempt; otherwise the next one has its number.
 
     Raises:
         Fenced: the attempt or its leader was replaced.
@@ -44,10 +54,11 @@ def record(backend: Backend, job_id: str, reason: str, fence: Fence, historian: 
         )
         is_known = str(obstacle) in map(str, attempt.obstacles)
         obstacles = with_obstacle(attempt.obstacles, obstacle)
-        update = Update(
-            stored.key, encode(attrs.evolve(attempt, obstacles=obstacles)), stored.version
-        )
         said = f"it cannot be started by {obstacle}"
+        now = attrs.evolve(attempt, obstacles=obstacles)
+        if was_called:
+            now = attrs.evolve(now, ended_at=at, ended=said)
+        update = Update(stored.key, encode(now), stored.version)
         try:
             if is_known:
                 commit_and_read_back(backend, update, fence=fence)

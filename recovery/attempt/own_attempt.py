@@ -31,7 +31,8 @@ def about_attempt(record: AttemptRecord | None) -> dict[str, Json]:
 
 def keeps_number(before: AttemptRecord) -> bool:
     """Return whether the next attempt has another number. One that could not be started gives its
-    number back, unless the job was suspended or held then: that has ended it as a run."""
+    number back, unless its end is recorded: it had called the job's function, or the job was
+    suspended or held then."""
     return not before.could_not_start or before.ended_at > 0
 
 

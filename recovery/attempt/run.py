@@ -59,7 +59,7 @@ def run_attempt(
     context.own.announce(context.backend, context.fence, context.spec.entry_point)
     payload: Any = None
     failure: Failure | None = None
-    code = ""
+    code, called = "", False
     try:
         if function is None:
             in_thread = context.spec.runner is RunnerKind.THREAD
@@ -67,12 +67,13 @@ def run_attempt(
             function = load(context.spec.entry_point)
         code = code_version(function)
         with run.tracing.attempt(), StopWatcher(run):
+            called = True
             payload = check_json(
                 call_users(function, run.job, **context.spec.arguments), "the job's result"
             )
             run.wait()
     except BaseException as error:
-        failure = _failure(run, engine, error)
+        failure = _failure(run, engine, error, called=called)
     finally:
         run.close()
     result = _result(run, payload, failure, code)
@@ -85,8 +86,14 @@ def run_attempt(
     return result
 
 
-def _failure(run: AttemptRun, engine: SparkEngine, raised: BaseException) -> Failure:
-    """Return the job's failure; raise as `run_attempt` if what was raised is none."""
+def _failure(
+    run: AttemptRun, engine: SparkEngine, raised: BaseException, *, called: bool
+) -> Failure:
+    """Return the job's failure; raise as `run_attempt` if what was raised is none.
+
+    Args:
+        called: whether the job's function was called.
+    """
     context = run.context
     error = run.failure or raised
     said = str(error) if isinstance(error, StateLost) else f"{type(error).__name__}: {error}"
@@ -105,6 +112,7 @@ def _failure(run: AttemptRun, engine: SparkEngine, raised: BaseException) -> Fai
                 str(error),
                 context.fence,
                 context.historian,
+                was_called=called,
             )
             raise error from None
         case Verdict.JVM_DIED:

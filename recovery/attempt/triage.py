@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 _OWN = ("jrs.recovery.attempt.", "jrs.recovery.spark.")
 """The rooms of what serves a job's function while it runs."""
+_OF_OTHERS = "jrs.recovery.attempt.entry_point."
+"""What a function may call about another job, such as `jrs.check_entry`: it serves no attempt."""
 
 
 class Verdict(enum.Enum):
@@ -72,9 +74,8 @@ class Row:
 TRIAGE = (
     Row((Fenced, KeyboardInterrupt), Verdict.PASS_ON),
     Row((Unavailable, OutcomeUnknown), Verdict.INTERRUPTED, of_jrs=True),
-    Row((JobHeld,), Verdict.HOLD),
-    Row((CorruptRecord,), Verdict.HOLD, of_jrs=True),  # Of the job's own state.
-    Row((CannotStartHere,), Verdict.CANNOT_START),
+    Row((JobHeld, CorruptRecord), Verdict.HOLD, of_jrs=True),  # Of the job's own state.
+    Row((CannotStartHere,), Verdict.CANNOT_START, of_jrs=True),
     Row((BaseException,), Verdict.JVM_DIED, jvm_died=True),
     Row((StateLost, Unavailable, OutcomeUnknown), Verdict.DIED),
     Row((InvalidInput, TooLarge), Verdict.FAILED),  # The next attempt would raise it as well.
@@ -115,8 +116,9 @@ def is_of_jrs(error: BaseException, own: tuple[str, ...] = _OWN) -> bool:
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code is call_users.__code__:
             of_jrs = False
-        elif f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}".startswith(own):
-            of_jrs = True
+        else:
+            name = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}"
+            of_jrs |= name.startswith(own) and not name.startswith(_OF_OTHERS)
     return of_jrs
 
 

@@ -318,7 +318,7 @@ class AttemptRecords:
     # -- inside ----------------------------------------------------------------------------
 
     def _first_start(self, before: AttemptRecord | None) -> float:
-        if before is None or (before.attempt == 1 and before.could_not_start):
+        if before is None or (before.attempt == 1 and not keeps_number(before)):
             return self._now()
         return before.first_started_at
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Never, Self
 
 import attrs
 import pytest
@@ -21,7 +21,7 @@ from jrs.backends.file.backend import FileBackend
 from jrs.backends.memory import MemoryBackend
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
-from jrs.contract.errors import Unavailable
+from jrs.contract.errors import JrsError, Unavailable
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Create, Delete, Fence, Op, Record, Update
 from jrs.contract.runtime import Runtime
@@ -29,6 +29,7 @@ from jrs.contract.watch import Watch
 from jrs.records.codec import encode
 from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind
 from jrs.recovery.attempt.context import AttemptContext
+from jrs.recovery.attempt.engine import NoSpark, StreamHost
 from jrs.recovery.attempt.runners import AttemptExit, OnEnd, Runner, RunningAttempt
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.policy import CleanupPolicy
@@ -49,6 +50,16 @@ JOBS = Path(__file__).with_name("jobs.py")
 def job(name: str) -> str:
     """Return the entry point of a function in jobs.py."""
     return f"{JOBS}:{name}"
+
+
+class FailingEngine(NoSpark):
+    """Spark that raises an error of jrs where a job asks for its session."""
+
+    def __init__(self, error: JrsError) -> None:
+        self._error = error
+
+    def session(self, run: StreamHost) -> Never:
+        raise self._error
 
 
 # -- backends that misbehave ----------------------------------------------------------------

@@ -38,7 +38,7 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import lead
-from tests.recovery.support import FaultyMemory, Leader, Thing, spec
+from tests.recovery.support import FailingEngine, FaultyMemory, Leader, Thing, spec
 from tests.support import until
 
 VAST = "x" * 600_000 + " the end"
@@ -144,13 +144,9 @@ def test_a_vast_exception(memory: FaultyMemory, root: Path, on_exception: bool) 
 
 def test_a_vast_reason_to_hold(memory: FaultyMemory, root: Path) -> None:
     """B3: a job that is held for a reason of 600 KB is held."""
-    with Leader(memory, root, runner=ThreadRunner()) as leader:
+    with Leader(memory, root, runner=ThreadRunner(engine=FailingEngine(JobHeld(VAST)))) as leader:
         JobCatalog(memory).submit(spec("j", "driver:j", runner=RunnerKind.THREAD))
-
-        def holds(job: Job) -> None:
-            raise JobHeld(VAST)
-
-        leader.dispatcher.provide("j", holds)
+        leader.dispatcher.provide("j", lambda job: job.spark)
         stop = until(lambda: JobCatalog(memory).view("j").stop, "it is held")
 
     assert stop.mode is StopMode.HOLD

@@ -9,8 +9,16 @@ from typing import Any
 
 import pytest
 
+import jrs
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, Fenced, JobHeld, OutcomeUnknown, Unavailable
+from jrs.contract.errors import (
+    CannotStartHere,
+    CorruptRecord,
+    Fenced,
+    JobHeld,
+    OutcomeUnknown,
+    Unavailable,
+)
 from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -18,6 +26,7 @@ from jrs.records.history import HistoryKind
 from jrs.records.model import AttemptRecord, JobResult, JobStatus, RunnerKind, StopMode
 from jrs.records.policies import RestartPolicy
 from jrs.recovery import attempt_main
+from jrs.recovery.attempt.engine import NO_SPARK, SparkEngine
 from jrs.recovery.attempt.job import Job, Stage
 from jrs.recovery.attempt.launch import EXIT_INTERRUPTED, Launch
 from jrs.recovery.attempt.runners.thread import ThreadRunner
@@ -31,7 +40,7 @@ from jrs.store import history
 from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
 from tests.recovery.lead import Lead
-from tests.recovery.support import FaultyMemory, Leader, spec
+from tests.recovery.support import FailingEngine, FaultyMemory, Leader, spec
 from tests.support import FakeClock, until
 
 ONCE = RestartPolicy(attempts=1)
@@ -52,10 +61,15 @@ def one_stage(job: Job) -> Any:
     return job.stage("s", write).result()
 
 
-def run(memory: FaultyMemory, root: Path, function: Callable[[Job], Any]) -> JobResult:
+def run(
+    memory: FaultyMemory,
+    root: Path,
+    function: Callable[[Job], Any],
+    engine: SparkEngine = NO_SPARK,
+) -> JobResult:
     """Run a job in the master's process that a single death would fail."""
     JobCatalog(memory).submit(spec("job", "driver:job", **DRIVEN))
-    with Leader(memory, root, runner=ThreadRunner()) as leader:
+    with Leader(memory, root, runner=ThreadRunner(engine=engine)) as leader:
         leader.dispatcher.provide("job", function)
         return leader.store.wait("job", 60.0)
 
@@ -213,13 +227,11 @@ def test_a_job_that_is_resumed_before_its_leader_looks(
         hold(stops, job_id, *how)
         JobStops(memory).resume(job_id)
 
-    def held_at_first(job: Job) -> int:
-        if job.attempt == 1:
-            raise JobHeld("its plan has changed")
-        return job.attempt
+    def held_at_first(job: Job) -> Any:
+        return job.spark if job.attempt == 1 else job.attempt
 
     monkeypatch.setattr(JobStops, "hold", hold_and_resume)
-    result = run(memory, root, held_at_first)
+    result = run(memory, root, held_at_first, FailingEngine(JobHeld("its plan has changed")))
 
     assert (result.status, result.payload) == (JobStatus.FINISHED, 2), result.failure
 
@@ -261,6 +273,28 @@ def test_what_the_users_function_raises(memory: FaultyMemory, root: Path, inside
     assert (result.status, result.attempt) == (JobStatus.FAILED, 1)
     assert result.failure is not None
     assert "the other cluster is away" in result.failure.message
+
+
+@pytest.mark.parametrize(
+    "raises",
+    [
+        lambda job: jrs.check_entry("no_such_module_at_all:f", {}),
+        lambda job: raise_(CannotStartHere("no disk is mounted")),
+        lambda job: raise_(JobHeld("the source is late")),
+    ],
+    ids=["check_entry", "CannotStartHere", "JobHeld"],
+)
+def test_what_is_no_lack_of_this_host(
+    memory: FaultyMemory, root: Path, raises: Callable[[Job], Any]
+) -> None:
+    """The user's function says so, of something else: its job has failed, and runs no more."""
+    result = run(memory, root, raises)
+
+    assert (result.status, result.attempt) == (JobStatus.FAILED, 1)
+
+
+def raise_(error: Exception) -> None:
+    raise error
 
 
 def test_which_calls_are_of_jrs(memory: FaultyMemory, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, JobStatus, MasterInfo, RunnerKind, StopMode
 from jrs.records.obstacles import Obstacle, with_obstacle
 from jrs.recovery.attempt.context import AttemptContext
+from jrs.recovery.attempt.job import Job
 from jrs.recovery.attempt.runners import OnEnd, Runner, RunningAttempt
 from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.recovery.files.job_folders import JobStorage
@@ -33,7 +34,7 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.stops import JobStops
 from jrs.testing.contract import lead
-from tests.recovery.support import FaultyMemory, Leader, leader_context, put, spec
+from tests.recovery.support import FailingEngine, FaultyMemory, Leader, leader_context, put, spec
 from tests.support import FakeClock, until
 
 
@@ -115,6 +116,29 @@ class Lacking(Runner):
         if not self.complete.is_set():
             raise CannotStartHere("there is no python3.99")
         return self._runner.start(context, lambda job: "ran", on_end)
+
+
+def test_a_job_that_was_called_keeps_its_number(memory: FaultyMemory, root: Path) -> None:
+    """It asks for what its host lacks only later: it may have done half of its work before. It is
+    held as any other, and each time is an attempt."""
+    clock, called = FakeClock(), list[int]()
+    submit(memory, "driver:job")
+    runner = ThreadRunner(engine=FailingEngine(CannotStartHere("there is no Java")))
+
+    def needs_java_later(job: Job) -> object:
+        called.append(job.attempt)
+        return job.spark if job.attempt == 1 else job.attempt
+
+    with Leader(memory, root, runner=runner, clock=clock) as leader:
+        leader.dispatcher.provide("job", needs_java_later)
+        leader.until_said("decision", "job", "there is no Java")
+        clock.now += RETRY + 1
+        leader.look()
+        result = leader.store.wait("job", 60)
+
+    first, second = result.attempts
+    assert (result.payload, called, second.ended) == (2, [1, 2], "finished")
+    assert "there is no Java" in first.ended
 
 
 @pytest.mark.parametrize("how", ["suspend", "hold"])

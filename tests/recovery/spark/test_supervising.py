@@ -43,7 +43,7 @@ from jrs.recovery.spark import (
 from jrs.recovery.spark.stage_query import DeclaredStream, StageQuery, Step
 from jrs.recovery.spark.streams import Streams
 from tests.recovery.snapshots import fabricate
-from tests.recovery.support import CLUSTER, FaultyMemory, put, spec
+from tests.recovery.support import CLUSTER, FailingEngine, FaultyMemory, put, spec
 from tests.support import refuse_threads, until
 
 
@@ -702,11 +702,9 @@ def test_a_job_is_held_when_nothing_of_it_runs_any_more(
         lambda run: held_before.append(memory.get(f"{keys.STOPS}job") is not None),
     )
 
-    def hold(job: Job) -> None:
-        raise JobHeld("its plan has changed")
-
+    engine = FailingEngine(JobHeld("its plan has changed"))
     with pytest.raises(JobHeld):
-        run_attempt(scene.run.context, hold)
+        run_attempt(scene.run.context, lambda job: job.spark, engine)
 
     assert held_before[0] is False
     assert memory.get(f"{keys.STOPS}job") is not None
