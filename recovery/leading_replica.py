@@ -28,7 +28,7 @@ from jrs.contract.errors import (
     Unavailable,
 )
 from jrs.contract.leadership import Leadership
-from jrs.contract.texts import one_line, printable, span
+from jrs.contract.texts import error_text, one_line, printable, span
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
 from jrs.records.checks import check_json
@@ -61,7 +61,7 @@ class RaisedByMain(Exception):
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
-        super().__init__(str(error))
+        super().__init__(error_text(error))
 
 
 def identity_of(
@@ -176,7 +176,7 @@ class Replica:
                 raise
             if self._has_result():
                 return  # It was canceled: what main raises now is a consequence.
-            said = one_line(f"{type(error).__name__}: {error}")
+            said = one_line(error_text(error))
             self._emit(EventKind.DIED, f"main raised {said}; another replica tries", fence.epoch)
             with suppress(JrsError):  # What main raised matters more.
                 main_records.raised(self._backend, self._name, said, fence, at=time.time())

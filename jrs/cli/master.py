@@ -29,6 +29,7 @@ from jrs.cli.log_format import JSON, log_format_option
 from jrs.cli.signals import stopped_by_signals
 from jrs.cli.toml_file import from_file, settings
 from jrs.contract.errors import InvalidInput, JrsError
+from jrs.contract.texts import error_text
 from jrs.host import credentials
 from jrs.host.filesystems import STORAGE
 from jrs.host.listening import Address
@@ -191,7 +192,7 @@ def _resource(text: str) -> Resource:
     except Exception as error:
         raise InvalidInput(
             f"{text} must be a function without arguments that returns a jrs.Resource; it raised "
-            f"{type(error).__name__}: {error}"
+            f"{error_text(error)}"
         ) from error
     if not isinstance(made, Resource):
         raise InvalidInput(f"{text} returned a {type(made).__name__}, not a jrs.Resource")

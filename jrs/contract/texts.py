@@ -139,6 +139,15 @@ def shown(value: object) -> str:
     return f"{text[:_SHOWN]}… ({length:,} characters)"
 
 
+def error_text(error: BaseException) -> str:
+    """Return the type and the text of any exception; that of a user's class may fail."""
+    try:
+        said = str(error)
+    except Exception as failed:
+        said = f"its text cannot be read: {type(failed).__name__}"
+    return f"{type(error).__name__}: {said}"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a suggestion for the end of a message; empty if nothing known is similar."""
     close = difflib.get_close_matches(name, known, n=3)

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from jrs.contract.errors import CannotStartHere, InvalidInput
-from jrs.contract.texts import did_you_mean, shown
+from jrs.contract.texts import did_you_mean, error_text, shown
 
 
 def load(entry_point: str) -> Callable[..., Any]:
@@ -45,7 +45,7 @@ def load(entry_point: str) -> Callable[..., Any]:
     except (Exception, SystemExit) as error:
         kind = CannotStartHere if _is_missing(place, error) else InvalidInput
         raise kind(
-            f"entry point {entry_point!r} cannot be imported: {type(error).__name__}: {error}"
+            f"entry point {entry_point!r} cannot be imported: {error_text(error)}"
         ) from error
     found = attribute(module, name)
     if found is None:

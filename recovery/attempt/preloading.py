@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from jrs.contract.errors import InvalidInput
-from jrs.contract.texts import shown
+from jrs.contract.texts import error_text, shown
 
 from .launch_socket import LaunchSocket, Message
 
@@ -48,7 +48,7 @@ def load(names: Sequence[str]) -> Files:
         try:
             importlib.import_module(name)
         except Exception as error:
-            sys.exit(f"jrs: the module {name} cannot be preloaded: {type(error).__name__}: {error}")
+            sys.exit(f"jrs: the module {name} cannot be preloaded: {error_text(error)}")
     loaded = [sys.modules.get(name) for name in set(sys.modules) - before]
     paths = {getattr(module, "__file__", None) for module in loaded}
     return {path: found for path in paths if path and (found := _state_of(path)) is not None}

@@ -15,7 +15,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, CorruptRecord, OutcomeUnknown, Unavailable
 from jrs.contract.masks import masked
 from jrs.contract.operations import Fence, Op
-from jrs.contract.texts import one_line, with_reason
+from jrs.contract.texts import error_text, one_line, with_reason
 from jrs.records.checks import check_json
 from jrs.records.history import HistoryKind
 from jrs.records.model import Failure, JobResult, JobStatus, RunnerKind
@@ -96,7 +96,7 @@ def _failure(
     """
     context = run.context
     error = run.failure or raised
-    said = str(error) if isinstance(error, StateLost) else f"{type(error).__name__}: {error}"
+    said = str(error) if isinstance(error, StateLost) else error_text(error)
     retried = context.spec.restart.on_exception
     match triage(error, jvm_died=lambda: engine.jvm_died(error), retried=retried):
         case Verdict.PASS_ON | Verdict.INTERRUPTED:
@@ -116,7 +116,7 @@ def _failure(
             )
             raise error from None
         case Verdict.JVM_DIED:
-            why = f"the JVM of its SparkSession died: {_short(str(error))}"
+            why = f"the JVM of its SparkSession died: {_short(error_text(error))}"
             raise JvmDied(why) from error
         case Verdict.DIED:
             raise AttemptDied(_short(said)) from error

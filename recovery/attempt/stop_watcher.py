@@ -11,6 +11,7 @@ import threading
 import traceback
 
 from jrs.contract.errors import Fenced, JrsError, Unavailable
+from jrs.contract.texts import error_text
 from jrs.records.model import StopMode, StopRecord, StopState
 from jrs.store.stop_transitions import StopEvent
 
@@ -80,7 +81,7 @@ class StopWatcher:
 
     def _say(self, error: Exception) -> None:
         """Report why a stop is not carried out, once for each reason."""
-        why = f"a stop is not carried out: {type(error).__name__}: {error}"
+        why = f"a stop is not carried out: {error_text(error)}"
         if why != self._last_reported:
             self._last_reported = why
             traceback.print_exception(error)

@@ -38,7 +38,7 @@ from jrs.contract.operations import (
     Update,
     create_or_update,
 )
-from jrs.contract.texts import is_printable, one_line, shown, with_reason
+from jrs.contract.texts import error_text, is_printable, one_line, shown, with_reason
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.field_types import Json
@@ -329,7 +329,7 @@ class JobCleanup:
             return _Problem(_said(str(error)), is_final=True, ended=True)
         except (Exception, SystemExit) as error:
             # Any error belongs to this resource: it is reported, kept and tried again.
-            return _Problem(_said(f"{type(error).__name__}: {error}"), ended=True)
+            return _Problem(_said(error_text(error)), ended=True)
         finally:
             with self._lock:
                 self._under_way.discard(step)

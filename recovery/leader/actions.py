@@ -25,6 +25,7 @@ from jrs.contract.errors import (
     Unavailable,
 )
 from jrs.contract.operations import Delete
+from jrs.contract.texts import error_text
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.history import HistoryKind
@@ -202,7 +203,7 @@ class Actions:
             if end.hangs:
                 self._emit(EventKind.ERROR, job_id, "not released: the release does not end")
             elif end.error is not None:
-                why = f"{type(end.error).__name__}: {end.error}"
+                why = error_text(end.error)
                 self._emit(EventKind.ERROR, job_id, f"not released: {why}")
 
     def empty_trash(self) -> None:
@@ -210,7 +211,7 @@ class Actions:
         try:
             self._storage.empty_trash()
         except Exception as error:
-            why = f"{type(error).__name__}: {error}"
+            why = error_text(error)
             self._emit(EventKind.ERROR, "", f"the trash is not emptied: {why}")
 
     # -- results ---------------------------------------------------------------------------

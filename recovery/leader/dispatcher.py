@@ -18,6 +18,7 @@ import attrs
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import CorruptRecord, Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.runtime import start_thread
+from jrs.contract.texts import error_text
 from jrs.records import keys
 from jrs.records.model import JobSpec
 
@@ -376,7 +377,7 @@ class Dispatcher:
         elif not isinstance(error, Fenced):
             self._jobs[job_id].last_reported = None
             again = f"trying again in {delay:g} s"
-            self._emit(EventKind.ERROR, job_id, f"{type(error).__name__}: {error}; {again}")
+            self._emit(EventKind.ERROR, job_id, f"{error_text(error)}; {again}")
 
     def _hold(self, job_id: str, error: CorruptRecord) -> None:
         self._starts.give_way(job_id)

@@ -15,6 +15,7 @@ import attrs
 from jrs.contract.errors import Conflict, Fenced, NotFound
 from jrs.contract.operations import create_or_update
 from jrs.contract.read_back import commit_and_read_back
+from jrs.contract.texts import error_text
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.exports import MOST_OPEN, ExportRecord
@@ -116,7 +117,7 @@ class LineageExport(LeaderTask):
 
     def _pause(self, error: Exception) -> None:
         if not self._failed:  # Once for each outage.
-            why = error if isinstance(error, NotTaken) else f"{type(error).__name__}: {error}"
+            why = error if isinstance(error, NotTaken) else error_text(error)
             said = f"the export to OpenLineage waits: {why}; trying again until it works"
             kind = EventKind.WAITING if isinstance(error, NotTaken) else EventKind.ERROR
             self._emit(kind, "", said)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from jrs.contract.clock import Clock
 from jrs.contract.errors import CorruptRecord, Fenced, OutcomeUnknown, Unavailable
+from jrs.contract.texts import error_text
 
 from ..rules.events import EventKind
 
@@ -106,7 +107,7 @@ class Loop:
             self._emit(EventKind.HELD, "", str(error))
         except Exception as error:
             # A leader whose loop has ended would keep other masters from leading.
-            self._emit(EventKind.ERROR, "", f"{type(error).__name__}: {error}; checking again")
+            self._emit(EventKind.ERROR, "", f"{error_text(error)}; checking again")
         else:
             return True
         return False

@@ -13,7 +13,7 @@ from typing import Any
 
 from jrs.contract.errors import InvalidInput
 from jrs.contract.masks import masked
-from jrs.contract.texts import bounded, one_line
+from jrs.contract.texts import bounded, error_text, one_line
 
 from ..rules.lineage_runs import RunEvent, RunState, namespace, run_id
 from .lineage_export import EventRefused, NotTaken
@@ -72,7 +72,7 @@ class OpenLineage:
         try:
             self._client.emit(self._made(event))
         except Exception as error:
-            why = bounded(masked(one_line(f"{type(error).__name__}: {error}")))
+            why = bounded(masked(one_line(error_text(error))))
             kind = EventRefused if _status(error) in _REFUSED else NotTaken
             raise kind(why) from error
 

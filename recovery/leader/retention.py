@@ -23,6 +23,7 @@ from jrs.contract.errors import (
     SnapshotInUse,
     Unavailable,
 )
+from jrs.contract.texts import error_text
 from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -140,7 +141,7 @@ class Retention(LeaderTask):
         except Fenced:
             raise
         except Exception as error:
-            self._note(f"{type(error).__name__}: {error}")
+            self._note(error_text(error))
 
     def _note(self, problem: str) -> None:
         if len(self._problems) < _MOST_SAID:

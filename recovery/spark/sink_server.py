@@ -26,6 +26,7 @@ from typing import Protocol
 
 from jrs.contract.errors import JrsError, Unavailable
 from jrs.contract.runtime import Runtime
+from jrs.contract.texts import error_text
 
 from ..processes import marks
 from .commits import Commits
@@ -180,7 +181,7 @@ class SinkServer:
         except JrsError as error:
             return str(error)
         except Exception as error:
-            return f"{type(error).__name__}: {error}"
+            return error_text(error)
 
 
 def _send(connection: socket.socket, answer: dict[str, str | None]) -> None:

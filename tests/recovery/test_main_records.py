@@ -58,6 +58,26 @@ def fail_next_read(backend: Faulty, key: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(backend, "_get", get)
 
 
+def test_an_exception_of_main_whose_text_cannot_be_read(
+    open_faulty: Callable[[], Faulty], run: Run
+) -> None:
+    """It is raised and recorded as any other."""
+    other = open_faulty()
+
+    class Unreadable(Exception):
+        def __str__(self) -> str:
+            raise ConnectionError("no JVM answers")
+
+    def main(driver: jrs.Driver) -> None:
+        raise Unreadable
+
+    with pytest.raises(Unreadable):
+        run(main)
+
+    said = [one.text for one in history.read(other, NAME)]
+    assert any("Unreadable: its text cannot be read" in text for text in said), said
+
+
 @pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown, Fenced])
 def test_an_error_of_another_cluster_is_of_main(
     open_faulty: Callable[[], Faulty],

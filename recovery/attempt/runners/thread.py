@@ -14,6 +14,7 @@ from typing import Any
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import CannotStartHere, Fenced, JrsError
+from jrs.contract.texts import error_text
 
 from ..context import AttemptContext
 from ..engine import NO_SPARK, SparkEngine
@@ -92,7 +93,7 @@ class ThreadAttempt(RunningAttempt):
             ended = AttemptExit(message=str(error), detail=traceback.format_exc(), interrupted=True)
         except BaseException as error:  # An unreported end would look like a long run.
             known = isinstance(error, (AttemptDied, JrsError))
-            message = str(error) if known else f"{type(error).__name__}: {error}"
+            message = str(error) if known else error_text(error)
             ended = AttemptExit(message=message, detail=traceback.format_exc())
         self._on_end(ended)
 

@@ -293,6 +293,30 @@ def test_what_is_no_lack_of_this_host(
     assert (result.status, result.attempt) == (JobStatus.FAILED, 1)
 
 
+class Unreadable(Exception):
+    """As an error of py4j, which asks a JVM for its text that may have ended since."""
+
+    def __str__(self) -> str:
+        raise ConnectionError("no JVM answers")
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["the job's function", "a stage's"])
+def test_an_exception_whose_text_cannot_be_read(
+    memory: FaultyMemory, root: Path, inside: bool
+) -> None:
+    """It is judged as any other."""
+
+    def raises(*_: Stage) -> None:
+        raise Unreadable
+
+    result = run(memory, root, lambda job: job.stage("s", raises) if inside else raises())
+
+    assert (result.status, result.attempt) == (JobStatus.FAILED, 1)
+    assert result.failure is not None
+    assert result.failure.message == "Unreadable: its text cannot be read: ConnectionError"
+    assert "in raises" in result.failure.detail
+
+
 def raise_(error: Exception) -> None:
     raise error
 
