@@ -91,10 +91,11 @@ class AttemptRun:
             raise InvalidInput(f"nothing to publish at {place}: name the stages")
         if len({str(getattr(one, "name", one)) for one in stages}) < len(stages):
             raise InvalidInput(f"nothing can be published at {place}: a stage is named twice")
-        before = self._begin(name, stages)
+        check_stage_name(name)
         publication = publication_at(self.context, place)
         if not self._is_finished(name):
             publication.check()  # Not after days of a stream.
+        before = self._begin(name, stages)
 
         def collect(stage: Stage) -> Json:
             return publication.collect({one: self._handles[one] for one in before}, stage.output)
@@ -265,30 +266,36 @@ class AttemptRun:
         publication: Publication | None = None,
         timeout: float | None = None,
     ) -> FinishedStage[T]:
-        reporter = self.context.reporter
-        record = self._stored(name, before)
-        ran = record is None
-        if record is None:
-            for other in before:
-                self._handles[other].result()
-            self.context.check()
-            self.context.record_begun(name)
-            reporter.begun(name)
-            limited = self._limited(name, timeout)
-            record = self._finish(name, function, before, publication, limited, temporary=temporary)
-            # Its function may have run for hours: it does not run again for a moment's outage.
-            self.context.until_stored(partial(self.commit_stages, [record]))
-            reporter.finished(name, record.seconds)
-        else:
-            reporter.skipped(name, record.attempt)
-        output = self._appear(record, publication)
-        if ran and record.published is not None:
-            reporter.published(name, output())
-        self._records.append(record)
-        skipped = record.attempt < self.context.attempt
-        handle: FinishedStage[T] = FinishedStage(record, output, skipped=skipped)
-        self._handles[name] = handle
-        return handle
+        try:
+            reporter = self.context.reporter
+            record = self._stored(name, before)
+            ran = record is None
+            if record is None:
+                for other in before:
+                    self._handles[other].result()
+                self.context.check()
+                self.context.record_begun(name)
+                reporter.begun(name)
+                limited = self._limited(name, timeout)
+                record = self._finish(
+                    name, function, before, publication, limited, temporary=temporary
+                )
+                # Its function may have run for hours: it does not run again for a moment's outage.
+                self.context.until_stored(partial(self.commit_stages, [record]))
+                reporter.finished(name, record.seconds)
+            else:
+                reporter.skipped(name, record.attempt)
+            output = self._appear(record, publication)
+            if ran and record.published is not None:
+                reporter.published(name, output())
+            self._records.append(record)
+            skipped = record.attempt < self.context.attempt
+            handle: FinishedStage[T] = FinishedStage(record, output, skipped=skipped)
+            self._handles[name] = handle
+            return handle
+        except BaseException:
+            self._seen.remove(name)  # The job's function may retry it.
+            raise
 
     def _finish(
         self,

@@ -239,6 +239,9 @@ class Job:
         attempt has finished the stage, the function is not called: the recorded result and the
         output are returned, even if the input has changed since.
 
+        If `function` raises, `stage` raises the same. It may be called again, in this attempt, too:
+        the function then begins anew, with an empty `stage.output`.
+
         `temporary` output serves later stages only and is removed when the job has ended. The stage
         waits until the stages in `after` have ended, given by name or by what `stream` returned.
 

@@ -199,6 +199,29 @@ def test_two_stages_of_one_name_are_refused(lead: Lead) -> None:
         running.stage("s", lambda stage: 2)
 
 
+def test_a_stage_that_has_raised_begins_anew(lead: Lead) -> None:
+    """In the same attempt, as a retry around it does: with its own error before, without what it
+    had written, and once only from then on."""
+    running, left = lead.job(), ["first"]
+
+    def fails_once(stage: Stage) -> list[str]:
+        found = [path.name for path in stage.output.iterdir()]
+        (stage.output / "data").write_text(str(left))
+        if left:
+            (stage.output / left[0]).write_text("x")
+            raise ConnectionError(left.pop())
+        return found
+
+    with pytest.raises(ConnectionError, match="first"):
+        running.stage("s", fails_once)
+    assert running.stage("s", fails_once).result() == []
+    with pytest.raises(InvalidInput, match=r"two stages .* named 's'"):
+        running.stage("s", never)
+
+    assert lead.published() == {"out/s/data": "[]"}
+    assert list(history_checks.problems(lead.backend, "job")) == []
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".s", "a b", "x" * 129, 7, None], ids=repr)
 def test_a_bad_stage_name_is_refused(lead: Lead, name: Any) -> None:
     """A name that could lead out of the job's folder, or is none, never becomes a path."""
