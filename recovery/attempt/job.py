@@ -240,7 +240,7 @@ class Job:
         output are returned, even if the input has changed since.
 
         If `function` raises, `stage` raises the same. It may be called again, in this attempt, too:
-        the function then begins anew, with an empty `stage.output`.
+        the function then begins again, with an empty `stage.output`.
 
         `temporary` output serves later stages only and is removed when the job has ended. The stage
         waits until the stages in `after` have ended, given by name or by what `stream` returned.

@@ -376,8 +376,7 @@ class Dispatcher:
             self._hold(job_id, error)
         elif not isinstance(error, Fenced):
             self._jobs[job_id].last_reported = None
-            again = f"trying again in {delay:g} s"
-            self._emit(EventKind.ERROR, job_id, f"{error_text(error)}; {again}")
+            self._emit(EventKind.ERROR, job_id, f"{error_text(error)}; trying again in {delay:g} s")
 
     def _hold(self, job_id: str, error: CorruptRecord) -> None:
         self._starts.give_way(job_id)
