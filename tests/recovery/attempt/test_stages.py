@@ -199,7 +199,7 @@ def test_two_stages_of_one_name_are_refused(lead: Lead) -> None:
         running.stage("s", lambda stage: 2)
 
 
-def test_a_stage_that_has_raised_begins_anew(lead: Lead) -> None:
+def test_a_stage_that_has_raised_begins_again(lead: Lead) -> None:
     """In the same attempt, as a retry around it does: with its own error before, without what it
     had written, and once only from then on."""
     running, left = lead.job(), ["first"]
