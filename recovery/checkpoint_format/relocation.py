@@ -64,6 +64,18 @@ def moved_path(path: str, old: str, new: str) -> str:
     return str(PurePosixPath(new) / below.relative_to(old)) if below.is_relative_to(old) else path
 
 
+def moved_link(leads_to: str, old: str, new: str) -> str:
+    """Return where a job's link is to lead once the job's folder is `new` and no longer `old`.
+
+    A link to another job's output leads below the folder of all jobs, which may have been moved.
+    """
+    moved = moved_path(leads_to, old, new)
+    if moved == leads_to and not os.path.lexists(leads_to):
+        there = moved_path(leads_to, os.path.dirname(old), os.path.dirname(new))
+        return there if os.path.lexists(there) else leads_to
+    return moved
+
+
 def give_new_id(file: Path) -> str:
     """Give the checkpoint with this ``metadata`` file a new query id, and return the id.
 

@@ -35,7 +35,7 @@ from jrs.records.checks import check_job_id
 from jrs.records.model import StageRecord
 
 from ..storage.objects import Objects
-from . import epoch_folders, permissions, removal
+from . import epoch_folders, permissions, removal, written_root
 from .disk_errors import GONE, unavailable
 from .safe_listing import exists, is_folder, walk
 
@@ -161,7 +161,8 @@ class JobStorage:
         return self.stream_folder(job_id, epoch, stage) / "ck"
 
     def stream(self, job_id: str, epoch: int, stage: str) -> Path:
-        """Return the folder of a streaming stage, with its ``ck`` and an empty ``staging``.
+        """Return the folder of a streaming stage, with its ``ck``, an empty ``staging`` and a note
+        of this storage's root.
 
         Raises:
             Fenced: a newer leader has renamed the epoch's folder.
@@ -176,6 +177,8 @@ class JobStorage:
                     # Never with parents: that would create the epoch's folder again.
                     permissions.make(part, exist_ok=True)
                     sync_folder(part.parent)
+                if written_root.noted(path) is None:
+                    written_root.note(path, self.root)
         except GONE:
             raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
         return path

@@ -17,6 +17,7 @@ from jrs.store import heads
 from ..checkpoint_format.links import link_checkpoint
 from ..files import batch_folders, epoch_folders
 from ..files.job_folders import JobStorage
+from .moved_storage import relocate_streams
 
 
 def take_over(backend: Backend, storage: JobStorage, job_id: str, fence: Fence) -> Path:
@@ -33,15 +34,15 @@ def take_over(backend: Backend, storage: JobStorage, job_id: str, fence: Fence) 
     if problem is not None or not epoch_folders.are_renewed(backend):
         # All staging is kept: it may have the rows of a batch that was committed.
         taken = storage.take_over(job_id, fence.epoch)
-        if problem is not None:
-            raise problem
-        return taken
-    return storage.take_over(
-        job_id,
-        fence.epoch,
-        staged=_staged(backend, job_id),
-        link_checkpoint=link_checkpoint,
-    )
+    else:
+        staged = _staged(backend, job_id)
+        taken = storage.take_over(
+            job_id, fence.epoch, staged=staged, link_checkpoint=link_checkpoint
+        )
+    relocate_streams(storage, job_id, taken)
+    if problem is not None:
+        raise problem
+    return taken
 
 
 def publish_finished(backend: Backend, storage: JobStorage, job_id: str, fence: Fence) -> None:

@@ -28,7 +28,7 @@ from jrs.store.stored_result import how_it_ended
 from ..checkpoint_format import checkpoint, relocation
 from ..checkpoint_format.file_logs import LoggedFile
 from ..checkpoint_format.sink_log import SINK_LOG, files_until, sink_logs
-from ..files import batch_folders, epoch_folders
+from ..files import batch_folders, epoch_folders, written_root
 from ..files.job_folders import JobStorage
 from ..files.safe_listing import names_in
 
@@ -54,6 +54,8 @@ class Contents:
     links: dict[str, str]
     complete: bool
     """Whether all published output is among the items."""
+    root: Path
+    """The folder of the job by which its logs name it."""
 
 
 def never_changes(file: SnapshotFile) -> bool:
@@ -166,7 +168,8 @@ def gather(
     if epoch_folders.newest(storage.folder(job_id)) != epoch:
         # A newer leader has renamed it: its files look as if they had never existed.
         raise FileNotFoundError(2, "is missing", str(epoch))
-    return Contents(tuple(stages), records, tuple(items), links, complete)
+    root = _root(storage, streams) / job_id
+    return Contents(tuple(stages), records, tuple(items), links, complete, root)
 
 
 def check_spelling(items: Iterable[Item], root: Path) -> None:
@@ -186,6 +189,17 @@ def check_spelling(items: Iterable[Item], root: Path) -> None:
 
 
 # -- inside --------------------------------------------------------------------------------
+
+
+def _root(storage: JobStorage, streams: Mapping[str, Path]) -> Path:
+    """Return the root of the storage by which the logs of streams name their files."""
+    found = {written_root.noted(folder.parent) or storage.root for folder in streams.values()}
+    if len(found) > 1:
+        raise InvalidInput(
+            f"the storage was moved to {storage.root}, and not all of the job's files have been "
+            "relocated yet: resume the job first"
+        )
+    return next(iter(found), storage.root)
 
 
 def _check_streams(

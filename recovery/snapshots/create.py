@@ -105,9 +105,9 @@ def create(
         try:
             taken = take(backend, storage, job_id, folder, request, parent, catalog.sleep)
             if fence is None:  # All masters use the same path, so a master needs no check.
-                contents.check_spelling(taken.contents.items, storage.folder(job_id))
+                contents.check_spelling(taken.contents.items, taken.contents.root)
             described = Manifest(
-                job_id, number, request.format, catalog.now(), str(storage.folder(job_id)), name,
+                job_id, number, request.format, catalog.now(), str(taken.contents.root), name,
                 parent.manifest.number if parent else None,
             )  # fmt: skip
             with writing(f"the snapshot of job {job_id!r}"):

@@ -13,7 +13,7 @@ from jrs.records.codec import decode
 from jrs.records.snapshots import SnapshotRecord
 
 from ..checkpoint_format import relocation
-from ..files import epoch_folders
+from ..files import epoch_folders, written_root
 from ..files.disk_errors import is_lost, reading
 from ..files.job_folders import JobStorage
 from ..files.safe_listing import is_file, names_in, walk
@@ -44,7 +44,7 @@ def jobs_in_use(catalog: SnapshotIndex, live: Iterable[str]) -> set[str]:
         if record.objects is not None:
             continue  # It names objects of its own job only, and no path.
         with opened(storage, record) as snapshot:
-            for path in _read_by_restored(record, snapshot, seen):
+            for path in _read_by_restored(storage, record, snapshot, seen):
                 found |= _owner(storage, path)
     return found
 
@@ -59,16 +59,34 @@ def _read_by_jobs(storage: JobStorage, live: Iterable[str]) -> Iterator[str]:
         folder = storage.folder(job_id)
         with reading(f"listing what job {job_id!r} reads"):
             epochs = epoch_folders.left(folder)
+            roots = _roots(epochs)
             for where, _, others in walk(folder / "in", missing_ok=True):
                 links = (where / name for name in others)
-                yield from (os.readlink(link) for link in links if link.is_symlink())
+                leads_to = (os.readlink(link) for link in links if link.is_symlink())
+                yield from (path for one in leads_to for path in _moved(storage, one, roots))
             for log in (log for epoch in epochs for log in _source_logs(epoch)):
                 try:
-                    yield from map(str, relocation.folders_in(log))
+                    named = map(str, relocation.folders_in(log))
+                    yield from (path for one in named for path in _moved(storage, one, roots))
                 except FileNotFoundError:
                     continue  # Spark has just compacted it.
             if epoch_folders.left(folder) != epochs:
                 raise Unavailable(f"job {job_id!r} is being taken over: what it reads is not known")
+
+
+def _roots(epochs: Iterable[Path]) -> set[Path]:
+    """Return the roots of the storage by which the logs in epoch folders name files: others than
+    the present one if the storage was moved, and the job was not taken over since."""
+    streams = (epoch / "streams" / name for epoch in epochs for name in names_in(epoch / "streams"))
+    return {root for root in map(written_root.noted, streams) if root is not None}
+
+
+def _moved(storage: JobStorage, path: str, roots: Iterable[Path]) -> Iterator[str]:
+    """Yield a path that was written below one of the roots, and where that is now."""
+    yield path
+    for root in roots:
+        if (now := relocation.moved_path(path, str(root), str(storage.root))) != path:
+            yield now
 
 
 def _source_logs(epoch: Path) -> Iterator[Path]:
@@ -85,19 +103,22 @@ def _source_logs(epoch: Path) -> Iterator[Path]:
 
 
 def _read_by_restored(
-    record: SnapshotRecord, snapshot: OpenSnapshot, seen: set[str]
+    storage: JobStorage, record: SnapshotRecord, snapshot: OpenSnapshot, seen: set[str]
 ) -> Iterator[str]:
     """Yield what a job that is restored from a snapshot reads, as `_read_by_jobs` does.
 
     Args:
         seen: the digests of logs that need not be read again: snapshots of one job share most.
     """
-    yield from snapshot.manifest.links.values()
+    roots = [Path(snapshot.manifest.root).parent]
+    for link in snapshot.manifest.links.values():
+        yield from _moved(storage, link, roots)
     for file in snapshot.manifest.files:
         of_source = file.path.startswith("streams/") and relocation.has_paths(file.path)
         if of_source and file.sha256 not in seen:
             try:
-                yield from map(str, relocation.folders_in(snapshot.locate(file)))
+                for folder in relocation.folders_in(snapshot.locate(file)):
+                    yield from _moved(storage, str(folder), roots)
             except OSError as error:
                 if not is_lost(error):
                     raise Unavailable(f"{record}: {file.path} cannot be read: {error}") from error

@@ -51,7 +51,7 @@ from jrs.store.result_store import JobResultStore
 from jrs.store.stored_result import check_certain
 
 from ..checkpoint_format import relocation, sink_log
-from ..files import batch_folders, epoch_folders, permissions, transfer
+from ..files import batch_folders, epoch_folders, permissions, transfer, written_root
 from ..files.disk_errors import reading, writing
 from ..files.job_folders import JobStorage
 from ..storage.objects import Objects
@@ -365,8 +365,12 @@ def _build(
     for path, leads_to in found.manifest.links.items():
         link = built / path
         permissions.make(link.parent, parents=True, exist_ok=True)
-        link.symlink_to(relocation.moved_path(leads_to, old, new))
+        link.symlink_to(relocation.moved_link(leads_to, old, new))
     stages = found.manifest.stages
+    for stage in stages:
+        stream = built / "epoch" / "streams" / stage.name
+        if stream.is_dir():
+            written_root.note(stream, storage.root)
     if request.fork:
         stages = tuple(_forked(built, stage) for stage in stages)
     transfer.sync_folders(built)

@@ -12,6 +12,7 @@ import pytest
 
 from jrs import JobSpec
 from jrs.records.model import JobStatus, Json, StopMode, StopState
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
 
@@ -85,11 +86,12 @@ def test_a_bounded_stage_gives_every_window_and_finishes(cluster: Cluster, tmp_p
 
 
 def test_every_kind_of_stage_in_one_job(cluster: Cluster, tmp_path: Path) -> None:
-    """F1, F3, S2: bounded, unbounded and batch stages side by side, suspended, resumed, drained."""
-    rows = make_events(tmp_path / "in", 4)
+    """F1, F3, S2: bounded, unbounded and batch stages side by side, suspended, resumed, drained.
+    Meanwhile the storage is moved: the bounded stage has read a part of its closed input."""
+    rows = make_events(tmp_path / "in", 9)
     more = make_events(tmp_path / "more", 3)
     stops = JobStops(cluster.masters.backend)
-    cluster.masters.start("m")
+    master = cluster.masters.start("m")
     submit(cluster, "job", "every_kind", source=str(tmp_path / "in"), more=str(tmp_path / "more"))
     until = cluster.masters.until
     live = cluster.storage.folder("job")
@@ -101,6 +103,12 @@ def test_every_kind_of_stage_in_one_job(cluster: Cluster, tmp_path: Path) -> Non
     assert stop.state is StopState.DONE
     assert JobCatalog(cluster.masters.backend).view("job").status is JobStatus.SUSPENDED
 
+    master.stop()
+    there = cluster.storage.root.parent.with_name("there")
+    cluster.storage.root.parent.rename(there)
+    cluster.storage = JobStorage(there, cluster.storage.root.name)
+    live = cluster.storage.folder("job")
+    cluster.masters.start("m2", options=("--storage", str(there)))
     more += make_events(tmp_path / "more", 2, first=3)
     make_events(tmp_path / "in", 1, first=20)
     stops.resume("job")

@@ -25,6 +25,7 @@ from jrs.records.model import (
     StreamRecord,
 )
 from jrs.records.stored import Stored
+from jrs.recovery.files import written_root
 from jrs.recovery.files.job_folders import JobStorage
 
 PROVIDERS = ("hdfs", "rocksdb", "changelog", "rocksdb-v2", "changelog-v2")
@@ -160,6 +161,7 @@ class FakeJob:
         ck = self.epoch / "streams" / "hourly" / "ck"
         source = (self.storage.folder(self.job_id) / "out" / "typed").as_uri()
         self.query = FakeQuery(ck, self.provider, source=source).start()
+        written_root.note(ck.parent, self.storage.root)
         put(self.epoch / "streams" / "hourly" / "staging" / "half", "half-written")
         put(self.out("typed") / "table.parquet", "typed rows")
         self.record(keys.JOBS + self.job_id, JobSpec(self.job_id, "m:f", {"x": 1}))
