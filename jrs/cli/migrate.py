@@ -80,6 +80,7 @@ def migrate_command(
         )
         if report.storage:
             echo(f"the jobs' files stay in {report.storage}; start the masters with it", err=True)
+        _warn_of_storage(report)
         echo(f"the cluster is paused there: jrs --backend {report.target} unpause", err=True)
     return 0
 
@@ -99,8 +100,18 @@ def _show_plan(report: MigrationReport) -> None:
         echo(f"{number:>10,} {kind}")
     if report.storage:
         echo(f"the jobs' files stay in {report.storage}", err=True)
+    _warn_of_storage(report)
     for line in report.first:
         echo(f"before that: {line}", err=True)
+
+
+def _warn_of_storage(report: MigrationReport) -> None:
+    if report.storage_in_source:
+        echo(
+            "they are inside the folder of the old backend: of that, remove only "
+            f"clusters/{report.cluster}; or move the storage first (docs/storage.md)",
+            err=True,
+        )
 
 
 def _amount(report: MigrationReport) -> str:

@@ -46,6 +46,8 @@ class MigrationReport:
     """The newest epoch; the next leader has a greater one. 0 if no master has ever led."""
     storage: str
     """Where the jobs keep their files, which stay there; empty if no storage is recorded."""
+    storage_in_source: bool = False
+    """Whether that is inside the folder of the backend that the cluster leaves."""
     first: tuple[str, ...] = ()
     """Of a dry run: what has to be done before the cluster can be moved."""
 
@@ -116,7 +118,8 @@ def migrate(
             first = () if complete else tuple(obstacles(here))
             return _report(here, there.url, migration.survey(), already=complete, first=first)
         contents = migration.carry_out()
-        return _report(there, there.url, contents, moved=True, already=complete, source=here.url)
+        report = _report(there, there.url, contents, moved=True, already=complete, source=here.url)
+        return attrs.evolve(report, storage_in_source=_is_inside(here, report.storage))
 
 
 def abandon_migration(
@@ -238,5 +241,14 @@ def _report(
         by_kind=contents.by_kind,
         epoch=0 if newest is None else newest.epoch,
         storage="" if record is None else record.path,
+        storage_in_source=record is not None and _is_inside(backend, record.path),
         first=first,
     )
+
+
+def _is_inside(backend: Backend, storage: str) -> bool:
+    """Return whether a storage is inside the folder of a backend that has one."""
+    place, default = place_of(storage) if storage else None, backend.default_storage
+    if place is None or place.url or default is None:
+        return False
+    return place.root.resolve().is_relative_to(default.parent)

@@ -117,6 +117,7 @@ def test_jobs_continue_at_the_target(
     moved = jrs("migrate", "--from", url, "--to", target, "--accept-storage")
     assert moved.returncode == 0, moved.stderr
     assert f"of cluster default to {target}; all compared" in moved.stdout
+    assert "of that, remove only clusters/default" in moved.stderr
 
     assert jrs("--backend", target, "wait", "ended").stdout == '"done"\n'
     storage = url.removeprefix("file://") + "/storage"
