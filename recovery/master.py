@@ -261,7 +261,7 @@ class Master:
 
     def _check_storage(self) -> None:
         try:
-            self._identity.check()
+            self._identity.check(to_lead=True)
             self._identity.check_epoch()
         except CorruptRecord as error:
             raise _Held(f"{error}; restore the record with 'jrs fsck --repair'") from error

@@ -23,6 +23,7 @@ from jrs.recovery.files.storage_identity import (
     known_storage,
     needed_storage,
     recorded_storage,
+    storage_of,
 )
 from jrs.recovery.snapshot_catalog import SnapshotCatalog
 from jrs.store.historian import submitter
@@ -106,7 +107,7 @@ class Connection:
         recorded = recorded_storage(self.backend)
         if recorded is not None and bool(place_of(recorded.path).url) != bool(place.url):
             self._check_no_jobs(recorded.path)
-        identity = StorageIdentity(self.backend, JobStorage(place, self.backend.cluster))
+        identity = StorageIdentity(self.backend, storage_of(self.backend, place))
         return identity.adopt(submitter(), time.time())
 
     def _check_no_jobs(self, before: str) -> None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -31,7 +32,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput, WrongState
 from jrs.contract.operations import Fence, create_or_update
 from jrs.contract.read_back import commit_and_read_back
-from jrs.contract.storage_place import WORK, place_of
+from jrs.contract.storage_place import WORK, StoragePlace, place_of
 from jrs.contract.texts import counted
 from jrs.records import keys
 from jrs.records.cluster import StorageMarker, StorageRecord
@@ -54,14 +55,21 @@ class StorageIdentity:
         self._path = str(storage.place)
         self._work = str(storage.place.root) if storage.place.url else ""
 
-    def check(self) -> None:
+    def check(self, *, to_lead: bool = False) -> None:
         """Check that this is the storage that the cluster has recorded, if it has recorded one.
+
+        Args:
+            to_lead: check as well that this host has the folder that is recorded for the copies of
+                objects: Spark records the paths of what it reads, and finds only those again.
 
         Raises:
             InvalidInput: it is another one; the message names both.
             CorruptRecord: the record, or the marker, cannot be read.
         """
-        self._check_is(self.recorded())
+        record = self.recorded()
+        self._check_is(record)
+        if to_lead:
+            self._check_work(record)
 
     def check_epoch(self, epoch: int | None = None) -> None:
         """Check that neither the store nor the storage is older than the other.
@@ -163,13 +171,13 @@ class StorageIdentity:
         count = count if before is None else max(count, before.count)
         marker = self._marker()
         if marker is None:
-            record = StorageRecord(uuid.uuid4().hex, self._path)
+            record = StorageRecord(uuid.uuid4().hex, self._path, work=self._kept_work())
             try:
                 self._mark(record)
             except OSError as error:
                 raise InvalidInput(f"{self._path} cannot be written: {error.strerror}") from None
         else:
-            record = StorageRecord(marker.id, self._path)
+            record = StorageRecord(marker.id, self._path, work=self._kept_work())
         for kind, number in ((EPOCH, epoch), (COUNT, count)):
             if number:
                 self._marked.add(kind, number)
@@ -237,13 +245,20 @@ class StorageIdentity:
                 f"{record.id[:8]} at {record.path}: name that with --storage or JRS_STORAGE"
             )
 
-    def _check_work(self, record: StorageRecord) -> None:
-        # Spark records the paths of what it reads, and finds only those again.
-        if record.work and record.work != self._work:
+    def _check_work(self, record: StorageRecord | None) -> None:
+        if record is not None and record.work and record.work != self._work:
             raise InvalidInput(
                 f"the hosts of {self._here()} keep copies of its objects in {record.work}, and "
                 f"this one would in {self._work}: set {WORK}={Path(record.work).parent} here"
             )
+
+    def _kept_work(self) -> str:
+        """Return the recorded folder of the hosts, while jobs have not ended whose checkpoints
+        name it."""
+        with suppress(CorruptRecord):
+            if self._work and next(self._backend.scan(keys.JOBS, limit=1), None) is not None:
+                return "" if (record := self.recorded()) is None else record.work
+        return ""
 
     def _out_of_step(self, epoch: int | None) -> Iterator[str]:
         # A leader that takes over meanwhile must not look like a restored backup. It counts in the
@@ -335,6 +350,20 @@ def recorded_storage(backend: Backend) -> StorageRecord | None:
     return None if stored is None else decode(StorageRecord, stored.value, stored.key)
 
 
+def storage_of(backend: Backend, place: StoragePlace) -> JobStorage:
+    """Return the storage of a cluster at a place.
+
+    Objects may have been moved to another bucket or prefix. The hosts go on with the recorded
+    folder for the copies, which is called by the first place: Spark has recorded paths there.
+    """
+    if place.url:
+        with suppress(CorruptRecord):  # It waits for an operator; see `Master`.
+            record = recorded_storage(backend)
+            if record is not None and Path(record.work).parent == place.root.parent:
+                place = attrs.evolve(place, root=Path(record.work))
+    return JobStorage(place, backend.cluster)
+
+
 def known_storage(backend: Backend, named: str | Path | None) -> JobStorage | None:
     """Return the storage of a cluster for a client, checked by identity; None if none is known.
 
@@ -354,7 +383,7 @@ def known_storage(backend: Backend, named: str | Path | None) -> JobStorage | No
             place = there
     if place is None:
         return None
-    storage = JobStorage(place, backend.cluster)
+    storage = storage_of(backend, place)
     StorageIdentity(backend, storage).check()
     return storage
 

@@ -14,7 +14,7 @@ from jrs.store.cluster_format import too_old
 
 from ..files import epoch_folders
 from ..files.job_folders import JobStorage, storage_place
-from ..files.storage_identity import StorageIdentity
+from ..files.storage_identity import StorageIdentity, storage_of
 from ..storage.objects import Objects
 from ..storage.probe import probe
 
@@ -45,7 +45,7 @@ def find(backend: Backend, storage: str | Path | None) -> JobStorage:
             "storage is missing: name a folder that all masters share: --storage FOLDER "
             "(or storage=…, or JRS_STORAGE)"
         )
-    folders = JobStorage(place, backend.cluster)
+    folders = storage_of(backend, place)
     if folders.objects is not None:
         _check_objects(backend, folders.objects)
     return folders

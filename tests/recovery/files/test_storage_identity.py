@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Fenced, WrongState
+from jrs.contract.errors import Fenced, InvalidInput, WrongState
 from jrs.contract.leadership import Leadership
+from jrs.contract.operations import Create, Delete
+from jrs.contract.storage_place import WORK, place_of
 from jrs.records import keys
 from jrs.records.codec import encode
+from jrs.recovery.files import storage_identity
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.files.storage_identity import StorageIdentity
+from jrs.recovery.files.storage_identity import StorageIdentity, storage_of
 from jrs.recovery.files.storage_marker import COUNT, FOLDER, marker_of
 from jrs.recovery.inspect.restore_epoch import restore_epoch
 from jrs.store.opening import open_backend
@@ -237,3 +240,50 @@ def test_a_lost_record_has_the_count_of_the_marker(backend: Backend, storage: Jo
 
     assert list(StorageIdentity(backend, storage).problems()) == []
     take_over(backend, storage, counts=1)
+
+
+class Objects:
+    """The marker of a bucket, and of its replica."""
+
+    def __init__(self) -> None:
+        self.content: bytes | None = None
+        self.led: list[int] = []
+
+    def read(self) -> bytes | None:
+        return self.content
+
+    def write(self, content: bytes) -> None:
+        self.content = content
+
+    def epochs(self) -> list[int]:
+        return self.led
+
+    def add_epoch(self, epoch: int) -> None:
+        self.led = [epoch]
+
+
+def test_objects_in_another_bucket(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hosts go on with the folder for the copies that Spark has recorded paths in; one that has
+    another is told before it campaigns, and also after an operator has adopted the storage."""
+    marker = Objects()
+    monkeypatch.setattr(storage_identity, "marker_of", lambda storage: marker)
+    monkeypatch.setenv(WORK, str(tmp_path / "work"))
+    bucket = storage_of(backend, place_of("s3://bucket/jrs"))
+    take_over(backend, bucket)
+    replica = storage_of(backend, place_of("s3://replica/jrs"))
+    assert replica.root == bucket.root
+    StorageIdentity(backend, replica).check(to_lead=True)
+    take_over(backend, replica)
+
+    monkeypatch.setenv(WORK, str(tmp_path / "elsewhere"))
+    elsewhere = StorageIdentity(backend, storage_of(backend, place_of("s3://replica/jrs")))
+    backend.commit(Create(f"{keys.JOBS}job", b"{}"))
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match=f"set {WORK}={tmp_path / 'work'} here"):
+            elsewhere.check(to_lead=True)
+        elsewhere.adopt("operator", 0.0)
+    backend.commit(Delete(f"{keys.JOBS}job"))
+    elsewhere.adopt("operator", 0.0)
+    elsewhere.check(to_lead=True)
