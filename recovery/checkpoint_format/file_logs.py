@@ -149,6 +149,13 @@ def list_entries(log: Path) -> Entries:
     return Entries(frozenset(single), frozenset(compacted))
 
 
+def files_of(log: Path) -> list[Path]:
+    """Return the files of a log's entries; none if the log is missing."""
+    found = list_entries(log)
+    names = [*map(compacted_name, found.compacted), *map(str, found.single)]
+    return [log / name for name in sorted(names)]
+
+
 def compacted_name(entry: int) -> str:
     """Return the name of the file of a compacted entry."""
     return f"{entry}{_COMPACT}"

@@ -353,7 +353,7 @@ def recorded_storage(backend: Backend) -> StorageRecord | None:
 def storage_of(backend: Backend, place: StoragePlace) -> JobStorage:
     """Return the storage of a cluster at a place.
 
-    Objects may have been moved to another bucket or prefix. The hosts go on with the recorded
+    Objects may have been moved to another bucket or prefix. The hosts keep using the recorded
     folder for the copies, which is called by the first place: Spark has recorded paths there.
     """
     if place.url:

@@ -22,12 +22,11 @@ from ..checkpoint_format.sink_log import sink_logs
 from ..checkpoint_format.unreadable import UnreadableCheckpoint
 from ..files import written_root
 from ..files.job_folders import JobStorage
-from ..files.safe_listing import names_in, walk
+from ..files.safe_listing import is_file, names_in, walk
 from ..files.sync import sync
 
 _CLOSED = "(.+)/{job}/in/{stage}/[0-9a-f]{{16}}/"
 """A file of a closed input, below the root of a storage."""
-_ENTRY = re.compile(r"[0-9]+(\.compact)?")
 
 
 def relocate_streams(storage: JobStorage, job_id: str, epoch: Path) -> None:
@@ -75,7 +74,7 @@ def _relocate(storage: JobStorage, job_id: str, stream: Path, old: Path) -> None
     logs = [*_source_logs(stream)]
     for parent in ("out", "tmp"):
         for log in sink_logs(job / parent / stream.name):
-            logs += _entries(log)
+            logs += file_logs.files_of(log)
     for log in logs:
         with suppress(UnreadableCheckpoint):  # As above, and readers of the table name it.
             relocation.relocate(log, str(old / job_id), str(job))
@@ -103,11 +102,8 @@ def _move(link: Path, old: str, new: str) -> bool:
 
 def _source_logs(stream: Path) -> Iterator[Path]:
     # Besides `ck`, a death may have left a rescaled checkpoint that is not in place yet.
-    for sources in sorted(stream.glob("ck*/sources/*")):
-        yield from _entries(sources)
-
-
-def _entries(log: Path) -> Iterator[Path]:
-    for name in names_in(log):
-        if _ENTRY.fullmatch(name) and (log / name).is_file():
-            yield log / name
+    for checkpoint in names_in(stream):
+        sources = stream / checkpoint / "sources"
+        for source in names_in(sources):
+            # A source of another kind may keep folders there.
+            yield from filter(is_file, file_logs.files_of(sources / source))

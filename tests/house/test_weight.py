@@ -78,7 +78,7 @@ PROCESSES = {
         "import jrs.recovery.attempt_main",
         RUNS,
         {"cattrs", "tenacity"},
-        186,
+        187,
     ),
     "a master": (
         "import jrs.cli.master",

@@ -265,7 +265,7 @@ class Objects:
 def test_objects_in_another_bucket(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hosts go on with the folder for the copies that Spark has recorded paths in; one that has
+    """The hosts keep using the folder for the copies that Spark has recorded paths in; one that has
     another is told before it campaigns, and also after an operator has adopted the storage."""
     marker = Objects()
     monkeypatch.setattr(storage_identity, "marker_of", lambda storage: marker)
