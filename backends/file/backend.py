@@ -35,6 +35,7 @@ from .compaction import Compaction
 from .format import lines
 from .opening import open_folder
 from .replica import Replica
+from .segment_log import unavailable
 
 SEAL_AT = 8 << 20
 """Bytes of log at which a segment is sealed; a larger base delays the seal: see
@@ -97,7 +98,7 @@ class FileBackend(Backend):
                 f"no permission for {error.filename}: run as its owner, or choose another folder"
             ) from None
         except OSError as error:
-            raise Unavailable(f"{folder}: {error.strerror}; nothing was changed") from error
+            raise unavailable(error, folder) from error
         self._group = GroupCommit(self._append, self._lock, name=f"jrs-commits-{cluster}")
         forget_in_children(self)
 
@@ -173,7 +174,7 @@ class FileBackend(Backend):
         try:
             name = leader.held_lock(self._leader_folder)
         except OSError as error:
-            raise Unavailable(f"{error.filename}: {error.strerror}; nothing was changed") from error
+            raise unavailable(error, self._leader_folder) from error
         if name is not None:
             raise WrongState(
                 f"{self.url}: a master leads ({name}), which may have read what is damaged now: "
@@ -191,7 +192,10 @@ class FileBackend(Backend):
             self._group.commit(lines.overwrite(key, value), (), self._deadline())
 
     def epochs(self) -> Iterator[int]:
-        return leader.epochs(self._leader_folder)
+        try:
+            yield from leader.epochs(self._leader_folder)
+        except OSError as error:
+            raise unavailable(error, self._leader_folder) from error
 
     def close(self) -> None:
         if self._forked:
@@ -236,6 +240,8 @@ class FileBackend(Backend):
             try:
                 if self.replica.is_current():
                     return read()
+            except OSError as error:
+                raise unavailable(error, self.replica.folder) from error
             finally:
                 self._lock.release()
 
@@ -252,7 +258,10 @@ class FileBackend(Backend):
         def locked() -> R:
             with self._lock:
                 self._listen()
-                return action()
+                try:
+                    return action()
+                except OSError as error:
+                    raise unavailable(error, self.replica.folder) from error
 
         return self._group.run(locked, deadline)
 

@@ -90,7 +90,7 @@ class BatchLog(SegmentLog):
         try:
             self._check_synced(end - written)
             verdicts = self._replay_batches(end, own=end - written)
-        except (Unavailable, CorruptRecord) as error:
+        except (OSError, Unavailable, CorruptRecord) as error:
             return [self._not_evaluated(error)] * len(bodies)
         if self.sealed is not None:
             return None

@@ -27,6 +27,7 @@ from .base.entries import TOP
 from .compaction import TIMEOUT, Compaction
 from .current_segment import CurrentSegment
 from .format import lines
+from .segment_log import unavailable
 
 _PAUSE = 1.0
 """Seconds between two replays of a segment that a read breaks off: each begins at its start."""
@@ -189,6 +190,8 @@ class Replica:
                 self.segment.log.sync_names()
             except (Unavailable, CorruptRecord) as error:
                 return [error] * len(batch)
+            except OSError as error:
+                return [unavailable(error, self.folder)] * len(batch)
             log = self.segment.log
             if log.state_machine.overlay.below.answers:
                 hidden = [log.state_machine.why_hidden(keys) for _, keys in batch]

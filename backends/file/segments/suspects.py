@@ -26,7 +26,13 @@ class Suspects:
             os.close(open_or_create(self._mark(start), os.O_WRONLY))
 
     def __contains__(self, start: int) -> bool:
-        return start in self._own or self._mark(start).exists()
+        if start in self._own:
+            return True
+        try:
+            os.stat(self._mark(start))  # Not `exists`, which takes some errors for an absence.
+        except FileNotFoundError:
+            return False
+        return True
 
     def _mark(self, start: int) -> Path:
         return self._folder / f"{start:020}.suspect"
