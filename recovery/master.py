@@ -211,14 +211,16 @@ class Master:
         `lead` is called in this thread while this master leads, once it has recovered; it returns
         True if the master has nothing more to do. The default waits for `stop` or a loss.
         """
+        say = partial(self._emit, EventKind.ERROR, 0)
         registration = Registration(
             self._registry,
             self.name,
             max_attempts=self._max_attempts,
             runtime=self._runtime,
             acknowledged=self._health.answered,
+            report=say,
         )
-        switchovers = Switchovers(self.backend, self.name, registration, stop, self._runtime)
+        switchovers = Switchovers(self.backend, self.name, registration, stop, self._runtime, say)
         try:
             with switchovers, self._preparing(), self._warm or nullcontext(), self._fork_server:
                 self._campaign(registration, switchovers, stop, lead)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import attrs
 
 from jrs.contract.clock import Clock
-from jrs.contract.errors import Unavailable
+from jrs.contract.errors import OutcomeUnknown, Unavailable
 
 
 def daemon(target: Callable[[], None], name: str) -> threading.Thread:
@@ -37,6 +37,40 @@ def start_thread(thread: threading.Thread) -> None:
     except (RuntimeError, MemoryError) as error:
         why = error or "out of memory"
         raise Unavailable(f"{thread.name}: {why}: {MORE_THREADS}") from error
+
+
+def call_until(
+    over: Callable[[], bool],
+    call: Callable[[], None],
+    *,
+    pause: Callable[[], object],
+    report: Callable[[str], None],
+    failing: str,
+) -> None:
+    """Call again and again until it is over: what a thread does that must not end before.
+
+    An exception ends nothing. It is reported, unless the last reported one was the same; that the
+    backend does not answer is not, because whoever needs an answer says so.
+
+    Args:
+        over: whether to end; asked before each call.
+        call: is called again at once if it returns.
+        pause: called after an exception, before the next call.
+        report: called with what fails, and why.
+        failing: what fails, as the beginning of a sentence: "heartbeats fail".
+    """
+    reported = ""
+    while not over():
+        try:
+            call()
+        except (OutcomeUnknown, Unavailable):
+            pause()
+        except Exception as error:
+            said = f"{failing}: {type(error).__name__}: {error}; trying again"
+            if said != reported:
+                reported = said
+                report(said)
+            pause()
 
 
 def random_token() -> str:

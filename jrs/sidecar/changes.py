@@ -8,6 +8,7 @@ reader that does not keep up finds one note, and reads the newest state.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,10 +16,10 @@ from contextlib import contextmanager
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import JrsError
-from jrs.contract.runtime import RUNTIME, Runtime
+from jrs.contract.runtime import RUNTIME, Runtime, call_until
 from jrs.records import keys
 
+_log = logging.getLogger("jrs.sidecar")
 _POLL = 0.25
 _PAUSE = 1.0
 """Seconds before a watch, or a read, that has failed is made again."""
@@ -137,18 +138,26 @@ class Changes:
     # -- the thread ------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._over.is_set():
-            try:
-                with self._backend.watch("") as watch:
-                    while not self._over.is_set():
-                        names = watch.changes(_POLL)
-                        if names is None:
-                            self._tell(EVERYTHING)
-                        elif names:
-                            self._tell(note_of(names))
-            except JrsError:
-                self._tell(EVERYTHING)
-                self._over.wait(_PAUSE)
+        call_until(
+            self._over.is_set,
+            self._watch,
+            pause=self._pause,
+            report=_log.warning,
+            failing="changes are not heard",
+        )
+
+    def _watch(self) -> None:
+        with self._backend.watch("") as watch:
+            while not self._over.is_set():
+                names = watch.changes(_POLL)
+                if names is None:
+                    self._tell(EVERYTHING)
+                elif names:
+                    self._tell(note_of(names))
+
+    def _pause(self) -> None:
+        self._tell(EVERYTHING)
+        self._over.wait(_PAUSE)
 
     def _tell(self, note: Note) -> None:
         assert self._loop is not None

@@ -22,7 +22,7 @@ from jrs.contract.clock import Clock
 from jrs.contract.errors import Conflict, CorruptRecord, JrsError
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.operations import Delete, create_or_update
-from jrs.contract.runtime import RUNTIME, Runtime, start_thread
+from jrs.contract.runtime import RUNTIME, Runtime, call_until, start_thread
 from jrs.contract.texts import when
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -218,6 +218,7 @@ class Registration:
 
     Args:
         acknowledged: called after each heartbeat that the backend has acknowledged.
+        report: called with why heartbeats fail, unless the backend does not answer.
 
     Raises:
         Unavailable: this host has no thread left for it.
@@ -231,8 +232,10 @@ class Registration:
         max_attempts: int = 0,
         runtime: Runtime = RUNTIME,
         acknowledged: Callable[[], None] = lambda: None,
+        report: Callable[[str], None] = lambda said: None,
     ) -> None:
         self._acknowledged = acknowledged
+        self._report = report
         self._now = runtime.now
         self._registry = registry
         self._info = MasterInfo(
@@ -244,6 +247,7 @@ class Registration:
             reads_format=NEWEST_FORMAT,
             max_attempts=max_attempts,
         )
+        self._said: MasterInfo | None = None
         self._changed = threading.Condition()
         self._closing = False
         self._thread = runtime.thread(self._run, "jrs-registry")
@@ -274,16 +278,22 @@ class Registration:
             pass  # The master will be shown as gone.
 
     def _run(self) -> None:
-        said: MasterInfo | None = None
-        while True:
-            with self._changed:
-                if self._info is said and not self._closing:
-                    self._changed.wait(INTERVAL)
-                if self._closing:
-                    return
-                said = self._info
-            try:
-                self._registry.put(said)
-                self._acknowledged()
-            except JrsError:
-                pass  # The next heartbeat repeats it.
+        # No pause after a heartbeat that failed: `_beat` waits for the next one.
+        call_until(
+            lambda: self._closing,
+            self._beat,
+            pause=lambda: None,
+            report=self._report,
+            failing="heartbeats fail",
+        )
+
+    def _beat(self) -> None:
+        """Write a heartbeat once one is due, or there is something new to say."""
+        with self._changed:
+            if self._info is self._said and not self._closing:
+                self._changed.wait(INTERVAL)
+            if self._closing:
+                return
+            self._said = self._info
+        self._registry.put(self._said)
+        self._acknowledged()

@@ -11,12 +11,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import attrs
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import CorruptRecord, Fenced, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.errors import CorruptRecord, Fenced, OutcomeUnknown, Unavailable
 from jrs.contract.runtime import start_thread
 from jrs.contract.texts import error_text
 from jrs.records import keys
@@ -35,6 +36,7 @@ from .background_tasks import BackgroundTasks
 from .changed_jobs import PAGE, ChangedJobs, Page
 from .context import LeaderContext
 from .facts import Gatherer, Look
+from .hints import pass_on
 from .job_memory import SCANNED, End, JobMemory, Step
 from .loop import TICK, Loop
 from .pause import Pause
@@ -112,9 +114,11 @@ class Dispatcher:
             self._probations,
             self._start,
         )
+        pause = partial(self._stopping.wait, TICK)
+        hints = partial(pass_on, context, self._over, self._hear, pause)
         self._threads = [
             context.runtime.thread(target, f"jrs-{name}")
-            for name, target in (("dispatcher", self._loop.run), ("hints", self._hint))
+            for name, target in (("dispatcher", self._loop.run), ("hints", hints))
         ]
 
     # -- what a master calls ---------------------------------------------------------------
@@ -146,7 +150,7 @@ class Dispatcher:
 
     def resync(self) -> None:
         """Ask the backend for all changes, as if anything might have changed."""
-        self._loop.post(lambda: self._heard(None))
+        self._hear(None)
 
     def end_attempts(self, deadline: Deadline) -> list[str]:
         """End every attempt at once, and let none begin; return the jobs whose attempt may run on.
@@ -199,20 +203,8 @@ class Dispatcher:
     def _over(self) -> bool:
         return self._stopping.is_set() or self._leadership.lost.is_set()
 
-    def _hint(self) -> None:
-        """Pass on the changes that the backend reports."""
-        while not self._over():
-            try:
-                with self._context.backend.watch("") as watch:
-                    while not self._over():
-                        names = watch.changes(0.05)
-                        if names is None or names:
-                            self._loop.post(lambda names=names: self._heard(names))  # type: ignore[misc]
-            except JrsError:
-                # The turn that reads reports that the backend is away; a new watch reports its
-                # return.
-                self._loop.post(lambda: self._heard(None))
-                self._stopping.wait(TICK)
+    def _hear(self, names: frozenset[str] | None) -> None:
+        self._loop.post(lambda: self._heard(names))
 
     def _heard(self, names: frozenset[str] | None) -> None:
         """Have the named jobs checked; None: those that have changed."""

@@ -9,13 +9,13 @@ that they stay out, or a moment later.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, JrsError
+from jrs.contract.errors import CorruptRecord
 from jrs.contract.leadership import Leadership
-from jrs.contract.runtime import RUNTIME, Runtime, start_thread
+from jrs.contract.runtime import RUNTIME, Runtime, call_until, start_thread
 from jrs.records import keys
 from jrs.records.cluster import SwitchoverRecord
 from jrs.store.masters import MasterRole, Registration, Registry, newest_epoch
@@ -29,7 +29,11 @@ _POLL = 0.1
 
 
 class Switchovers:
-    """What one master does about switchovers; a context manager, which runs its thread."""
+    """What one master does about switchovers; a context manager, which runs its thread.
+
+    Args:
+        report: called with why requests cannot be read, unless the backend does not answer.
+    """
 
     def __init__(
         self,
@@ -38,7 +42,9 @@ class Switchovers:
         registration: Registration,
         stop: threading.Event,
         runtime: Runtime = RUNTIME,
+        report: Callable[[str], None] = lambda said: None,
     ) -> None:
+        self._report = report
         self._backend = backend
         self._name = name
         self._registration = registration
@@ -101,18 +107,26 @@ class Switchovers:
 
     def _run(self) -> None:
         try:
-            while not self._over.is_set():
-                try:
-                    with self._backend.watch(keys.CLUSTER) as watch:
-                        while not self._over.is_set():
-                            self._look()
-                            # A moment that passes, as the end of a head start, has no hint.
-                            watch.wait(_POLL if self._withdrawn.is_set() else 0.5)
-                except JrsError:
-                    self._withdrawn.clear()
-                    self._over.wait(1.0)
+            call_until(
+                self._over.is_set,
+                self._watch,
+                pause=self._pause,
+                report=self._report,
+                failing="switchovers are not heard",
+            )
         finally:
             self._withdrawn.clear()  # Or this master would never campaign again.
+
+    def _watch(self) -> None:
+        with self._backend.watch(keys.CLUSTER) as watch:
+            while not self._over.is_set():
+                self._look()
+                # A moment that passes, as the end of a head start, has no hint.
+                watch.wait(_POLL if self._withdrawn.is_set() else 0.5)
+
+    def _pause(self) -> None:
+        self._withdrawn.clear()
+        self._over.wait(1.0)
 
     def _look(self) -> None:
         request = self._read()
