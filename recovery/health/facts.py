@@ -41,6 +41,9 @@ class Tally:
     """Jobs that have ended and still have resources."""
     oldest_cleanup: float = 0.0
     """Seconds since the end of the job whose result has been dirty the longest; 0 if none is."""
+    snapshot_overdue: float = 0.0
+    """Seconds since the scheduled snapshot of a running job was due that waits the longest; 0 if
+    none does."""
 
 
 def _no_jobs() -> Tally:

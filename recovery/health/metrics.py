@@ -102,6 +102,12 @@ def metrics(facts: MasterFacts) -> Iterator[Metric]:
         "Time since the end of the job whose result has been dirty the longest; 0 if none is.",
         facts.jobs.oldest_cleanup,
     )
+    yield _gauge(
+        "jrs_snapshot_overdue_seconds",
+        "Time since the scheduled snapshot of a running job was due that waits the longest; 0 if "
+        "none does.",
+        facts.jobs.snapshot_overdue,
+    )
     yield _counter(
         "jrs_attempts_started_total", "Attempts that this master has started.",
         facts.attempts.started,

@@ -276,10 +276,11 @@ class Actions:
     def until_scheduled_snapshot(self, spec: JobSpec) -> float:
         return self._recovery_points.until_scheduled_snapshot(spec.job_id, spec.snapshots)
 
-    def take_scheduled_snapshot(self, spec: JobSpec) -> float:
-        """Take a snapshot that the job's spec requests, if one is due; return when to ask again."""
-        wait = self._recovery_points.take_snapshot_if_due(spec.job_id, spec.snapshots)
-        self._context.decisions.fold(spec.job_id)
+    def take_scheduled_snapshot(self, spec: JobSpec, failures: int) -> float | None:
+        """Take a snapshot that the job's spec requests, if one is due; return as that function."""
+        job_id, policy = spec.job_id, spec.snapshots
+        wait = self._recovery_points.take_snapshot_if_due(job_id, policy, failures)
+        self._context.decisions.fold(job_id)
         return wait
 
     def end(self, job_id: str) -> None:

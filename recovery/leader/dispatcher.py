@@ -180,8 +180,7 @@ class Dispatcher:
 
     def tally(self) -> Tally:
         """Return how many jobs are in which state, as this leader sees them. From any thread."""
-        now = self._context.runtime.now()
-        return tally(list(self._jobs.values()), self._attempts, self._starts, now)
+        return tally({**self._jobs}, self._attempts, self._starts, self._context.runtime)
 
     # -- the loop --------------------------------------------------------------------------
 

@@ -92,6 +92,18 @@ class Step(Enum):
     COUNT_END = "count an attempt's end"
 
 
+@attrs.define
+class SnapshotMemory:
+    """The next snapshot that a job's spec requests; its times are on the monotonic clock."""
+
+    at: float | None = None
+    """When it is tried; None: not known yet."""
+    due_at: float | None = None
+    """When it is due: a try may have failed, or wait for its turn."""
+    failures: int = 0
+    """How many tries in a row have failed."""
+
+
 @attrs.define(eq=False)
 class JobMemory:
     """What this leader remembers of a job between two checks of it."""
@@ -113,8 +125,7 @@ class JobMemory:
     cleanup: CleanupMemory = attrs.field(factory=CleanupMemory)
     last_reported: Decision | None = None
     held_for: str = ""  # Why it is held, as the history has it.
-    snapshot_at: float | None = None
-    """When the next snapshot that the job's spec requests is due; None: not known yet."""
+    snapshot: SnapshotMemory = attrs.field(factory=SnapshotMemory)
     stop_since: tuple[float, float] | None = None
     """The stop that this leader has seen, by the time of its request, and since when."""
 

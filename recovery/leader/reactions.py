@@ -27,7 +27,7 @@ from .background_tasks import BackgroundTasks
 from .context import LeaderContext
 from .facts import Look
 from .hand_over import ASK
-from .job_memory import End, JobMemory, Step
+from .job_memory import End, JobMemory, SnapshotMemory, Step
 
 _WHILE = 60.0
 """Seconds: attempts that ran for less and were interrupted are tried again ever later."""
@@ -37,6 +37,9 @@ _PART_OF_INTERVAL = 10
 leaders that are replaced often take them."""
 _LONGEST_SPREAD = 300.0
 """Seconds over which they are spread, at most."""
+_FIRST_RETRY = 60.0
+"""Seconds before a snapshot that could not be taken is tried again; twice as long each time, up to
+its interval."""
 
 
 @attrs.frozen
@@ -173,24 +176,37 @@ class Reactions:
 
     def suspended(self, case: Case, _: None) -> None:
         case.job.restart.deaths = None  # The record of its attempt has more: it is read again.
+        case.job.snapshot = SnapshotMemory()  # It may come back with another interval, or none.
 
     def snapshot_is_unplanned(self, case: Case) -> bool:
-        return case.spec.snapshots.every is not None and case.job.snapshot_at is None
+        return case.spec.snapshots.every is not None and case.job.snapshot.at is None
 
     def plan_snapshot(self, case: Case, wait: float) -> None:
-        every = case.spec.snapshots.every
+        every, spread = case.spec.snapshots.every, 0.0
         if not wait and every is not None:
             # After an outage those of all jobs are overdue: not all at once, as the jobs start.
             share = zlib.crc32(case.job_id.encode()) / 2**32
-            wait = share * min(every / _PART_OF_INTERVAL, _LONGEST_SPREAD)
-        self.snapshot_taken(case, wait)
+            spread = share * min(every / _PART_OF_INTERVAL, _LONGEST_SPREAD)
+        case.job.snapshot.due_at = self._clock() + wait
+        self._try_snapshot(case, wait + spread)
 
     def snapshot_may_be_due(self, case: Case) -> bool:
-        at = case.job.snapshot_at
+        at = case.job.snapshot.at
         return case.spec.snapshots.every is not None and at is not None and self._clock() >= at
 
-    def snapshot_taken(self, case: Case, wait: float) -> None:
-        case.job.snapshot_at = at = self._clock() + wait
+    def snapshot_tried(self, case: Case, wait: float | None) -> None:
+        """Plan the next snapshot; None: this one could not be taken, and is tried again."""
+        snapshot, every = case.job.snapshot, case.spec.snapshots.every
+        if wait is not None:
+            snapshot.failures = 0
+            snapshot.due_at = self._clock() + wait
+        elif every is not None:
+            wait = min(every, _FIRST_RETRY * 2 ** min(snapshot.failures, 32))
+            snapshot.failures += 1
+        self._try_snapshot(case, wait or 0.0)
+
+    def _try_snapshot(self, case: Case, wait: float) -> None:
+        case.job.snapshot.at = at = self._clock() + wait
         self._agenda.at(at, case.job_id, "snapshot")
 
     def hand_over_is_due(self, case: Case) -> bool:
@@ -355,9 +371,11 @@ TABLE = (
     Reaction(
         Action.LEAVE,
         "snapshots",
-        lambda reactions, case: reactions.actions.take_scheduled_snapshot(case.spec),
+        lambda reactions, case: reactions.actions.take_scheduled_snapshot(
+            case.spec, case.job.snapshot.failures
+        ),
         when=Reactions.snapshot_may_be_due,
-        then=Reactions.snapshot_taken,
+        then=Reactions.snapshot_tried,
         pins=True,
     ),
 )

@@ -14,6 +14,7 @@ from pathlib import Path
 from jrs.contract.errors import CorruptRecord, JobHeld, SnapshotInUse, Unavailable, WrongState
 from jrs.records import keys
 from jrs.records.codec import decode
+from jrs.records.history import HistoryKind
 from jrs.records.model import StreamRecord
 from jrs.records.policies import SnapshotPolicy
 from jrs.records.snapshots import SnapshotRecord
@@ -41,6 +42,7 @@ class RecoveryPoints:
         self._storage = context.storage
         self._fence = context.fence
         self._emit = context.emit
+        self._historian = context.historian
         self._copies: CheckpointCopies | None = None
         if self._storage.objects is not None:
             self._copies = CheckpointCopies(
@@ -191,29 +193,44 @@ class RecoveryPoints:
         with folders.locked(folder) as mine:
             return not mine and folder.is_dir()
 
-    def take_snapshot_if_due(self, job_id: str, policy: SnapshotPolicy) -> float:
+    def take_snapshot_if_due(
+        self, job_id: str, policy: SnapshotPolicy, failures: int
+    ) -> float | None:
         """Take a snapshot if the policy's interval has passed; return the seconds until the next
-        one may be due.
+        one may be due, or None if it could not be taken.
+
+        The first of several failures in a row, and their end, are events of the job's history.
+
+        Args:
+            failures: in a row, until now.
 
         Raises:
             Unavailable: from the backend; the call may be repeated.
         """
         wait = self.until_scheduled_snapshot(job_id, policy)
-        if wait > 0:
-            return wait
-        self.take_scheduled_snapshot(job_id, policy)
-        return policy.every or 0.0
+        why = "" if wait > 0 else self.take_scheduled_snapshot(job_id, policy)
+        if why and not failures:
+            self._record(job_id, f"a scheduled snapshot could not be taken: {why}; trying again")
+        elif failures and not why:
+            self._record(job_id, "scheduled snapshots are taken again")
+        return None if why else wait or policy.every or 0.0
+
+    def _record(self, job_id: str, said: str) -> None:
+        with self._historian.recorded(job_id, HistoryKind.SNAPSHOT, said) as event:
+            self._backend.commit(*event, fence=self._fence)
 
     def until_scheduled_snapshot(self, job_id: str, policy: SnapshotPolicy) -> float:
         """Return the seconds until the policy's next snapshot is due; raises as the function."""
         assert policy.every is not None, "without an interval none is ever due"
         return until_scheduled_snapshot(self._catalog, job_id, policy.every)
 
-    def take_scheduled_snapshot(self, job_id: str, policy: SnapshotPolicy) -> None:
-        """Take a snapshot that the job's policy requests; report the outcome."""
-        said = take_scheduled_snapshot(self._catalog, job_id, policy, self._fence)
-        if said:
-            self._emit(EventKind.SNAPSHOT, job_id, said)
+    def take_scheduled_snapshot(self, job_id: str, policy: SnapshotPolicy) -> str:
+        """Take a snapshot that the job's policy requests, and report the outcome; return why it
+        could not be taken, or an empty string."""
+        outcome = take_scheduled_snapshot(self._catalog, job_id, policy, self._fence)
+        if outcome.said:
+            self._emit(EventKind.SNAPSHOT, job_id, outcome.said)
+        return outcome.why_not
 
     def _checkpoint(self, job_id: str, stage: str) -> Path:
         return self._storage.checkpoint(job_id, self._fence.epoch, stage)

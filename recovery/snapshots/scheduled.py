@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+import attrs
+
 from jrs.contract.errors import CorruptRecord, JrsError
 from jrs.contract.operations import Fence
 from jrs.records import keys
@@ -19,6 +21,16 @@ from ..checkpoint_format.unreadable import UnreadableCheckpoint
 from . import create_in_objects
 from .catalog import SnapshotCatalog
 from .prune import prune
+
+
+@attrs.frozen
+class Outcome:
+    """What became of a scheduled snapshot."""
+
+    said: str = ""
+    """A message; empty if none was due."""
+    why_not: str = ""
+    """Why it could not be taken; empty if it was, or was not due."""
 
 
 def until_scheduled_snapshot(catalog: SnapshotCatalog, job_id: str, every: float) -> float:
@@ -46,13 +58,13 @@ def until_scheduled_snapshot(catalog: SnapshotCatalog, job_id: str, every: float
 
 def take_scheduled_snapshot(
     catalog: SnapshotCatalog, job_id: str, policy: SnapshotPolicy, fence: Fence
-) -> str:
+) -> Outcome:
     """Take a snapshot of a job that has streams, and delete what the policy does not keep.
 
-    Return the outcome as a message; an empty string if no snapshot is due. The snapshot is one more
-    recovery point and nothing depends on it, so a failure is only reported. No snapshot is taken at
-    the end of a stream: nothing could resume from it, and it would push out the last useful one.
-    For the same reason none is taken if nothing was committed since the newest one.
+    The snapshot is one more recovery point and nothing depends on it, so a failure is only
+    reported. No snapshot is taken at the end of a stream: nothing could resume from it, and it
+    would push out the last useful one. For the same reason none is taken if nothing was committed
+    since the newest one.
     """
     streams = [
         decode(StreamRecord, stored.value, stored.key).name
@@ -60,17 +72,18 @@ def take_scheduled_snapshot(
     ]
     try:
         if not streams or any(_is_at_its_end(catalog, job_id, each, fence) for each in streams):
-            return ""
+            return Outcome()
         if not _is_anything_new(catalog, job_id, streams, fence):
-            return ""
+            return Outcome()
         taken = catalog.create(job_id, format=policy.format, taken_by=TakenBy.SYSTEM, fence=fence)
     except (JrsError, OSError, ValueError) as error:
-        return f"could not be taken: {error}"
+        return Outcome(f"could not be taken: {error}", str(error) or type(error).__name__)
     try:
         prune(catalog, job_id, policy, fence=fence)
     except (JrsError, OSError) as error:
-        return f"snapshot {taken.number} is taken; an older one could not be deleted: {error}"
-    return f"snapshot {taken.number} is taken"
+        said = f"snapshot {taken.number} is taken; an older one could not be deleted: {error}"
+        return Outcome(said)
+    return Outcome(f"snapshot {taken.number} is taken")
 
 
 def _is_at_its_end(catalog: SnapshotCatalog, job_id: str, stage: str, fence: Fence) -> bool:

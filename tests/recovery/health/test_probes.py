@@ -196,7 +196,7 @@ def test_metrics_exist_from_the_start(server: HealthServer) -> None:
         *("jrs_leaderships_ended_total,lost", "jrs_attempts_ended_total,died"),
         *("jrs_jobs,queued", "jrs_jobs,held", "jrs_jobs,cleanup", "jrs_jobs,running"),
         *("jrs_commits_fenced_total", "jrs_commits_unknown_total", "jrs_failover_seconds_count"),
-        *("jrs_export_failing_seconds", "jrs_export_refused_total"),
+        *("jrs_export_failing_seconds", "jrs_export_refused_total", "jrs_snapshot_overdue_seconds"),
     } <= set(found)
 
 
@@ -204,7 +204,7 @@ def test_metrics_tell_what_happened(
     server: HealthServer, health: MasterHealth, clock: FakeClock
 ) -> None:
     """Each counter counts what its name says."""
-    health.elected(Led(3), lambda: Tally(2, 5, 1, 4, oldest_cleanup=90.5))
+    health.elected(Led(3), lambda: Tally(2, 5, 1, 4, 90.5, 12.5))
     clock.now += 0.75
     health.leads()
     health.attempt_started()
@@ -220,6 +220,7 @@ def test_metrics_tell_what_happened(
         2, 5, 1, 4,
     ]  # fmt: skip
     assert found["jrs_cleanup_oldest_seconds"] == 90.5
+    assert found["jrs_snapshot_overdue_seconds"] == 12.5
     assert found["jrs_attempts_started_total"] == found["jrs_attempts_ended_total,died"] == 1
     assert found["jrs_commits_fenced_total"] == found["jrs_commits_unknown_total"] == 1
     assert (

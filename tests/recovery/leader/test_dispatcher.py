@@ -623,9 +623,9 @@ def test_an_interval_of_snapshots_outlasts_its_leader(
         clock.now += 6
     with Leader(memory, root, clock=clock, now=clock) as leader:
         leader.runner.of("job")
-        until(lambda: leader.dispatcher._jobs["job"].snapshot_at, "the snapshot is planned")
+        until(lambda: leader.dispatcher._jobs["job"].snapshot.at, "the snapshot is planned")
 
-        assert leader.dispatcher._jobs["job"].snapshot_at == clock.now + 4
+        assert leader.dispatcher._jobs["job"].snapshot.at == clock.now + 4
         assert not pins.begun.is_set()
 
         clock.now += 4
@@ -810,7 +810,7 @@ def test_a_snapshot_that_is_damaged_while_the_attempt_is_ended(
     clock, entered, ending = FakeClock(), threading.Event(), threading.Event()
     damaged, ends = threading.Event(), threading.Event()
 
-    def take_scheduled_snapshot(actions: Actions, of_job: JobSpec) -> float:
+    def take_scheduled_snapshot(actions: Actions, of_job: JobSpec, failures: int) -> float:
         entered.set()
         damaged.wait(BOUND)
         raise CorruptRecord("the index of snapshots")
@@ -827,7 +827,7 @@ def test_a_snapshot_that_is_damaged_while_the_attempt_is_ended(
         JobCatalog(memory).submit(spec("job", snapshots=policy, timeout=limits, restart=restart))
         leader.runner.of("job")
         memory_of = leader.dispatcher._jobs["job"]
-        until(lambda: memory_of.snapshot_at is not None, "the snapshot is planned")
+        until(lambda: memory_of.snapshot.at is not None, "the snapshot is planned")
         clock.now += 10
         leader.look()
         assert entered.wait(BOUND)

@@ -14,7 +14,7 @@ from jrs.contract.runtime import Runtime
 from jrs.records.time_limits import TimeLimits
 from jrs.recovery.leader.agenda import Agenda
 from jrs.recovery.leader.facts import Look
-from jrs.recovery.leader.job_memory import JobMemory
+from jrs.recovery.leader.job_memory import JobMemory, SnapshotMemory
 from jrs.recovery.leader.reactions import TABLE, Case, Reactions
 from jrs.recovery.processes.pools import Pools
 from jrs.recovery.rules.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop
@@ -67,7 +67,7 @@ def reaction(
 ) -> list[tuple[str, str]]:
     """Return the pool and the action that a decision leads to, if any."""
     record, reactions = recorded(survived)
-    job = JobMemory(pinning=pinning, snapshot_at=snapshot_at)
+    job = JobMemory(pinning=pinning, snapshot=SnapshotMemory(snapshot_at))
     facts = Facts(spec=spec, result=Result.NONE, attempt=attempt, stop=stop)
     stored = JobSpec("j", "m:f", snapshots=SnapshotPolicy(every=every), timeout=TimeLimits(limit))
     reactions.react(Case("j", job, Look(facts, stored, None, None), Decision(action, "why")))
@@ -137,12 +137,33 @@ def test_overdue_snapshots_are_spread() -> None:
             facts = Facts(spec=Spec.READABLE, result=Result.NONE, attempt=RUNNING, stop=Stop.NONE)
             case = Case(stored.job_id, JobMemory(), Look(facts, stored, None, None), decision)
             reactions.plan_snapshot(case, wait)
-            assert case.job.snapshot_at is not None
-            moments.add(case.job.snapshot_at)
+            assert case.job.snapshot.at is not None
+            moments.add(case.job.snapshot.at)
 
     assert planned[40.0] == {NOW + 40.0}
     assert len(planned[0.0]) == 20
     assert all(NOW <= at < NOW + 6.0 for at in planned[0.0])
+
+
+def test_a_snapshot_that_fails_is_tried_again_soon() -> None:
+    """A minute later, then after twice as long each time, and after its interval at most. It stays
+    due meanwhile."""
+    _, reactions = recorded()
+    stored = JobSpec("j", "m:f", snapshots=SnapshotPolicy(every=200.0))
+    facts = Facts(spec=Spec.READABLE, result=Result.NONE, attempt=RUNNING, stop=Stop.NONE)
+    job = JobMemory(snapshot=SnapshotMemory(NOW, due_at=NOW))
+    case = Case("j", job, Look(facts, stored, None, None), Decision(Action.LEAVE, "why"))
+    tried = []
+    for _ in range(4):
+        reactions.snapshot_tried(case, None)
+        assert job.snapshot.at is not None
+        tried.append(job.snapshot.at - NOW)
+    assert tried == [60.0, 120.0, 200.0, 200.0]
+    assert job.snapshot.due_at == NOW
+    assert job.snapshot.failures == 4
+
+    reactions.snapshot_tried(case, 200.0)
+    assert job.snapshot == SnapshotMemory(NOW + 200.0, NOW + 200.0)
 
 
 def test_every_row_is_reached() -> None:

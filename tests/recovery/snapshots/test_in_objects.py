@@ -246,14 +246,14 @@ def test_a_function_that_was_not_called_since(
     stream.query.commit()
     keeper.keep_done()
     policy, fence = SnapshotPolicy(), lead.leadership.fence
-    assert take_scheduled_snapshot(catalog, "job", policy, fence)
+    assert take_scheduled_snapshot(catalog, "job", policy, fence).said
     puts = store.calls["put"]
 
     again = PlanKeeper(Stream(lead, 2, uses_sink=False).context, "sums", stream.query.ck)
     again.begin()
     again.keep_done()
     assert store.calls["put"] == puts
-    assert not take_scheduled_snapshot(catalog, "job", policy, fence)
+    assert not take_scheduled_snapshot(catalog, "job", policy, fence).said
 
 
 @pytest.mark.parametrize("sink", ["a function now", "that of jrs now"])
@@ -697,10 +697,10 @@ def test_scheduled_snapshots(lead: Lead, catalog: SnapshotCatalog) -> None:
     policy = JobSpec("job", "m:f").snapshots
     fence = lead.leadership.fence
 
-    assert take_scheduled_snapshot(catalog, "job", policy, fence) == "snapshot 1 is taken"
-    assert take_scheduled_snapshot(catalog, "job", policy, fence) == ""
+    assert take_scheduled_snapshot(catalog, "job", policy, fence).said == "snapshot 1 is taken"
+    assert take_scheduled_snapshot(catalog, "job", policy, fence).said == ""
     run(stream, 1)
-    assert take_scheduled_snapshot(catalog, "job", policy, fence) == "snapshot 2 is taken"
+    assert take_scheduled_snapshot(catalog, "job", policy, fence).said == "snapshot 2 is taken"
     assert [one.taken_by for one in catalog.list("job")] == [TakenBy.SYSTEM] * 2
 
 

@@ -27,6 +27,7 @@ from jrs.recovery.checkpoint_format.position import END_OF_TIME
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.snapshots import SnapshotCatalog, scheduled
+from jrs.store import history
 from jrs.store.stops import JobStops
 from tests.recovery.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put
 from tests.recovery.support import FaultyMemory, leader_context
@@ -340,3 +341,33 @@ def test_a_checkpoint_that_is_gone(
     state.ensure_recoverable("job")
     (restored,) = storage.folder("job").glob("e*/streams/hourly")
     assert (restored / "ck").exists() == known
+
+
+def test_failures_in_a_row_are_in_the_history(
+    state: RecoveryPoints,
+    memory: FaultyMemory,
+    catalog: SnapshotCatalog,
+    job: FakeJob,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first of them, and their end: for months nobody may read the log of the masters."""
+    policy, failures = SnapshotPolicy(every=60.0), 0
+    job.run()
+
+    def full(*args: object, **how: object) -> None:
+        raise Unavailable("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SnapshotCatalog, "create", full)
+        for _ in range(3):
+            assert state.take_snapshot_if_due("job", policy, failures) is None
+            failures += 1
+    assert state.take_snapshot_if_due("job", policy, failures) == 60.0
+
+    said = [event.text for event in history.read(memory, "job") if event.kind == "snapshot"]
+    assert said == [
+        "a scheduled snapshot could not be taken: no space left on device; trying again",
+        "snapshot 1 was taken",
+        "scheduled snapshots are taken again",
+    ]
+    assert [record.number for record in catalog.list("job")] == [1]
