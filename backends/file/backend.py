@@ -92,7 +92,9 @@ class FileBackend(Backend):
         self.closed = False
         try:
             log = folder / "log"
-            self.replica = Replica(log, seal_at=seal_at, compaction=compaction(log))
+            compacting = compaction(log)
+            compacting.ended = self._compacted
+            self.replica = Replica(log, seal_at=seal_at, compaction=compacting)
         except PermissionError as error:
             raise InvalidInput(
                 f"no permission for {error.filename}: run as its owner, or choose another folder"
@@ -272,6 +274,10 @@ class FileBackend(Backend):
     def _changed(self, key: str | None) -> None:
         for watch in self._watches:
             watch.notice(key)
+
+    def _compacted(self, failed: bool) -> None:
+        if self.compaction_ended is not None:
+            self.compaction_ended(failed)
 
     def _listen(self) -> None:
         """Have the replica report changes while there are watches: without them a replay is

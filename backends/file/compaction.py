@@ -76,6 +76,8 @@ class Compaction:
         self._next_poll = self._next_try = 0.0
         self._child: subprocess.Popen[bytes] | None = None
         self._has_failed = False
+        self.ended: Callable[[bool], None] = lambda failed: None
+        """Called with whether a base that no caller waits for could not be written."""
         self._progress: tuple[float, object] = (0.0, None)
         self.held: tuple[int, ...] = ()
         """The descriptor with the lock, which only the child that writes the base may inherit."""
@@ -130,6 +132,7 @@ class Compaction:
         try:
             if segments.newest(self._folder) >= start:
                 self._has_failed = False
+                self.ended(False)
                 self.close()
                 return True
             if self._child is not None:
@@ -141,6 +144,7 @@ class Compaction:
             if not self._has_failed:
                 _log.warning("%s grows, because it is not compacted: %r", self._folder, error)
             self._has_failed = True
+            self.ended(True)
             self._next_try = now + _RETRY_AFTER
         return False
 

@@ -69,6 +69,8 @@ class Backend(abc.ABC):
         commit_ended: called with the error of each commit of this handle once it has ended, or with
             None if it is done; before the caller knows, from any thread; must not block. None:
             nothing is called.
+        compaction_ended: called with whether a compaction in the background has failed, by backends
+            that compact by themselves; as `commit_ended`.
     """
 
     url: str
@@ -79,6 +81,7 @@ class Backend(abc.ABC):
     default_storage: Path | None = None
     closing: Closing | None = None
     commit_ended: Callable[[BaseException | None], None] | None = None
+    compaction_ended: Callable[[bool], None] | None = None
     _next_look: float = 0.0
 
     # -- the public contract ---------------------------------------------------------------

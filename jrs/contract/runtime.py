@@ -50,7 +50,7 @@ def call_until(
     """Call again and again until it is over: what a thread does that must not end before.
 
     An exception ends nothing. It is reported, unless the last reported one was the same; that the
-    backend does not answer is not, because whoever needs an answer says so.
+    backend does not answer is not, because the callers that need an answer say so.
 
     Args:
         over: whether to end; asked before each call.

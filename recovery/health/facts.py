@@ -30,6 +30,12 @@ backend, the storage or the host failed them; before the job's function was call
 leader ended them, for example to suspend the job."""
 
 
+UPKEEP = ("compaction", "ends", "feed", "retention", "sweep")
+"""What keeps a cluster small and safe: the file backend's compaction, the count of ends in the
+storage, the sweep of the feed, retention, and the sweep of what earlier leaders and interrupted
+deletions have left."""
+
+
 @attrs.frozen
 class Tally:
     """How many jobs a leader has in which state."""
@@ -116,6 +122,8 @@ class MasterFacts:
     commits: CommitFailures
     failovers: Failovers
     export: Export
+    upkeep: dict[str, float]
+    """For how many seconds each of `UPKEEP` has failed; 0 if it works, or is not this master's."""
 
     @property
     def live(self) -> bool:
@@ -145,6 +153,7 @@ class MasterHealth:
         self._failovers = [0] * len(BUCKETS)
         self._failover_sum = 0.0
         self._export_failed_at: float | None = None
+        self._upkeep_failed_at: dict[str, float] = {}
 
     # -- what the parts of a master report -------------------------------------------------
 
@@ -171,6 +180,7 @@ class MasterHealth:
             self._counts["lost" if lost else "resigned"] += 1
             self._leadership, self._tally, self._turned_at = None, _no_jobs, None
             self._export_failed_at = None
+            self._upkeep_failed_at.clear()
 
     def turned(self) -> None:
         """Note that the leader's loop works."""
@@ -215,6 +225,14 @@ class MasterHealth:
         with self._lock:
             self._counts["refused"] += 1
 
+    def upkeep_ended(self, what: str, failed: bool) -> None:
+        """Note how a pass of one of `UPKEEP` has ended."""
+        with self._lock:
+            if failed:
+                self._upkeep_failed_at.setdefault(what, self._clock())
+            else:
+                self._upkeep_failed_at.pop(what, None)
+
     # -- what probes and metrics read ------------------------------------------------------
 
     def facts(self) -> MasterFacts:
@@ -227,6 +245,9 @@ class MasterHealth:
             turned, answered, tally = self._turned_at, self._answered_at, self._tally
             counts, ends = Counter(self._counts), dict(self._ends)
             export_failed = self._export_failed_at
+            upkeep = {
+                what: max(0.0, now - self._upkeep_failed_at.get(what, now)) for what in UPKEEP
+            }
             failovers = Failovers(tuple(self._failovers), counts["failovers"], self._failover_sum)
         return MasterFacts(
             leads=leads,
@@ -242,4 +263,5 @@ class MasterHealth:
             export=Export(
                 0.0 if export_failed is None else max(0.0, now - export_failed), counts["refused"]
             ),
+            upkeep=upkeep,
         )

@@ -138,6 +138,13 @@ def metrics(facts: MasterFacts) -> Iterator[Metric]:
         "Events that OpenLineage has rejected, and that the leader has skipped.",
         facts.export.refused,
     )
+    yield Metric(
+        "jrs_upkeep_failing_seconds",
+        "gauge",
+        "Time since what keeps the cluster small has failed, by what; 0 if it works, or if this "
+        "master does not do it.",
+        {f'{{what="{what}"}}': seconds for what, seconds in facts.upkeep.items()},
+    )
     yield from _failovers(facts)
 
 

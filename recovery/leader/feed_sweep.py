@@ -5,17 +5,19 @@ from __future__ import annotations
 from jrs.store import feed
 
 from .context import LeaderContext
-from .leader_task import RepeatedTask
+from .leader_task import Upkeep
 
 _PAUSE = 60.0
-"""Seconds between two passes, and before the first one: a new leader has more urgent work."""
+"""Seconds between two passes, and before the first one."""
 
 
-class FeedSweep(RepeatedTask):
+class FeedSweep(Upkeep):
     """The sweeping of one leadership; a context manager, which runs it."""
 
     def __init__(self, context: LeaderContext) -> None:
-        super().__init__(context, "jrs-feed", _PAUSE, "the feed of the history cannot be swept")
+        failing = "the feed of the history cannot be swept"
+        super().__init__(context, "feed", failing, first=_PAUSE, pause=_PAUSE)
 
-    def _pass(self) -> None:
+    def _work(self) -> bool:
         feed.sweep(self._context.backend, self._context.fence)
+        return True

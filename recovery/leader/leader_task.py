@@ -1,13 +1,14 @@
-"""LeaderTask: work of a leader that nothing waits for."""
+"""LeaderTask: work of a leader that nothing waits for. Upkeep: such work in passes."""
 
 from __future__ import annotations
 
 import abc
 import threading
+from functools import partial
 from typing import Self
 
-from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
-from jrs.contract.runtime import start_thread
+from jrs.contract.errors import Fenced, Unavailable
+from jrs.contract.runtime import call_until, start_thread
 
 from ..rules.events import EventKind
 from .context import LeaderContext
@@ -60,36 +61,49 @@ class LeaderTask(abc.ABC):
         return self._over.is_set() or self._context.leadership.lost.is_set()
 
 
-class RepeatedTask(LeaderTask):
-    """A task that does a pass now and then. What fails is tried again in the next pass.
+class Upkeep(LeaderTask):
+    """Work of a leader that keeps the cluster small, in passes with pauses. A pass that fails is
+    reported, and shows in the metrics until one succeeds; the next one tries again.
 
     Args:
-        context: of the leadership.
-        name: of the thread.
-        pause: seconds between two passes, and before the first one.
-        failed: what an error of a pass means, for people; each is reported once in a row.
+        what: which of `UPKEEP` it is.
+        failing: what fails, as the beginning of a sentence.
+        first: seconds before the first pass: a new leader has more urgent work.
+        pause: seconds before each other one.
     """
 
-    def __init__(self, context: LeaderContext, name: str, pause: float, failed: str) -> None:
-        super().__init__(context, name)
-        self._pause = pause
-        self._failed = failed
+    def __init__(
+        self, context: LeaderContext, what: str, failing: str, *, first: float, pause: float
+    ) -> None:
+        super().__init__(context, f"jrs-{what}")
+        self._what = what
+        self._failing = failing
+        self._first, self._pause = first, pause
 
     @abc.abstractmethod
-    def _pass(self) -> None:
-        """Do one pass; raises what it cannot help."""
+    def _work(self) -> bool:
+        """Do one pass; return whether it could do all.
+
+        Raises:
+            Fenced: a newer leader exists.
+            Exception: it broke off.
+        """
 
     def _run(self) -> None:
-        last_reported = ""
-        while not self._over.wait(self._pause):
-            try:
-                self._pass()
-            except Fenced:
-                return  # The dispatcher notices it, too.
-            except (OutcomeUnknown, Unavailable):
-                continue  # Others report it.
-            except (JrsError, OSError) as error:
-                if str(error) != last_reported:
-                    last_reported = str(error)
-                    said = f"{self._failed}: {error}; trying again"
-                    self._context.emit(EventKind.ERROR, "", said)
+        say = partial(self._context.emit, EventKind.ERROR, "")
+        # The pause before the next pass is that of each.
+        call_until(self._rest, self._pass, pause=lambda: None, report=say, failing=self._failing)
+
+    def _rest(self) -> bool:
+        """Pause; return whether the task is over."""
+        seconds, self._first = self._first, self._pause
+        return self._over.wait(seconds) or self._is_over()
+
+    def _pass(self) -> None:
+        done = False
+        try:
+            done = self._work()
+        except Fenced:
+            self._over.set()  # The dispatcher notices it, too.
+        finally:
+            self._context.health.upkeep_ended(self._what, not done)

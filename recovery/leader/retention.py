@@ -44,12 +44,13 @@ from ..snapshots.index import SnapshotIndex
 from ..snapshots.references import jobs_in_use
 from ..storage.objects import Objects
 from .context import LeaderContext
-from .leader_task import LeaderTask
+from .leader_task import Upkeep
 
 _MOST_SAID = 20
 """Problems of one pass that are reported."""
 _SHORTEST, _LONGEST = 5.0, 3600.0
 """Seconds between two passes: a tenth of the shortest age, within these."""
+_DAY = 86400.0
 _OBJECTS = 300.0
 """Seconds between two passes, at most, where the storage has objects."""
 _PAUSE = 0.01
@@ -58,7 +59,7 @@ _NAMES = 1000
 """The jobs that are remembered in one pass, for their logs to be removed for their size."""
 
 
-class Retention(LeaderTask):
+class Retention(Upkeep):
     """The retention task of one leadership; a context manager, which runs it.
 
     Args:
@@ -67,7 +68,13 @@ class Retention(LeaderTask):
     """
 
     def __init__(self, context: LeaderContext, policy: RetentionPolicy) -> None:
-        super().__init__(context, "jrs-retention")
+        shortest = shortest_age(policy)
+        pause = _LONGEST if shortest is None else min(_LONGEST, max(_SHORTEST, shortest / 10))
+        if context.storage.objects is not None:
+            pause = min(pause, _OBJECTS)
+        super().__init__(
+            context, "retention", "retention failed", first=min(pause, 60.0), pause=pause
+        )
         self._policy = policy
         self._emit = context.emit
         self._backend = context.backend
@@ -77,14 +84,14 @@ class Retention(LeaderTask):
         self._objects = context.storage.objects
         self._problems: dict[str, None] = {}
         """Of this pass."""
-        self._last_reported: dict[str, None] = {}
-        """Those of the pass before."""
+        self._reported: dict[str, float] = {}
+        """Those of the pass before, and when each was reported, on the monotonic clock."""
 
     def run_once(self) -> Counter[Kind]:
         """Do one pass; return how many things of each kind were removed.
 
-        Each kind is retained by itself. A problem of one is reported, unless the pass before had
-        it, too; the next pass tries again.
+        Each kind is retained by itself. A problem of one is reported, and again each day while it
+        lasts; the next pass tries again.
 
         Raises:
             Fenced: a newer leader exists.
@@ -109,29 +116,27 @@ class Retention(LeaderTask):
         if self._objects is not None:
             with self._noting():
                 self._sweep_objects(self._objects)
-        for why in self._problems:
-            if why not in self._last_reported:
-                self._emit(EventKind.ERROR, "", f"retention failed: {why}; trying again")
-        self._last_reported = self._problems
+        self._report_problems()
         return +removed
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        shortest = shortest_age(self._policy)
-        pause = _LONGEST if shortest is None else min(_LONGEST, max(_SHORTEST, shortest / 10))
-        if self._objects is not None:
-            pause = min(pause, _OBJECTS)
-        first = min(pause, 60.0)  # A new leader has more urgent work.
-        while not self._over.wait(first):
-            first = pause
-            try:
-                removed = self.run_once()
-            except Fenced:
-                return  # The dispatcher notices it, too.
-            if removed:
-                what = ", ".join(f"{count} {kind.value}" for kind, count in removed.items())
-                self._emit(EventKind.RETENTION, "", f"removed {what}")
+    def _work(self) -> bool:
+        removed = self.run_once()
+        if removed:
+            what = ", ".join(f"{count} {kind.value}" for kind, count in removed.items())
+            self._emit(EventKind.RETENTION, "", f"removed {what}")
+        return not self._problems
+
+    def _report_problems(self) -> None:
+        now, reported = self._context.runtime.clock(), self._reported
+        self._reported = {}
+        for why in self._problems:
+            at = reported.get(why)
+            if at is None or now >= at + _DAY:
+                self._emit(EventKind.ERROR, "", f"retention failed: {why}; trying again")
+                at = now
+            self._reported[why] = at
 
     @contextmanager
     def _noting(self) -> Iterator[None]:

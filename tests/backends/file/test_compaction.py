@@ -68,7 +68,8 @@ def test_a_child_that_cannot_be_started_is_no_callers_problem(
     pending: FileBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever the reason; it is tried again after a pause, and said once."""
-    tries = []
+    tries, told = [], list[bool]()
+    pending.compaction_ended = told.append
 
     def start(folder: Path, turn: int, *, awaited: bool) -> subprocess.Popen[bytes]:
         tries.append(folder)
@@ -87,8 +88,10 @@ def test_a_child_that_cannot_be_started_is_no_callers_problem(
         assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == [
             "ValueError('unforeseen')"
         ]
+        assert told == [True, True]
     pending.replica._compaction._next_try = 0.0
     until(lambda: is_based(pending), "the base is there")
+    assert told == [True, True, False]
 
 
 def test_a_child_that_is_killed_each_time_is_not_started_at_each_call(

@@ -22,7 +22,7 @@ from jrs.contract.errors import Fenced, InvalidInput, OutcomeUnknown
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Fence
 from jrs.host.listening import Address
-from jrs.recovery.health.facts import LIVE_WITHIN, READY_WITHIN, MasterHealth, Tally
+from jrs.recovery.health.facts import LIVE_WITHIN, READY_WITHIN, UPKEEP, MasterHealth, Tally
 from jrs.recovery.health.metrics import CONTENT_TYPE, OPEN_METRICS
 from jrs.recovery.health.server import HealthServer
 from tests.support import BOUND, FakeClock, until
@@ -197,6 +197,7 @@ def test_metrics_exist_from_the_start(server: HealthServer) -> None:
         *("jrs_jobs,queued", "jrs_jobs,held", "jrs_jobs,cleanup", "jrs_jobs,running"),
         *("jrs_commits_fenced_total", "jrs_commits_unknown_total", "jrs_failover_seconds_count"),
         *("jrs_export_failing_seconds", "jrs_export_refused_total", "jrs_snapshot_overdue_seconds"),
+        *(f"jrs_upkeep_failing_seconds,{what}" for what in UPKEEP),
     } <= set(found)
 
 
@@ -239,11 +240,15 @@ def test_metrics_tell_what_happened(
     health.export_works()
     assert figures(server)["jrs_export_failing_seconds"] == 0
     health.export_failed()
-    clock.now += 1
+    for failed in (False, True, True):
+        health.upkeep_ended("feed", failed)
+        clock.now += 1
+    found = figures(server)
+    assert [found[f"jrs_upkeep_failing_seconds,{what}"] for what in UPKEEP] == [0, 2, 0, 0]
 
     health.stepped_down(lost=False)
     found = figures(server)
-    assert found["jrs_export_failing_seconds"] == 0
+    assert found["jrs_export_failing_seconds"] == found["jrs_upkeep_failing_seconds,feed"] == 0
     assert found["jrs_leaderships_ended_total,resigned"] == found["jrs_elections_total"] == 1
     assert found["jrs_leader"] == found["jrs_epoch"] == found["jrs_jobs,queued"] == 0
 

@@ -42,4 +42,6 @@ def test_what_keeps_it_from_sweeping_is_said_once(
         with FeedSweep(context):
             until(lambda: len(passes) > 5, "it has tried often")
 
-    assert said == ["the feed of the history cannot be swept: feed/x: held; trying again"]
+    assert said == [
+        "the feed of the history cannot be swept: CorruptRecord: feed/x: held; trying again"
+    ]

@@ -13,6 +13,7 @@ import pytest
 
 from jrs.contract.errors import Fenced, InvalidInput, Unavailable
 from jrs.contract.operations import Create
+from jrs.contract.runtime import Runtime
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.history import HistoryKind
@@ -27,7 +28,7 @@ from jrs.store.historian import Historian
 from jrs.store.jobs import JobCatalog
 from tests.recovery.snapshots.fabricate import FakeJob
 from tests.recovery.support import FaultyMemory, Leader, leader_context, spec
-from tests.support import hold
+from tests.support import FakeClock, hold
 
 NOTHING = RetentionPolicy(logs=None, failed_logs=None)
 
@@ -213,12 +214,14 @@ def test_an_output_that_cannot_be_removed(world: World, monkeypatch: pytest.Monk
 
 
 def test_a_result_that_damage_holds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stays and is named, once, and it keeps no other one."""
+    """It stays and is named, once a day, and it keeps no other one."""
     for name, days in (("new", 8), ("held", 9), ("old", 10)):
         world.ended(name, days)
-    said: list[str] = []
+    clock, said = FakeClock(), list[str]()
     leadership, report = world.leader.leadership, lambda event: said.append(event.message)
-    context = leader_context(leadership, world.backend, world.storage, report=report)
+    context = leader_context(
+        leadership, world.backend, world.storage, report=report, runtime=Runtime(clock=clock)
+    )
     retention = Retention(context, attrs.evolve(NOTHING, results=DAY))
     hold(monkeypatch, world.backend, keys.TOMBSTONES + "held")
 
@@ -228,6 +231,10 @@ def test_a_result_that_damage_holds(world: World, monkeypatch: pytest.MonkeyPatc
     assert [world.store.has_clean(name) for name in ("new", "held", "old")] == [False, True, False]
     assert len(said) == 1
     assert "the result of job 'held' stays: tombstones/held: held" in said[0]
+    for _ in range(2):
+        clock.now += DAY / 2
+        assert not retention._work()
+    assert said == [said[0]] * 2
 
 
 def test_the_history_of_what_has_not_ended(world: World) -> None:
