@@ -53,6 +53,7 @@ from .leader.hand_over import let_another_lead
 from .leader.loss_guard import LossGuard, grace
 from .leader.process_end import end_process
 from .leader.retention import Retention
+from .leader.sweep import Sweep
 from .leader.switchover import Switchovers
 from .leader.trust import Trust
 from .processes import marks
@@ -188,6 +189,7 @@ class Master:
         self._registry = Registry(backend, now=runtime.now)
         self._health = health or MasterHealth(runtime.clock)
         backend.commit_ended = self._health.commit_ended
+        backend.compaction_ended = partial(self._health.upkeep_ended, "compaction")
         shared, program = permissions.is_shared(folders.root), attempt_main.PROGRAM
         self._warm = warm_plans.pool(
             backend, warm, preload, program, partial(self._emit, EventKind.WARM, 0), runtime,
@@ -213,13 +215,9 @@ class Master:
         """
         say = partial(self._emit, EventKind.ERROR, 0)
         registration = Registration(
-            self._registry,
-            self.name,
-            max_attempts=self._max_attempts,
-            runtime=self._runtime,
-            acknowledged=self._health.answered,
-            report=say,
-        )
+            self._registry, self.name, max_attempts=self._max_attempts, runtime=self._runtime,
+            acknowledged=self._health.answered, report=say,
+        )  # fmt: skip
         switchovers = Switchovers(self.backend, self.name, registration, stop, self._runtime, say)
         try:
             with switchovers, self._preparing(), self._warm or nullcontext(), self._fork_server:
@@ -322,9 +320,10 @@ class Master:
             registration.leading(epoch)
             self._health.leads()
             self._emit(EventKind.LEADING, epoch, f"{self.name} leads")
-            self._registry.forget_gone()
-            retention, exporting = Retention(context, self._retention), self._exporting(context)
-            with retention, exporting, FeedSweep(context), EndsCount(context):
+            with (
+                Retention(context, self._retention), FeedSweep(context), Sweep(context),
+                EndsCount(context), self._exporting(context),
+            ):  # fmt: skip
                 if lead is None:
                     return switchovers.wait(leadership, self._handed_over, stop)
                 return guard.call_main(partial(lead, dispatcher, leadership, stop))

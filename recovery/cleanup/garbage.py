@@ -171,7 +171,7 @@ class GarbageCollector:
                 listed = left.is_listed(self._backend)
                 found = [] if listed else left.folders_in(self._storage)
                 self._noted.update(found)
-                if not _is_older(left.note, self._until):
+                if not left.is_older(self._until):
                     continue
                 sizes = [(path, _size(path)) for path in found]
                 if not self._dry_run:

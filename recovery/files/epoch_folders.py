@@ -46,6 +46,8 @@ _STAGING = re.compile(r".+\.[0-9]+")
 """The staging folders of batch stages: the stage and the attempt."""
 _STREAMS = "streams"
 _TRIES = 10
+_BARS = 16
+"""Epochs whose bars stay, at least."""
 
 Link = Callable[[Path, Path], None]
 """Makes one path like another, with links to its files."""
@@ -166,6 +168,17 @@ def take_over(
         except OSError as error:
             raise Unavailable(f"{folder} cannot be taken over: {error}") from error
     raise Unavailable(f"{folder} cannot be taken over: it changes all the time")
+
+
+def sweep_bars(folder: Path, epoch: int) -> None:
+    """Remove the files in a job's folder that keep attempts of much older epochs than `epoch` from
+    making their folders again: each leadership leaves one, and none of those attempts is left."""
+    for name in _names(folder):
+        match = _NAME.fullmatch(name)
+        if match is None or match[1] is None or int(match[1]) >= epoch - _BARS:
+            continue
+        if not (folder / name).is_dir():
+            (folder / name).unlink(missing_ok=True)
 
 
 # -- inside --------------------------------------------------------------------------------

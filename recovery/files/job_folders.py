@@ -300,14 +300,20 @@ class JobStorage:
             raise InvalidInput(f"{path} is not output of job {job_id!r}: not deleted")
         self.discard(job_id, path)
 
-    def empty_trash(self) -> None:
-        """Delete what a crash left between rename and delete."""
+    def empty_trash(self) -> list[str]:
+        """Delete what a crash left between rename and delete; return what stays, and why."""
         trash = self.root / ".trash"
         if trash.is_symlink() or not trash.is_dir():
-            return
+            return []
+        stays = []
         for path in trash.iterdir():
-            with suppress(OSError):
+            try:
                 removal.remove(path)
+            except FileNotFoundError:
+                pass  # Another process deletes it, too.
+            except OSError as error:
+                stays.append(f"{error.filename or path} cannot be deleted: {error.strerror}")
+        return stays
 
     def jobs(self) -> Iterator[str]:
         """Yield the ids of the jobs that have a folder, or objects; others are not jrs's."""

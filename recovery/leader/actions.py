@@ -206,14 +206,6 @@ class Actions:
                 why = error_text(end.error)
                 self._emit(EventKind.ERROR, job_id, f"not released: {why}")
 
-    def empty_trash(self) -> None:
-        """Delete what earlier deletions left half done."""
-        try:
-            self._storage.empty_trash()
-        except Exception as error:
-            why = error_text(error)
-            self._emit(EventKind.ERROR, "", f"the trash is not emptied: {why}")
-
     # -- results ---------------------------------------------------------------------------
 
     def fail(self, spec: JobSpec) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -38,7 +37,7 @@ from .context import LeaderContext
 from .facts import Gatherer, Look
 from .hints import pass_on
 from .job_memory import SCANNED, End, JobMemory, Step
-from .loop import TICK, Loop
+from .loop import Loop
 from .pause import Pause
 from .reactions import Case, Reactions
 from .starts import Starts
@@ -114,8 +113,7 @@ class Dispatcher:
             self._probations,
             self._start,
         )
-        pause = partial(self._stopping.wait, TICK)
-        hints = partial(pass_on, context, self._over, self._hear, pause)
+        hints = partial(pass_on, context, self._over, self._hear, self._stopping.wait)
         self._threads = [
             context.runtime.thread(target, f"jrs-{name}")
             for name, target in (("dispatcher", self._loop.run), ("hints", hints))
@@ -135,8 +133,6 @@ class Dispatcher:
             self._agenda.add(job_id)
         self._look_at_due()
         self._admit()  # A job that ran goes before those that wait.
-        with suppress(RuntimeError):  # No thread for it now: the next leader empties the trash.
-            self._tasks.pools.cleanups.submit(self._actions.empty_trash)
 
     def start(self) -> None:
         """Continue deciding until `stop`, in threads of its own; raises as `start_thread`."""

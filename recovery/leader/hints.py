@@ -9,6 +9,7 @@ from jrs.contract.runtime import call_until
 
 from ..rules.events import EventKind
 from .context import LeaderContext
+from .loop import TICK
 
 _POLL = 0.05
 
@@ -17,13 +18,13 @@ def pass_on(
     context: LeaderContext,
     over: Callable[[], bool],
     hear: Callable[[frozenset[str] | None], None],
-    pause: Callable[[], object],
+    wait: Callable[[float], object],
 ) -> None:
     """Pass on the changes that the backend reports, until it is over.
 
     Args:
         hear: called with the names of what may have changed; None: any may have.
-        pause: called after an error, before the next watch.
+        wait: called with seconds, after an error and before the next watch.
     """
 
     def follow() -> None:
@@ -35,7 +36,7 @@ def pass_on(
 
     def miss() -> None:
         hear(None)
-        pause()
+        wait(TICK)
 
     say = partial(context.emit, EventKind.ERROR, "")
     call_until(over, follow, pause=miss, report=say, failing="changes are not heard")

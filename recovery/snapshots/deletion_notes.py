@@ -71,6 +71,13 @@ class Doomed:
             return False
         return decode(SnapshotRecord, stored.value, key).manifest == self.manifest
 
+    def is_older(self, until: float) -> bool:
+        """Return whether it was noted before a moment, in seconds since 1970."""
+        try:
+            return self.note.stat().st_mtime <= until
+        except FileNotFoundError:
+            return False  # Another process has just completed it.
+
     def counts(self, backend: Backend) -> bool:
         """Return whether the files may go: the job is the one that the note was made of."""
         return self.life == _life(backend, self.job_id) != _UNKNOWN

@@ -104,7 +104,7 @@ def test_hints(backend: Failing, tmp_path: Path) -> None:
             leadership, backend, storage, report=lambda event: said.append(event.message)
         )
         backend.left = 1
-        run = partial(hints.pass_on, context, over.is_set, heard.append, lambda: None)
+        run = partial(hints.pass_on, context, over.is_set, heard.append, lambda seconds: None)
         thread = threading.Thread(target=run)
         thread.start()
         try:

@@ -415,13 +415,13 @@ def test_a_main_that_ignores_the_loss_is_ended_and_a_late_one_does_not_begin(
         busy.wait(60)
         return False
 
-    def lose(self: Registry) -> None:
+    def lose(self: MasterHealth) -> None:
         nonlocal loses
         if loses:
             loses = False
             running.leadership().lost.set()
 
-    monkeypatch.setattr(Registry, "forget_gone", lose)
+    monkeypatch.setattr(MasterHealth, "leads", lose)
     # Short where the process has to end; otherwise a busy machine would lose the next lead, too.
     running = start("m1", ttl=5.0 if lost_first else 0.5, lead=lead)
     assert lost_first or exited.wait(60)
