@@ -45,12 +45,18 @@ def count(most: int = MOST) -> Callable[[object, attrs.Attribute[Any], int], Non
     return check
 
 
+_LONG = 600.0
+"""Seconds, and ten times the longest delay, after which a run that got on has recovered."""
+
+
 @attrs.frozen
 class RestartPolicy(Stored):
     """How often a job is started again after it died without a result.
 
     Attempts that ended because their leader died are recovered and do not count. Nor do those that
-    the backend, the storage or the host failed: they are tried again later.
+    the backend, the storage or the host failed: they are tried again later. After an attempt that
+    ran for ten minutes, and for ten times `max_delay`, and committed a batch or finished a stage,
+    the count begins again.
     """
 
     attempts: int = attrs.field(default=3, validator=count())
@@ -60,6 +66,17 @@ class RestartPolicy(Stored):
     max_delay: float = attrs.field(default=60.0, validator=seconds)
     on_exception: bool = False
     """Whether a job whose function raised is started again too, instead of being FAILED."""
+
+    def deaths_after(self, before: int, ran: float, *, got_on: bool) -> int:
+        """Return the number of deaths after one more: 1 if that run had recovered from the others.
+
+        Args:
+            before: the deaths before it.
+            ran: the seconds that it ran.
+            got_on: whether it committed a batch, or finished a stage.
+        """
+        has_recovered = got_on and ran >= max(_LONG, 10 * self.max_delay)
+        return 1 if has_recovered else before + 1
 
     def delay_after(self, deaths: int) -> float:
         """Return the seconds from the latest of `deaths` deaths to the next start."""

@@ -46,7 +46,7 @@ from ..processes.last_words import LeaderEnd
 from ..rules import used_time
 from ..rules.decision import Stop
 from ..rules.events import EventKind
-from . import suspects
+from . import progress, suspects
 from .context import LeaderContext
 from .restart_plan import EndCount, RestartPlan
 
@@ -191,7 +191,7 @@ class AttemptRecords:
             return RestartPlan(before.deaths, RETRY, used=used, obstacles=before.obstacles)
         record = before
         if not count.has_landed(before):
-            deaths = before.deaths + 1
+            deaths = self._deaths_after(before, spec)
             kind = used_time.TIMEOUT if ended.timed_out else "exit"
             failure = Failure(kind, ended.message, ended.detail, ended.exit_status)
             used, delay = self._used_at_end(before, spec, ended), spec.restart.delay_after(deaths)
@@ -329,6 +329,12 @@ class AttemptRecords:
         running = {info.name for info in Registry(self._backend, now=self._now).running()}
         others = running - {self._context.master}
         return tuple(one for one in before.obstacles if one.master in others)
+
+    def _deaths_after(self, before: AttemptRecord, spec: JobSpec) -> int:
+        """Return how many deaths count with that of the newest attempt."""
+        got_on = progress.got_on(self._backend, self._context.storage, before, self._fence.epoch)
+        ran = self._now() - before.started_at
+        return spec.restart.deaths_after(before.deaths, ran, got_on=got_on)
 
     def _used_at_end(self, before: AttemptRecord, spec: JobSpec, ended: AttemptExit) -> float:
         used = used_time.used(before, spec.timeout, self._now())

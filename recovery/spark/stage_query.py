@@ -118,6 +118,7 @@ class StageQuery:
     _not_loaded: tuple[int, bool] | None = attrs.field(default=None, init=False)
     """The batch before which the state could not be loaded, and whether it looks lost."""
     _deaths: int = attrs.field(default=0, init=False)
+    _launched: float = attrs.field(default=0.0, init=False)
     _start_at: float = attrs.field(default=0.0, init=False)
     """Before then, no further step is taken."""
     _waiting: Waiting = attrs.field(init=False)
@@ -197,9 +198,8 @@ class StageQuery:
         """Return the mark of a stage that is drained."""
         context, committed = self.run.context, position(self.checkpoint).committed
         return StageRecord(
-            job_id=context.job_id, name=self.name,
+            job_id=context.job_id, name=self.name, attempt=context.attempt, epoch=context.epoch,
             result={"batches": committed + 1, "progress": self._summary},
-            attempt=context.attempt, epoch=context.epoch,
             seconds=round(self._clock() - self._began, 3), finished_at=context.runtime.now(),
             order=self.declared.order, after=self.declared.after,
             has_rows=has_rows(context, self.name, committed if self.committer else -1),
@@ -216,6 +216,7 @@ class StageQuery:
 
     def _launch(self, draining: bool) -> None:
         """Start the query in the way that its checkpoint and its job require."""
+        self._launched = self._clock()
         rescaling.complete(self.checkpoint)  # An interrupted one would look like no checkpoint.
         at = position(self.checkpoint)
         self._batches.begin(at.committed)
@@ -304,7 +305,6 @@ class StageQuery:
         error = query.exception()
         self._batches.look(query, now=True)
         at = position(self.checkpoint)
-        left_off = at.planned > at.committed
         if error is not None and self._failed_by_itself(error):
             if self.step is not Step.REPEATING and error_reasons.not_computed(error):
                 self._in_sink = self._check_computed(at.planned)
@@ -312,7 +312,7 @@ class StageQuery:
             self._died(error)
         elif self._stopping or self._is_refused(draining):
             return True
-        elif left_off or not self._is_done(query, at.committed):
+        elif at.planned > at.committed or not self._is_done(query, at.committed):
             self._died(StageDied("its query was stopped, but not by jrs"))
         elif self.step is Step.FLUSHING:
             self.step = Step.DRAINED
@@ -353,11 +353,9 @@ class StageQuery:
         Raises:
             JobHeld: it was not computed. The next start hands it to the sink again.
         """
-        if is_computed(self.checkpoint, batch):
+        if is_computed(self.checkpoint, batch) or (self.keeper and self.keeper.may_have(batch)):
             return batch
         if self.keeper is not None:
-            if self.keeper.may_have(batch):
-                return batch
             self.keeper.note_unread(batch)
         raise JobHeld(
             f"stage {self.name!r}: its sink took batch {batch}, which is new, without reading all "
@@ -383,10 +381,12 @@ class StageQuery:
             # Its storage may have been out of reach for a moment.
             self._not_loaded, self._start_at = at, self._clock() + _AGAIN
         else:
-            self._deaths += 1
-            if self._deaths >= self.declared.restart.attempts:
+            restart, ran = self.declared.restart, self._clock() - self._launched
+            got_on = position(self.checkpoint).committed > self._committed
+            self._deaths = restart.deaths_after(self._deaths, ran, got_on=got_on)
+            if self._deaths >= restart.attempts:
                 raise StageDied(f"stage {self.name!r} died: {error}") from error
-            self._start_at = self._clock() + self.declared.restart.delay_after(self._deaths)
+            self._start_at = self._clock() + restart.delay_after(self._deaths)
         self.step = Step.WAITING
 
     def _lost(self, error: BaseException) -> StateLost:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,17 +13,22 @@ import pytest
 from jrs.backends.memory import Space
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict, OutcomeUnknown, Unavailable
-from jrs.contract.operations import Fence, Op, Update
+from jrs.contract.operations import Fence, Op, Update, create_or_update
+from jrs.contract.runtime import Runtime
 from jrs.records import keys
-from jrs.records.codec import decode
+from jrs.records.codec import decode, encode
+from jrs.records.heads import BatchReport, StreamHead
 from jrs.records.history import HistoryKind
-from jrs.records.model import AttemptRecord, JobStatus
+from jrs.records.model import AttemptRecord, JobStatus, RunnerKind, StageRecord, StreamRecord
 from jrs.records.policies import RestartPolicy
+from jrs.records.stored import Stored
 from jrs.recovery.attempt.runners import AttemptExit
+from jrs.recovery.leader.attempt_records import AttemptRecords
 from jrs.recovery.leader.restart_plan import EndCount
 from jrs.store.history import read
 from jrs.store.jobs import JobCatalog
-from tests.recovery.support import CLUSTER, FaultyMemory, Leader, spec
+from tests.recovery.snapshots.fabricate import FakeQuery
+from tests.recovery.support import CLUSTER, FaultyMemory, Leader, leader_context, spec
 from tests.support import BOUND
 
 RECORD = keys.ATTEMPTS + "job"
@@ -120,3 +127,46 @@ def test_a_count_that_lands_after_it_was_repeated(root: Path, landing: int) -> N
 
         assert again is not None
         assert again.deaths == 2  # A further end of the same attempt counts.
+
+
+@pytest.mark.parametrize("got_on", ["stage", "head", "checkpoint", ""])
+def test_an_attempt_that_ran_for_long_has_recovered(
+    memory: FaultyMemory, root: Path, got_on: str
+) -> None:
+    """A stream of months does not end FAILED at the third death of its life. What dies again and
+    again without getting on does, however long each attempt takes."""
+    leader, days = Leader(memory, root), [0.0]
+    runtime = Runtime(now=lambda: time.time() + days[0] * 86400)
+    runners = dict.fromkeys(RunnerKind, leader.runner)
+    context = leader_context(
+        leader.leadership, memory, leader.storage, runtime=runtime, runners=runners
+    )
+    records = AttemptRecords(context)
+    of_job = JobCatalog(memory).submit(spec("job", restart=RestartPolicy(attempts=2)))
+    checkpoint = leader.storage.take_over("job", leader.fence.epoch) / "streams" / "sums" / "ck"
+    deaths = []
+    for number in (1, 2):
+        assert records.begin(of_job) is not None
+        days[0] += 60
+        put: dict[str, Stored] = {}
+        if got_on == "stage":
+            name = f"s{number}"
+            mark = StageRecord("job", name, None, number, leader.fence.epoch, 1.0, 1.0)
+            put[keys.stage("job", name)] = mark
+        elif got_on == "head":
+            report = BatchReport(number, runtime.now())
+            put[keys.head("job", "sums")] = StreamHead("job", "sums", 1, number, report=report)
+        elif got_on == "checkpoint":
+            put[keys.stream("job", "sums")] = StreamRecord("job", "sums", False, "p", "4")
+            FakeQuery(checkpoint).start().run(number)
+            os.utime(checkpoint / "commits" / str(number - 1), (runtime.now(),) * 2)
+        for key, value in put.items():
+            stored = memory.get(key)
+            memory.commit(create_or_update(key, encode(value), stored and stored.version))
+        plan = records.count_death(of_job, AttemptExit("it died"), EndCount())
+        assert plan is not None
+        deaths.append(plan.deaths)
+    leader.stop()
+    leader.leadership.resign()
+
+    assert deaths == ([1, 1] if got_on else [1, 2])

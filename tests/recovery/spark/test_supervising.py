@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,7 +41,7 @@ from jrs.recovery.spark import (
     rescaling,
     stage_query,
 )
-from jrs.recovery.spark.stage_query import DeclaredStream, StageQuery, Step
+from jrs.recovery.spark.stage_query import DeclaredStream, StageDied, StageQuery, Step
 from jrs.recovery.spark.streams import Streams
 from tests.recovery.snapshots import fabricate
 from tests.recovery.support import CLUSTER, FailingEngine, FaultyMemory, put, spec
@@ -473,6 +474,24 @@ def test_state_is_lost_if_it_cannot_be_loaded_twice(scene: Scene) -> None:
         assert not error_reasons.lost_state(
             Exception(f"[CANNOT_LOAD_STATE_STORE.{passing}] it is held")
         )
+
+
+@pytest.mark.parametrize("got_on", [True, False])
+def test_a_stage_that_ran_for_long_has_recovered(scene: Scene, got_on: bool) -> None:
+    """Its deaths are counted anew, if it has committed a batch since it was started."""
+    planned(scene, 2)
+    writer = scene.add("one", attempts=2)
+    stage, clock = scene.streams._stages["one"], time.monotonic
+    writer.query.die()
+    until(lambda: writer.starts == 2, "it is started again")
+    if got_on:
+        planned(scene, 4)
+    stage._clock = lambda: clock() + 700.0
+    writer.query.die()
+    until(lambda: scene.streams.failure or writer.starts == 3, "its death is noticed")
+
+    assert isinstance(scene.streams.failure, StageDied) is not got_on
+    assert stage._deaths == (1 if got_on else 2)
 
 
 AWAY = """[STREAM_FAILED] Query [a] terminated with exception: Job aborted due to stage failure: \

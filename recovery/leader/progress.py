@@ -1,0 +1,65 @@
+"""Whether an attempt of a job got on, as the records of the job and its checkpoints tell."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.heads import StreamHead
+from jrs.records.model import AttemptRecord, StageRecord
+from jrs.store import heads
+
+from ..checkpoint_format.checkpoint import commit_of
+from ..checkpoint_format.position import position
+from ..checkpoint_format.unreadable import UnreadableCheckpoint
+from ..files.job_folders import JobStorage
+
+
+def got_on(backend: Backend, storage: JobStorage, record: AttemptRecord, epoch: int) -> bool:
+    """Return whether a job has finished a stage or committed a batch in an attempt, as far as that
+    is known.
+
+    Args:
+        epoch: of the leader, which has taken the files of the job over.
+
+    Raises:
+        Unavailable: from the backend; the call may be repeated.
+    """
+    return _has_finished_a_stage(backend, record) or any(
+        at >= record.started_at for at in _newest_batches(backend, storage, record.job_id, epoch)
+    )
+
+
+def _has_finished_a_stage(backend: Backend, record: AttemptRecord) -> bool:
+    for stored in backend.scan(keys.stages(record.job_id)):
+        try:
+            stage = decode(StageRecord, stored.value, stored.key)
+        except CorruptRecord:
+            continue  # The job is held, and says why.
+        if (stage.epoch, stage.attempt) == (record.epoch, record.attempt):
+            return True
+    return False
+
+
+def _newest_batches(
+    backend: Backend, storage: JobStorage, job_id: str, epoch: int
+) -> Iterator[float]:
+    """Yield when the newest batch of each stream was committed, in seconds since 1970."""
+    for head in heads.of_job(backend, job_id):
+        if isinstance(head, StreamHead) and head.report is not None:
+            yield head.report.at if head.report.batch == head.batch else 0.0
+    if storage.objects is not None:
+        return  # Its checkpoints here are copies, with times of their own.
+    for stored in backend.scan(keys.streams(job_id)):
+        stage = stored.key.removeprefix(keys.streams(job_id))
+        folder = storage.checkpoint(job_id, epoch, stage)
+        try:
+            batch = position(folder).committed
+            if batch >= 0:
+                yield os.stat(folder / commit_of(batch)).st_mtime
+        except (UnreadableCheckpoint, OSError):
+            continue  # The next start finds out what it is.
