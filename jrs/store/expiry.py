@@ -27,7 +27,7 @@ from jrs.contract.errors import (
     Unavailable,
     WrongState,
 )
-from jrs.contract.operations import Absent, Create, Delete, Op, Record
+from jrs.contract.operations import Absent, Create, Delete, Fence, Op, Record
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.codec import encode, encode_plain, plain_of
@@ -83,31 +83,39 @@ def tombstone_of(result: JobResult, now: float, by: str, reason: str) -> bytes:
 def expire(
     backend: Backend,
     now: Clock,
-    older_than: float,
+    horizon: float,
     keep: int,
     delete: Callable[[str], None],
+    fence: Fence | None = None,
 ) -> Iterator[str]:
     """Expire old clean results page by page; yield each id once it is gone. A result with a record
     that is held because of damage stays, and so does one whose end is unknown.
 
     Args:
+        horizon: only those of jobs that ended until then, in seconds since 1970.
+        keep: so many of the newest clean results stay.
         delete: removes one result whatever happens to it at the same moment.
+        fence: of the leader that expires them; None: a user does.
+
+    Raises:
+        Fenced: a newer leader exists.
+        Unavailable: from the backend; what was yielded is gone.
     """
-    horizon = now() - older_than
+    who = (submitter(), reason()) if fence is None else ("", "")
     after = _last_kept(backend, keep) if keep else None
     if keep and after is None:
         return
     old = result_order.places(backend, None, None, result_order.FIRST_END, horizon, after)
     runs = applications.running(backend)
     live = functools.cache(functools.partial(history.live_deletes, backend))
-    commits = _Commits(backend, delete)
+    commits = _Commits(backend, delete, fence)
     sent: list[list[_Sent]] = []
     while page := [entry.job_id for entry in islice(old, _PAGE)]:
         clean = [
             one for one in _clean(backend, page) if not (one.application and runs(one.application))
         ]
         if clean:
-            sent.append(commits.send(_deletions(backend, clean, now(), live())))
+            sent.append(commits.send(_deletions(backend, clean, now(), who, live())))
         if len(sent) > _AHEAD:
             yield from commits.settled(sent.pop(0))
     for each in sent:
@@ -200,15 +208,22 @@ def _clean(backend: Backend, job_ids: Sequence[str]) -> list[_Old]:
 
 
 def _deletions(
-    backend: Backend, clean: Sequence[_Old], now: float, live: Mapping[str, Sequence[Delete]]
+    backend: Backend,
+    clean: Sequence[_Old],
+    now: float,
+    who: tuple[str, str],
+    live: Mapping[str, Sequence[Delete]],
 ) -> list[_Deletion]:
-    """Return what replaces each of some clean results by its tombstone."""
+    """Return what replaces each of some clean results by its tombstone.
+
+    Args:
+        who: expires them, and why.
+    """
     job_ids = [one.job_id for one in clean]
     index = result_index.clean_delete_ops(backend, {one.job_id: one.indexed() for one in clean})
     told = history.removals(backend, job_ids, live)
-    by, why = submitter(), reason()
     return [
-        _Deletion(one.job_id, deletion_ops(one.record, one.tombstone(now, by, why), (*ops, *also)))
+        _Deletion(one.job_id, deletion_ops(one.record, one.tombstone(now, *who), (*ops, *also)))
         for one, ops, also in zip(clean, index, told, strict=True)
     ]
 
@@ -234,6 +249,7 @@ class _Commits:
 
     backend: Backend
     delete: Callable[[str], None]
+    fence: Fence | None
     apart: bool = False
     """Whether each commit waits for the one before. ZooKeeper refuses commits that are under way
     while another one deletes next to them."""
@@ -272,7 +288,8 @@ class _Commits:
             sent = self.send(left)
 
     def _commit(self, batch: Sequence[_Deletion]) -> Future[None]:
-        sent = self.backend.commit_async(*(op for one in batch for op in one.ops))
+        ops = (op for one in batch for op in one.ops)
+        sent = self.backend.commit_async(*ops, fence=self.fence)
         if self.apart:
             sent.exception()
         return sent

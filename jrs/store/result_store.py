@@ -192,7 +192,7 @@ class JobResultStore:
             Unavailable: from the backend; what was yielded is gone.
         """
         expiry.check(older_than, keep)
-        gone = expiry.expire(self._backend, self._now, older_than, keep, self.delete)
+        gone = expiry.expire(self._backend, self._now, self._now() - older_than, keep, self.delete)
         return recording_expired(self._backend, gone, self._now)
 
     # -- reading ---------------------------------------------------------------------------

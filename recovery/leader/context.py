@@ -21,6 +21,7 @@ from ..cleanup.policy import CleanupPolicy
 from ..files.job_folders import JobStorage
 from ..health.facts import MasterHealth
 from ..rules.events import Event, EventKind, Report, notify
+from .age_clock import AgeClock
 from .decisions import Decisions
 from .trust import Trust
 
@@ -84,6 +85,17 @@ class LeaderContext:
         ),
     )
     """Record its decisions in the history of jobs."""
+
+    ages: AgeClock = attrs.field(
+        init=False,
+        default=attrs.Factory(
+            lambda self: AgeClock(
+                self.backend, self.runtime, lambda said: self.emit(EventKind.ERROR, "", said)
+            ),
+            takes_self=True,
+        ),
+    )
+    """By which it judges what is old enough to be removed."""
 
     @property
     def fence(self) -> Fence:

@@ -43,6 +43,7 @@ class RecoveryPoints:
         self._fence = context.fence
         self._emit = context.emit
         self._historian = context.historian
+        self._ages = context.ages
         self._copies: CheckpointCopies | None = None
         if self._storage.objects is not None:
             self._copies = CheckpointCopies(
@@ -227,7 +228,9 @@ class RecoveryPoints:
     def take_scheduled_snapshot(self, job_id: str, policy: SnapshotPolicy) -> str:
         """Take a snapshot that the job's policy requests, and report the outcome; return why it
         could not be taken, or an empty string."""
-        outcome = take_scheduled_snapshot(self._catalog, job_id, policy, self._fence)
+        outcome = take_scheduled_snapshot(
+            self._catalog, job_id, policy, self._fence, lambda age: self._ages.now().before(age)
+        )
         if outcome.said:
             self._emit(EventKind.SNAPSHOT, job_id, outcome.said)
         return outcome.why_not

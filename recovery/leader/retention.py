@@ -1,7 +1,8 @@
 """Retention: the leader removes what ended jobs have left for longer than its policy says.
 
-It takes one job after the other, and pauses between removals. It keeps a page of results and a
-bounded number of names in memory. What cannot be removed keeps nothing else from being removed.
+Each kind of things has its turn, for a page of them, and pauses follow. It keeps a page of results
+and a bounded number of names in memory. What cannot be removed keeps nothing else from being
+removed. Ages are judged by the leader's `AgeClock`.
 Before each removal it checks the fence. What it removes belongs to a job with a clean or expired
 result, which never runs again; so an interruption at any point leaves only work for the next pass.
 """
@@ -10,8 +11,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 from jrs.contract.errors import (
@@ -29,16 +31,15 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import JobSpec, ResultState, Tombstone
 from jrs.records.snapshots import SnapshotRecord
-from jrs.store import applications, restores, result_order
+from jrs.store import expiry, restores
 from jrs.store.cluster_history import recording_expired
-from jrs.store.expiry import STAYS
 from jrs.store.history import drop_older
 from jrs.store.result_store import JobResultStore
 
 from ..cleanup.object_garbage import ObjectGarbage
 from ..files import logs
 from ..rules.events import EventKind
-from ..rules.retention import CleanJob, Kind, RetentionPolicy, is_due, shortest_age
+from ..rules.retention import CleanJob, Kind, Now, RetentionPolicy, is_due, shortest_age
 from ..snapshots import delete
 from ..snapshots.index import SnapshotIndex
 from ..snapshots.references import jobs_in_use
@@ -54,9 +55,14 @@ _DAY = 86400.0
 _OBJECTS = 300.0
 """Seconds between two passes, at most, where the storage has objects."""
 _PAUSE = 0.01
-"""Seconds between two removals."""
+"""Seconds between two removals of files, and between two turns."""
+_PAGE = 256
+"""Things of one kind that are looked at in one turn."""
 _NAMES = 1000
-"""The jobs that are remembered in one pass, for their logs to be removed for their size."""
+"""The jobs that are remembered at once, for their logs to be removed for their size."""
+
+_Turns = Generator[object, None, None]
+"""The removal of one kind of things; it yields after each one that it has looked at."""
 
 
 class Retention(Upkeep):
@@ -97,29 +103,18 @@ class Retention(Upkeep):
             Fenced: a newer leader exists.
         """
         removed: Counter[Kind] = Counter()
-        now = self._context.runtime.now()
         self._problems = {}
-        with_output = list[str]()
-        if self._policy.snapshots is not None or self._policy.outputs is not None:
-            with self._noting():
-                self._retain_snapshots(now, removed, with_output)
         with self._noting():
-            self._retain_outputs(with_output, removed)
-        if self._policy.results is not None:
-            with self._noting():
-                self._retain_results(now - self._policy.results, removed)
-        if self._policy.history is not None:
-            with self._noting():
-                self._retain_history(now - self._policy.history, removed)
-        with self._noting():
-            self._retain_logs(now, removed)
-        if self._objects is not None:
-            with self._noting():
-                self._sweep_objects(self._objects)
+            self._take_turns(self._kinds(self._context.ages.now(), removed))
         self._report_problems()
         return +removed
 
     # -- inside ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        with suppress(Unavailable):
+            self._context.ages.now()  # So that it has heard other masters by the first pass.
+        super()._run()
 
     def _work(self) -> bool:
         removed = self.run_once()
@@ -138,6 +133,38 @@ class Retention(Upkeep):
                 at = now
             self._reported[why] = at
 
+    def _kinds(self, now: Now, removed: Counter[Kind]) -> list[_Turns]:
+        """Return what removes each kind of things in one pass."""
+        policy = self._policy
+        kinds = [self._retain_logs(now, removed)]
+        if policy.snapshots is not None or policy.outputs is not None:
+            kinds.append(self._retain_folders(now, removed))
+        if policy.results is not None:
+            kinds.append(self._retain_results(now.before(policy.results), removed))
+        if policy.history is not None:
+            kinds.append(self._retain_history(now.before(policy.history), removed))
+        if self._objects is not None:
+            kinds.append(self._sweep_objects(self._objects))
+        return kinds
+
+    def _take_turns(self, kinds: list[_Turns]) -> None:
+        """Have each kind removed, a page of it in each of its turns."""
+        try:
+            while kinds:
+                for kind in tuple(kinds):
+                    looked_at = 0
+                    with self._noting():
+                        for _ in islice(kind, _PAGE):
+                            looked_at += 1
+                            if self._is_over():
+                                return
+                    if looked_at < _PAGE:
+                        kinds.remove(kind)
+                    self._over.wait(_PAUSE)
+        finally:
+            for kind in kinds:
+                kind.close()
+
     @contextmanager
     def _noting(self) -> Iterator[None]:
         """Note an error for the end of the pass, and continue."""
@@ -155,12 +182,26 @@ class Retention(Upkeep):
     def _check_fence(self) -> None:
         self._backend.check_current(self._context.fence, "retention stops here")
 
-    def _retain_snapshots(self, now: float, removed: Counter[Kind], with_output: list[str]) -> None:
+    def _retain_folders(self, now: Now, removed: Counter[Kind]) -> _Turns:
+        """Remove snapshots and outputs that are due."""
+        with_output = list[str]()
+        with self._noting():
+            yield from self._retain_snapshots(now, removed, with_output)
+        if with_output:
+            used = self._used()  # If this raises, all outputs stay.
+            for job_id in with_output:
+                if job_id not in used:
+                    with self._noting():
+                        self._remove_output(job_id, removed)
+                yield job_id
+
+    def _retain_snapshots(
+        self, now: Now, removed: Counter[Kind], with_output: list[str]
+    ) -> Iterator[object]:
         """Go through the ended jobs that have a folder: remove snapshots that are due, and list the
         jobs with output that may be removed, if nothing needs it."""
         for job_id in self._storage.jobs():
-            if self._is_over():
-                return
+            yield job_id
             job = self._ended(job_id)
             if job is None:
                 continue
@@ -175,17 +216,6 @@ class Retention(Upkeep):
                     if self._has_output(job_id):
                         with_output.append(job_id)
 
-    def _retain_outputs(self, with_output: list[str], removed: Counter[Kind]) -> None:
-        if not with_output:
-            return
-        used = self._used()  # If this raises, all outputs stay.
-        for job_id in with_output:
-            if self._is_over():
-                return
-            if job_id not in used:
-                with self._noting():
-                    self._remove_output(job_id, removed)
-
     def _remove_snapshots(self, job_id: str, removed: Counter[Kind]) -> int:
         """Remove the job's snapshots of the system; return how many."""
         before = removed[Kind.SNAPSHOTS]
@@ -197,11 +227,11 @@ class Retention(Upkeep):
             self._count(Kind.SNAPSHOTS, removed)
         return removed[Kind.SNAPSHOTS] - before
 
-    def _sweep_ended(self, job_id: str, now: float, objects: Objects) -> None:
+    def _sweep_ended(self, job_id: str, now: Now, objects: Objects) -> None:
         """Remove what only snapshots named that are gone."""
         garbage = ObjectGarbage(self._backend, objects)
         with suppress(CorruptRecord):  # It is not known what the output is: all of it stays.
-            garbage.sweep_unnamed(job_id, now, ended=True, dry_run=False)
+            garbage.sweep_unnamed(job_id, now.here, ended=True, dry_run=False)
 
     def _has_output(self, job_id: str) -> bool:
         if self._objects is not None:
@@ -216,14 +246,14 @@ class Retention(Upkeep):
                 return  # Snapshots name all that is left.
         else:
             self._storage.discard(job_id, self._storage.folder(job_id) / "out")
+            self._storage.remove_empty(job_id)
         self._count(Kind.OUTPUTS, removed)
 
-    def _sweep_objects(self, objects: Objects) -> None:
+    def _sweep_objects(self, objects: Objects) -> _Turns:
         """Remove what the streams of unfinished jobs have replaced in objects."""
         garbage = ObjectGarbage(self._backend, objects)
         for record in self._backend.scan(keys.JOBS):
-            if self._is_over():
-                return
+            yield record
             try:
                 garbage.sweep_replaced(keys.job_of(record.key), self._context.fence)
             except Conflict:
@@ -231,35 +261,29 @@ class Retention(Upkeep):
             except CorruptRecord:
                 continue  # The job is held, and says why.
 
-    def _retain_results(self, horizon: float, removed: Counter[Kind]) -> None:
+    def _retain_results(self, horizon: float, removed: Counter[Kind]) -> _Turns:
         """Expire the clean results of jobs that ended before `horizon`."""
-        gone = self._expired(horizon)
-        for _ in recording_expired(self._backend, gone, fence=self._context.fence):
-            self._count(Kind.RESULTS, removed)
+        fence = self._context.fence
 
-    def _expired(self, horizon: float) -> Iterator[str]:
-        """Expire the results; yield each one's job once it is gone."""
-        runs, first = applications.running(self._backend), result_order.FIRST_END
-        for entry in result_order.by_end(self._backend, since=first, until=horizon):
-            if self._is_over():
-                return
-            result = entry.result if entry.state is ResultState.CLEAN else None
-            if result is None or (result.application and runs(result.application)):
-                continue
+        def delete(job_id: str) -> None:
             try:
-                self._results.delete(entry.job_id, self._context.fence)
+                self._results.delete(job_id, fence)
             except (NoSuchResult, ResultIsDirty):
-                continue  # A user was faster, or an operator has it cleaned up once more.
-            except STAYS as error:
-                self._note(f"the result of job {entry.job_id!r} stays: {error}")
-                continue
-            yield entry.job_id
+                raise  # A user was faster, or an operator has it cleaned up once more.
+            except expiry.STAYS as error:
+                self._note(f"the result of job {job_id!r} stays: {error}")
+                raise
 
-    def _retain_history(self, horizon: float, removed: Counter[Kind]) -> None:
+        now = self._context.runtime.now
+        gone = expiry.expire(self._backend, now, horizon, 0, delete, fence)
+        for job_id in recording_expired(self._backend, gone, fence=fence):
+            removed[Kind.RESULTS] += 1
+            yield job_id
+
+    def _retain_history(self, horizon: float, removed: Counter[Kind]) -> _Turns:
         """Drop the events before `horizon` of jobs that have not ended."""
         for record in self._backend.scan(keys.JOBS):
-            if self._is_over():
-                return
+            yield record
             job_id = keys.job_of(record.key)
             with suppress(CorruptRecord):  # `jrs fsck` names it.
                 if decode(JobSpec, record.value, record.key).submitted_at < horizon:
@@ -282,34 +306,46 @@ class Retention(Upkeep):
         live = [keys.job_of(record.key) for record in scan_whole(self._backend, keys.JOBS)]
         return jobs_in_use(self._snapshots, live)
 
-    def _retain_logs(self, now: float, removed: Counter[Kind]) -> None:
+    def _retain_logs(self, now: Now, removed: Counter[Kind]) -> _Turns:
         """Remove logs for their age, then the oldest ones for their size."""
-        total = 0
-        oldest: list[tuple[float, str, int]] = []
         ages = [age for age in (self._policy.logs, self._policy.failed_logs) if age is not None]
+        horizon = now.before(min(ages)) if ages else 0.0
+        total = 0
         for job_id, folder in logs.folders(self._storage.root):
-            if self._is_over():
-                return
-            size, newest = logs.size(folder), logs.newest(folder)
-            total += size
-            # The job has not ended before its newest line: no record needs to be read.
-            if ages and newest + min(ages) <= now:
-                job = self._ended(job_id)
-                if job is not None and is_due(self._policy, Kind.LOGS, job, now):
-                    self._remove_logs(job_id, folder, removed)
+            yield job_id
+            with self._noting():
+                # The job has not ended before its newest line: no record needs to be read.
+                if logs.newest(folder) <= horizon:
+                    job = self._ended(job_id)
+                    if job is not None and is_due(self._policy, Kind.LOGS, job, now):
+                        self._remove_logs(job_id, folder, removed)
+                        continue
+                total += logs.size(folder)
+        while total > self._policy.limits.cluster:
+            before, oldest = total, list[tuple[float, str, int]]()
+            yield from self._find_oldest_logs(oldest)
+            for _, job_id, size in sorted(oldest, reverse=True):
+                if total <= self._policy.limits.cluster:
+                    return
+                with self._noting():
+                    self._remove_logs(job_id, self._storage.folder(job_id) / "logs", removed)
                     total -= size
-                    continue
-            # The newest of the names is given up when there are too many.
-            heapq.heappush(oldest, (-newest, job_id, size))
-            if len(oldest) > _NAMES:
-                heapq.heappop(oldest)
-        for _, job_id, size in sorted(oldest, reverse=True):
-            if total <= self._policy.limits.cluster or self._is_over():
-                return
-            if self._ended(job_id) is not None:
-                folder = self._storage.folder(job_id) / "logs"
-                self._remove_logs(job_id, folder, removed)
-                total -= size
+                yield job_id
+            if len(oldest) < _NAMES or total == before:
+                return  # The others are of jobs that have not ended, or cannot be removed.
+
+    def _find_oldest_logs(self, oldest: list[tuple[float, str, int]]) -> Iterator[object]:
+        """Find the ended jobs with the oldest logs: when the newest of these was written, negated,
+        and the job and its bytes, as a heap."""
+        for job_id, folder in logs.folders(self._storage.root):
+            yield job_id
+            found = -logs.newest(folder), job_id, logs.size(folder)
+            is_older = len(oldest) < _NAMES or found > oldest[0]
+            if is_older and self._ended(job_id) is not None:
+                # The newest of them is given up when there are too many.
+                heapq.heappush(oldest, found)
+                if len(oldest) > _NAMES:
+                    heapq.heappop(oldest)
 
     def _remove_logs(self, job_id: str, folder: Path, removed: Counter[Kind]) -> None:
         self._check_fence()

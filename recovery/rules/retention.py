@@ -18,6 +18,8 @@ from jrs.records.model import JobStatus
 from jrs.records.policies import check_count
 
 DAY = 86400.0
+APART = 3600.0
+"""How far clocks may be apart, in seconds, without one of them being called wrong."""
 MIB = 1024 * 1024
 
 
@@ -44,6 +46,21 @@ class CleanJob:
     status: JobStatus
     finished_at: float
     """Seconds since 1970; 0 if unknown."""
+
+
+@attrs.frozen
+class Now:
+    """The present, in seconds since 1970."""
+
+    here: float
+    """By the clock of this host."""
+    confirmed: float
+    """As far as other clocks confirm it; see `jrs.recovery.leader.age_clock`."""
+
+    def before(self, age: float) -> float:
+        """Return the moment before which things are older than so many seconds. This host's clock
+        is enough for ages up to `APART`: it does no more harm than that."""
+        return (self.here if age <= APART else min(self.here, self.confirmed)) - age
 
 
 @attrs.frozen
@@ -118,10 +135,10 @@ def age_of(policy: RetentionPolicy, kind: Kind, status: JobStatus) -> float | No
     return kept
 
 
-def is_due(policy: RetentionPolicy, kind: Kind, job: CleanJob, now: float) -> bool:
+def is_due(policy: RetentionPolicy, kind: Kind, job: CleanJob, now: Now) -> bool:
     """Return whether a thing of an ended job may be removed for its age, if that is known."""
     age = age_of(policy, kind, job.status)
-    return age is not None and job.finished_at > 0.0 and job.finished_at + age <= now
+    return age is not None and 0.0 < job.finished_at <= now.before(age)
 
 
 def shortest_age(policy: RetentionPolicy) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jrs.contract.errors import SnapshotInUse, Unavailable
 from jrs.contract.operations import Fence
 from jrs.records.policies import SnapshotPolicy
@@ -12,11 +14,20 @@ from .index import SnapshotIndex
 
 
 def prune(
-    catalog: SnapshotIndex, job_id: str, policy: SnapshotPolicy, *, fence: Fence | None = None
+    catalog: SnapshotIndex,
+    job_id: str,
+    policy: SnapshotPolicy,
+    *,
+    fence: Fence | None = None,
+    before: Callable[[float], float] | None = None,
 ) -> list[SnapshotRecord]:
     """Delete the snapshots of a live job that the policy does not keep; return those deleted.
 
     Those that a user has taken stay. Idempotent. Snapshots in use stay until the next call.
+
+    Args:
+        before: returns the moment before which things are older than so many seconds; by default
+            by the clock of this host.
 
     Raises:
         Fenced: a newer leader exists.
@@ -25,7 +36,8 @@ def prune(
     known = [each for each in catalog.list(job_id) if each.is_systems]
     doomed = known[: -policy.keep] if policy.keep is not None else []
     if policy.max_age is not None:
-        eldest = catalog.now() - policy.max_age
+        age = policy.max_age
+        eldest = catalog.now() - age if before is None else before(age)
         doomed += [each for each in known if each.created_at < eldest and each not in doomed]
     gone = []
     away: Unavailable | None = None

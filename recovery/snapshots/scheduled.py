@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 
 import attrs
@@ -57,7 +58,11 @@ def until_scheduled_snapshot(catalog: SnapshotCatalog, job_id: str, every: float
 
 
 def take_scheduled_snapshot(
-    catalog: SnapshotCatalog, job_id: str, policy: SnapshotPolicy, fence: Fence
+    catalog: SnapshotCatalog,
+    job_id: str,
+    policy: SnapshotPolicy,
+    fence: Fence,
+    before: Callable[[float], float] | None = None,
 ) -> Outcome:
     """Take a snapshot of a job that has streams, and delete what the policy does not keep.
 
@@ -65,6 +70,9 @@ def take_scheduled_snapshot(
     reported. No snapshot is taken at the end of a stream: nothing could resume from it, and it
     would push out the last useful one. For the same reason none is taken if nothing was committed
     since the newest one.
+
+    Args:
+        before: as that of `prune`.
     """
     streams = [
         decode(StreamRecord, stored.value, stored.key).name
@@ -79,7 +87,7 @@ def take_scheduled_snapshot(
     except (JrsError, OSError, ValueError) as error:
         return Outcome(f"could not be taken: {error}", str(error) or type(error).__name__)
     try:
-        prune(catalog, job_id, policy, fence=fence)
+        prune(catalog, job_id, policy, fence=fence, before=before)
     except (JrsError, OSError) as error:
         said = f"snapshot {taken.number} is taken; an older one could not be deleted: {error}"
         return Outcome(said)

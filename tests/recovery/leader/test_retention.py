@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,28 @@ import attrs
 import pytest
 
 from jrs.contract.errors import Fenced, InvalidInput, Unavailable
-from jrs.contract.operations import Create
+from jrs.contract.operations import Create, Fence, Op
 from jrs.contract.runtime import Runtime
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.history import HistoryKind
 from jrs.records.model import Failure, JobResult, JobStatus
 from jrs.recovery.files import closed_inputs
+from jrs.recovery.leader import retention
 from jrs.recovery.leader.retention import Retention
-from jrs.recovery.rules.retention import DAY, CleanJob, Kind, LogLimits, RetentionPolicy, is_due
+from jrs.recovery.rules.retention import (
+    APART,
+    DAY,
+    CleanJob,
+    Kind,
+    LogLimits,
+    Now,
+    RetentionPolicy,
+    is_due,
+)
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.recovery.snapshots import folders as snapshot_folders
-from jrs.store import history
+from jrs.store import cluster_history, history
 from jrs.store.historian import Historian
 from jrs.store.jobs import JobCatalog
 from tests.recovery.snapshots.fabricate import FakeJob
@@ -41,6 +52,9 @@ class World:
         self.leader = Leader(backend, root)
         self.storage = self.leader.storage
         self.store = self.leader.store
+        # So that no wrong clock is suspected.
+        hour_ago = lambda: time.time() - 1.1 * APART  # noqa: E731
+        cluster_history.record(backend, HistoryKind.ELECTED, "elected", hour_ago)
 
     def ended(
         self,
@@ -123,6 +137,42 @@ def test_the_oldest_logs_go_for_their_size(world: World) -> None:
     assert world.left("logs") == {"job-2", "job-3", "job-4", "unknown"}
 
 
+def test_the_bound_of_logs_is_held(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if there are more logs than are remembered at once, and the oldest are of jobs that
+    have not ended."""
+    monkeypatch.setattr(retention, "_NAMES", 2)
+    for number in range(6):
+        world.ended(f"job-{number}", 6 - number)
+    for name in ("held", "waiting"):
+        world.files(name, 1.0)
+    policy = RetentionPolicy(logs=None, failed_logs=None, limits=LogLimits(cluster=3 * 4096))
+
+    assert world.retain(policy) == {Kind.LOGS: 5}
+    assert world.left("logs") == {"job-5", "held", "waiting"}
+    assert world.retain(attrs.evolve(policy, limits=LogLimits(cluster=1))) == {Kind.LOGS: 1}
+
+
+def test_results_go_many_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader expires results as fast as `jrs expire`, and nothing waits until all are gone."""
+    for number in range(20):
+        world.ended(f"job-{number}", 10)
+    commits: list[int] = []
+    commit = world.backend.commit_async
+
+    def counted(*ops: Op, fence: Fence | None = None) -> Future[None]:
+        assert fence is not None
+        commits.append(len(ops))
+        return commit(*ops, fence=fence)
+
+    monkeypatch.setattr(world.backend, "commit_async", counted)
+    monkeypatch.setattr(retention, "_PAGE", 4)
+    policy = RetentionPolicy(results=DAY, logs=DAY, failed_logs=None)
+
+    assert world.retain(policy) == {Kind.RESULTS: 20, Kind.LOGS: 20}
+    assert len(commits) < 5
+    assert world.backend.get(keys.TOMBSTONES + "job-7") is not None
+
+
 def test_each_kind_has_a_policy_of_its_own(world: World) -> None:
     """Results, outputs and logs go each by its own age; a removed result leaves its tombstone, so
     the job never runs again."""
@@ -185,16 +235,16 @@ def test_a_snapshot_that_cannot_be_read_keeps_outputs_only(
     said: list[str] = []
     leadership, report = world.leader.leadership, lambda event: said.append(event.message)
     context = leader_context(leadership, memory, world.storage, report=report)
-    retention = Retention(context, RetentionPolicy(outputs=DAY, results=DAY))
+    task = Retention(context, RetentionPolicy(outputs=DAY, results=DAY))
 
-    assert dict(retention.run_once()) == {Kind.RESULTS: 1, Kind.LOGS: 1}
-    assert dict(retention.run_once()) == {}
+    assert dict(task.run_once()) == {Kind.RESULTS: 1, Kind.LOGS: 1}
+    assert dict(task.run_once()) == {}
     assert world.left("out") >= {"old"}
     assert len(said) == 1
     assert ("cannot be read" if how == "unmounted" else "is damaged") in said[0]
     if how == "unmounted":
         (tmp_path / "away").rename(elsewhere)
-        assert dict(retention.run_once()) == {Kind.OUTPUTS: 1}
+        assert dict(task.run_once()) == {Kind.OUTPUTS: 1}
 
 
 def test_an_output_that_cannot_be_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,11 +272,11 @@ def test_a_result_that_damage_holds(world: World, monkeypatch: pytest.MonkeyPatc
     context = leader_context(
         leadership, world.backend, world.storage, report=report, runtime=Runtime(clock=clock)
     )
-    retention = Retention(context, attrs.evolve(NOTHING, results=DAY))
+    task = Retention(context, attrs.evolve(NOTHING, results=DAY))
     hold(monkeypatch, world.backend, keys.TOMBSTONES + "held")
 
-    assert retention.run_once() == {Kind.RESULTS: 2}
-    assert retention.run_once() == {}
+    assert task.run_once() == {Kind.RESULTS: 2}
+    assert task.run_once() == {}
 
     assert [world.store.has_clean(name) for name in ("new", "held", "old")] == [False, True, False]
     assert len(said) == 1
@@ -282,4 +332,4 @@ def test_the_policy_is_checked() -> None:
             RetentionPolicy(results=wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="limit of logs per stream"):
         LogLimits(stream=0)
-    assert not is_due(NOTHING, Kind.LOGS, CleanJob("job", JobStatus.FINISHED, 0.0), 1e12)
+    assert not is_due(NOTHING, Kind.LOGS, CleanJob("job", JobStatus.FINISHED, 0.0), Now(1e12, 1e12))
