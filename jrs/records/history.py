@@ -180,6 +180,12 @@ class HistoryEvent(Stored):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
+    def is_routine(self) -> bool:
+        """Whether a leader recorded it of its own accord, and does so again and again: of a long
+        history, what else happened is worth more."""
+        return self.epoch > 0 and self.known_kind in (HistoryKind.SNAPSHOT, HistoryKind.BATCHES)
+
+    @property
     def known_kind(self) -> HistoryKind:
         """Its kind, as far as this version knows it."""
         try:
@@ -211,12 +217,16 @@ class HistoryFold(Stored):
     events: tuple[HistoryEvent, ...] = ()
     """In the order of their commits."""
     dropped: int = 0
-    """How many still older events are gone."""
+    """How many still older events are gone, or among `kept`."""
     closing: HistoryEvent | None = None
     """The event that was committed with this record. It is behind every event whose record has a
     smaller version than this one."""
     seal: FoldSeal | None = None
     """None if an older version has written it."""
+    kept: tuple[HistoryEvent, ...] = ()
+    """Of the events that were dropped, the newest that are no routine, in order."""
+    kept_seal: str = ""
+    """Their digest."""
 
 
 @attrs.frozen
@@ -227,6 +237,9 @@ class ClusterHistory(Stored):
     """In the order of their commits. Each one's `previous` is the digest of the one before it."""
     dropped: int = 0
     """How many older events are gone."""
+    led: HistoryEvent | None = None
+    """The newest of these that is about a leadership: who led is known however much happened since.
+    None if there is none, or an older version dropped it."""
 
 
 def kept_facts(facts: Mapping[str, Json], most: int = MOST_FACTS) -> dict[str, Json]:

@@ -19,7 +19,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import Conflict, CorruptRecord, OutcomeUnknown, Refused, Unavailable
 from jrs.contract.operations import Fence, Op, create_or_update
-from jrs.contract.texts import bounded, with_reason
+from jrs.contract.texts import bounded, when, with_reason
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.field_types import Json
@@ -45,13 +45,13 @@ def read(backend: Backend) -> tuple[HistoryEvent, ...]:
         CorruptRecord: their record cannot be read.
         Unavailable: the backend did not answer.
     """
-    return _stored(backend, None)[0].events
+    stored = _stored(backend, None)[0]
+    return (*filter(None, [stored.led]), *stored.events)
 
 
 def problems(backend: Backend) -> Iterator[str]:
     """Yield what is missing from the history of the cluster, or was changed; raises as `read`."""
-    events = read(backend)
-    for before, event in pairwise(events):
+    for before, event in pairwise(_stored(backend, None)[0].events):
         if event.previous != before.digest():
             yield f"{keys.CLUSTER_HISTORY}: the event before {event.id} is missing, or was changed"
 
@@ -74,7 +74,7 @@ class LeadershipHistorian:
         leadership, if its end is not recorded."""
 
         def events(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
-            last = next((one for one in reversed(before) if one.known_kind in _LEADERSHIP), None)
+            last = next(filter(_is_of_leadership, reversed(before)), None)
             if last is not None and last.known_kind is HistoryKind.ELECTED:
                 said = lost_to(self.by)
                 yield self._event(HistoryKind.LOST, last.by, last.epoch, said, last.facts)
@@ -150,11 +150,15 @@ def recording_expired(
                 some.append(job_id)
             yield job_id
     finally:
-        if number:
-            record(backend, HistoryKind.EXPIRED, expired(number, some), now, fence)
+        if number and fence is not None:
+            _record(backend, fence, _expired(number, some, now, fence), None)
+        elif number:
+            record(backend, HistoryKind.EXPIRED, expired(number, some), now)
 
 
-_LEADERSHIP = (HistoryKind.ELECTED, HistoryKind.RESIGNED, HistoryKind.LOST)
+def _is_of_leadership(event: HistoryEvent) -> bool:
+    return event.known_kind in (HistoryKind.ELECTED, HistoryKind.RESIGNED, HistoryKind.LOST)
+
 
 _Made = Callable[[Sequence[HistoryEvent]], Iterator[HistoryEvent]]
 
@@ -185,6 +189,25 @@ def _one(kind: HistoryKind, by: str, text: str, now: Clock, epoch: int) -> _Made
     return made
 
 
+def _expired(number: int, some: Sequence[str], now: Clock, fence: Fence) -> _Made:
+    """Return what makes the event of results that a leader expired. If it is the newest one of its
+    leadership, it has those of the passes before, too: a leader makes a pass each hour."""
+
+    def made(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
+        (event,) = _one(HistoryKind.EXPIRED, "", expired(number, some), now, fence.epoch)(before)
+        about: dict[str, Json] = {"results": number, "since": event.at}
+        last = before[-1] if before else None
+        if last is not None and (last.kind, last.epoch) == (event.kind, event.epoch) and last.about:
+            total, since = last.about["results"], last.about["since"]
+            if isinstance(total, int) and isinstance(since, int | float):
+                about = {"results": total + number, "since": since}
+                said = f"{expired(total + number, some)}, since {when(since)}"
+                event = attrs.evolve(last, at=event.at, text=said)
+        yield attrs.evolve(event, about=about)
+
+    return made
+
+
 def _stored(backend: Backend, deadline: Deadline | None) -> tuple[ClusterHistory, int | None]:
     """Return the record, and its version if there is one."""
     stored = backend.get(keys.CLUSTER_HISTORY, deadline=deadline)
@@ -196,18 +219,25 @@ def _stored(backend: Backend, deadline: Deadline | None) -> tuple[ClusterHistory
 def _ops(backend: Backend, made: _Made, deadline: Deadline | None) -> tuple[Op, ...]:
     """Return the operations that add events to the record, and give them their places."""
     history, version = _stored(backend, deadline)
+    led = (history.led,) if history.led is not None else ()
     events = list(history.events)
-    writer = secrets.token_hex(6)
-    for number, event in enumerate(made(history.events)):
+    writer, new = secrets.token_hex(6), list[HistoryEvent]()
+    for number, event in enumerate(made((*led, *events))):
+        if event.id:
+            events[-1] = event  # It takes the place of the newest one.
+            continue
         previous = events[-1].digest() if events else ""
         # The feed has the events of one commit in the order of their ids.
         id = f"{writer}.{number:06}"
-        events.append(attrs.evolve(event, id=id, previous=previous))
-    more = len(events) - len(history.events)
+        new.append(attrs.evolve(event, id=id, previous=previous))
+        events.append(new[-1])
     fit = that_fit(events[-MOST_KEPT:], MOST_BYTES)
-    left_out = len(events) - max(more, fit)
+    left_out = len(events) - max(len(new), fit)
     kept = attrs.evolve(
-        history, events=tuple(events[left_out:]), dropped=history.dropped + left_out
+        history,
+        events=tuple(events[left_out:]),
+        dropped=history.dropped + left_out,
+        led=next(filter(_is_of_leadership, reversed((*led, *events[:left_out]))), None),
     )
     own = create_or_update(keys.CLUSTER_HISTORY, encode(kept), version)
-    return own, *map(place, events[len(history.events) :])
+    return own, *map(place, new)

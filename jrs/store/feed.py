@@ -208,5 +208,5 @@ def _folded(backend: Backend, job_ids: Sequence[str]) -> Mapping[tuple[str, str]
         with suppress(CorruptRecord):
             if isinstance(record, Record):
                 fold = decode(HistoryFold, record.value, record.key)
-                events += (*fold.events, *filter(None, [fold.closing]))
+                events += (*fold.kept, *fold.events, *filter(None, [fold.closing]))
     return {(event.job_id, event.id): event for event in events}

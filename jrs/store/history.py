@@ -5,10 +5,11 @@ Events are ordered by the versions of their records, which every backend gives i
 commits.
 
 Once a job has many events, its leader folds the oldest into one record, ``folds/<job>``. If that
-becomes too large, long texts of the oldest are shortened, and then the very oldest are dropped. The
-commit that marks the result clean folds them all. Folds are kept apart, so
-that to read the events of one job never lists those of jobs that have ended. See
-`jrs.store.history_checks` for what tells that a history is as it was written.
+becomes too large, long texts of the oldest are shortened, and then the very oldest are dropped, but
+for some that are no routine, such as deaths: a snapshot each hour must not displace them. The
+commit that marks the result clean folds them all. Folds are kept apart, so that to read the events
+of one job never lists those of jobs that have ended. `jrs.store.history_checks` tells whether a
+history is as it was written.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ MOST_KEPT = 256
 """Events in the fold of a job, at most."""
 MOST_BYTES = 96 * 1024
 """Bytes of a fold's events."""
+MOST_OLDER, OLDER_BYTES = 96, 24 * 1024
+"""Events that are kept of those dropped, as they are no routine, at most; and their bytes."""
 _OTHERS = 8
 """Operations of a commit that folds besides the removal of the events, at most."""
 _ENVELOPE = 64
 """Bytes that a record of an event has around it, and more."""
 _ONE_PAGE = 64
 """Records that every backend reads as they are at one moment."""
-
 
 Event = tuple[Record, HistoryEvent]
 """An event, and the record that it is stored in."""
@@ -87,7 +89,7 @@ class State:
     @property
     def events(self) -> tuple[HistoryEvent, ...]:
         """All events, in order."""
-        older = self.fold.events if self.fold is not None else ()
+        older = (*self.fold.kept, *self.fold.events) if self.fold is not None else ()
         return (*older, *(event for _, event in self.newer))
 
     @property
@@ -173,7 +175,7 @@ def _fold_down(backend: Backend, job_id: str, fence: Fence, leave: int) -> None:
 
 def fold_all(backend: Backend, fence: Fence) -> None:
     """Fold the histories of all jobs, but for those whose fold cannot be read; raises as `fold`."""
-    for job_id, _ in groupby(map(_job_of, backend.scan(keys.HISTORY))):
+    for job_id, _ in groupby(keys.job_of(one.key) for one in backend.scan(keys.HISTORY)):
         with suppress(CorruptRecord):
             fold(backend, job_id, fence)
 
@@ -189,23 +191,23 @@ def drop_older(backend: Backend, job_id: str, fence: Fence, before: float) -> in
         before: seconds since 1970.
     """
     state = state_of(backend, job_id)
-    dropped = state.fold.dropped if state.fold is not None else 0
+    dropped = state.fold.dropped - len(state.fold.kept) if state.fold is not None else 0
     old = sum(1 for _ in takewhile(lambda one: one[1].at < before, state.newer))
-    oldest = state.fold.events[:1] if state.fold is not None else ()
-    if not old and not any(one.at < before for one in oldest if state.events[1:]):
+    if not old and not any(one.at < before for one in state.events[:1] if state.events[1:]):
         return 0
     state = _folded(backend, job_id, fence, max(0, len(state.live) - old))
     own, others = _fold_ops(state, job_id, 0, None, before)
     with suppress(Conflict):  # An earlier try was committed after all.
         commit_and_read_back(backend, own, *others, fence=fence)
-    return decode(HistoryFold, own.value, own.key).dropped - dropped
+    left = decode(HistoryFold, own.value, own.key)
+    return left.dropped - len(left.kept) - dropped
 
 
 def live_deletes(backend: Backend) -> Mapping[str, list[Delete]]:
     """Return what removes the events that are not folded, by job."""
     found: defaultdict[str, list[Delete]] = defaultdict(list)
     for record in backend.scan(keys.HISTORY):
-        found[_job_of(record)].append(Delete(record.key, record.version))
+        found[keys.job_of(record.key)].append(Delete(record.key, record.version))
     return found
 
 
@@ -268,10 +270,6 @@ def _leaders(backend: Backend, job_id: str) -> State:
     return State.of(_stored_fold(backend, job_id), live)
 
 
-def _job_of(record: Record) -> str:
-    return keys.job_of(record.key)
-
-
 def _stored_fold(backend: Backend, job_id: str) -> Record | CorruptRecord | None:
     (found,) = backend.get_many([keys.history_fold(job_id)])
     return found
@@ -332,12 +330,21 @@ def _bounded(
     while kept > least and events[-kept].at < before:
         kept -= 1
     dropped = len(events) - kept
+    older = _no_routine((*fold.kept, *events[:dropped]), before)
     return attrs.evolve(
         fold,
+        kept=older,
+        kept_seal=sealed("", older),
         events=tuple(events[dropped:]),
         dropped=fold.dropped + dropped,
         seal=seal_with(fold, events, dropped),
     )
+
+
+def _no_routine(dropped: Sequence[HistoryEvent], before: float) -> tuple[HistoryEvent, ...]:
+    """Return what is kept of the events that were dropped."""
+    older = [one.shortened() for one in dropped if not one.is_routine and one.at >= before]
+    return tuple(older[len(older) - min(that_fit(older, OLDER_BYTES), MOST_OLDER) :])
 
 
 def _shortened(events: Sequence[HistoryEvent]) -> list[HistoryEvent]:

@@ -116,6 +116,8 @@ def _problems(job_id: str, state: State, places: Sequence[feed.FedPlace]) -> Ite
 
 
 def _broken_seal(key: str, fold: HistoryFold) -> Iterator[str]:
+    if sealed("", fold.kept) != fold.kept_seal or not all(one.is_sound for one in fold.kept):
+        yield f"{key}: one of the events that were kept was changed"
     seal, has = fold.seal, fold.dropped + len(fold.events)
     if seal is None:
         return  # An older version has written it.

@@ -478,7 +478,7 @@ def test_state_is_lost_if_it_cannot_be_loaded_twice(scene: Scene) -> None:
 
 @pytest.mark.parametrize("got_on", [True, False])
 def test_a_stage_that_ran_for_long_has_recovered(scene: Scene, got_on: bool) -> None:
-    """Its deaths are counted anew, if it has committed a batch since it was started."""
+    """The count of its deaths begins again, if it has committed a batch since it was started."""
     planned(scene, 2)
     writer = scene.add("one", attempts=2)
     stage, clock = scene.streams._stages["one"], time.monotonic

@@ -15,7 +15,7 @@ from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Create, Fence, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
-from jrs.records.history import ClusterHistory
+from jrs.records.history import ClusterHistory, HistoryKind
 from jrs.recovery.inspect.fsck import fsck
 from jrs.store import cluster_history, feed
 from jrs.store.cluster_history import MOST_KEPT, LeadershipHistorian
@@ -260,3 +260,34 @@ def test_a_record_that_cannot_be_read_stops_no_election(backend: Backend) -> Non
         cluster_history.read(backend)
     (damaged,) = fsck(backend, None).damaged
     assert damaged.startswith("cluster/history")
+
+
+def test_what_a_leader_expires_is_one_event(backend: Backend) -> None:
+    """A pass each hour displaces no election, pause or switchover."""
+    with lead(backend) as first:
+        historian(backend, first.fence, "m1").elected()
+        for number in range(3):
+            gone = [f"job-{number}", f"other-{number}"]
+            list(cluster_history.recording_expired(backend, gone, lambda: 1e9, first.fence))
+
+    kinds = [one[0] for one in told(backend)]
+    last = cluster_history.read(backend)[-1]
+    assert kinds == ["elected", "expired"]
+    assert "job-2, other-2 and 4 more, since 2001-09-09" in last.text
+    assert list(cluster_history.problems(backend)) == []
+
+
+def test_the_last_election_stays(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much is recorded behind it: the next leader tells that it has ended."""
+    monkeypatch.setattr(cluster_history, "MOST_KEPT", 3)
+    with lead(backend) as first:
+        historian(backend, first.fence, "m1").elected()
+    for number in range(5):
+        cluster_history.record(backend, HistoryKind.UPKEEP, f"upkeep {number}")
+
+    assert [one[0] for one in told(backend)] == ["elected", "upkeep", "upkeep", "upkeep"]
+    assert list(cluster_history.problems(backend)) == []
+
+    with lead(backend) as second:
+        historian(backend, second.fence, "m2").elected()
+    assert [one[:2] for one in told(backend)][-2:] == [("lost", "m1"), ("elected", "m2")]

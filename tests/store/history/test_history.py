@@ -16,7 +16,7 @@ import pytest
 from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, Fenced, OutcomeUnknown, ResultIsDirty, WrongState
 from jrs.contract.masks import hide
-from jrs.contract.operations import Create, Delete, Fence, Op
+from jrs.contract.operations import Create, Delete, Fence, Op, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryEvent, HistoryFold, HistoryKind
@@ -145,7 +145,9 @@ def test_folding_keeps_the_order_and_bounds_the_records(backend: Backend, fence:
     tell(mine, "last")
 
     told = most // 2 * 3
-    assert texts(backend) == [str(n) for n in range(told - 4 - most, told)] + ["last"]
+    newest = [str(n) for n in range(told - 4 - most, told)] + ["last"]
+    assert texts(backend)[-len(newest) :] == newest
+    assert len(texts(backend)) <= len(newest) + history.MOST_OLDER
     assert len(events(backend)) == 4 + 1
     stored = backend.get(keys.history_fold("job"))
     assert stored is not None
@@ -253,7 +255,7 @@ def test_long_texts_of_old_events_are_shortened(backend: Backend, fence: Fence) 
     history.fold(backend, "job", fence, leave=4)
 
     fold, size = stored_fold(backend)
-    assert size <= history.MOST_BYTES
+    assert size <= history.MOST_BYTES + history.OLDER_BYTES
     assert fold.dropped + len(fold.events) == 256
     assert len(fold.events) > 40  # Five times as many as with their whole texts.
     assert fold.events[-1].text == f"FAILED: 255 {long}"
@@ -694,3 +696,34 @@ def test_one_who_embeds_only_the_store_pays_nothing(backend: Backend, fence: Fen
     store.mark_clean("job", fence)
 
     assert [key for key in contents(backend) if key.startswith(keys.TOLD)] == []
+
+
+def test_routine_does_not_displace_what_matters(
+    backend: Backend, fence: Fence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Very many snapshots leave the death of the first day in the history, and
+    nothing is wrong with it."""
+    monkeypatch.setattr(history, "MOST_KEPT", 16)
+    historian = Historian(backend, "m", fence.epoch)
+
+    def happens(kind: HistoryKind, text: str) -> None:
+        with historian.recorded("job", kind, text) as event:
+            backend.commit(*event, fence=fence)
+
+    happens(HistoryKind.DIED, "attempt 1 died")
+    for number in range(150):
+        happens(HistoryKind.SNAPSHOT, f"snapshot {number} was taken")
+        history.fold_if_many(backend, "job", fence)
+
+    told = texts(backend)
+    assert (told[0], len(told) < 100) == ("attempt 1 died", True)
+    assert told[-1] == "snapshot 149 was taken"
+    assert problems(backend) == []
+
+    key = keys.history_fold("job")
+    stored = backend.get(key)
+    assert stored is not None
+    fold = decode(HistoryFold, stored.value, key)
+    forged = attrs.evolve(fold, kept=(attrs.evolve(fold.kept[0], text="all was well"),))
+    backend.commit(Update(key, encode(forged), stored.version))
+    assert "one of the events that were kept was changed" in problems(backend)[0]
