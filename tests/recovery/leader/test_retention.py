@@ -169,7 +169,7 @@ def test_results_go_many_at_once(world: World, monkeypatch: pytest.MonkeyPatch) 
     policy = RetentionPolicy(results=DAY, logs=DAY, failed_logs=None)
 
     assert world.retain(policy) == {Kind.RESULTS: 20, Kind.LOGS: 20}
-    assert len(commits) < 5
+    assert 0 < len(commits) < 5
     assert world.backend.get(keys.TOMBSTONES + "job-7") is not None
 
 
