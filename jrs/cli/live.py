@@ -6,21 +6,20 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from typing import Any
 
 import attrs
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from jrs.cli.common import shortened, when
 from jrs.contract.clock import Clock
 from jrs.contract.errors import Unavailable
 from jrs.contract.texts import bounded, printable
 
-# Imported inside functions: rich, since `jrs --help` loads every command.
-
 _LONGEST_WHY = 300
 """Characters that say why it cannot be read."""
 
-Draw = Callable[[], Any]
+Draw = Callable[[], RenderableType]
 """Reads and draws what is shown now."""
 
 
@@ -45,16 +44,18 @@ class Pictures:
         show: puts what is drawn on the screen.
     """
 
-    def __init__(self, draw: Draw, show: Callable[[Any], None], pace: Pace = Pace()) -> None:
+    def __init__(
+        self, draw: Draw, show: Callable[[RenderableType], None], pace: Pace = Pace()
+    ) -> None:
         self._draw = draw
         self._show = show
         self._pace = pace
         self._took = 0.0
-        self._drawn: Any = None
+        self._drawn: RenderableType = ""
         self._read_at = 0.0
         self._is_new = False
 
-    def first(self) -> Any:
+    def first(self) -> RenderableType:
         """Return the first picture; raises what drawing raises, and waits as long as that does."""
         began = self._pace.clock()
         drawn = self._draw()
@@ -79,24 +80,21 @@ class Pictures:
         self._show(self._drawn)
         return True
 
-    def _keep(self, drawn: Any, began: float) -> None:
+    def _keep(self, drawn: RenderableType, began: float) -> None:
         self._drawn, self._read_at, self._is_new = drawn, self._pace.now(), True
         self._took = self._pace.clock() - began
 
     def _show_old(self, said: str) -> None:
-        from rich.console import Group
-        from rich.text import Text
-
         self._show(Group(Text(said, "bold red"), self._drawn))
 
 
-def _in_thread(call: Callable[[], Any]) -> Future[Any]:
-    """Make a call in a thread that does not keep the process: it may hang."""
-    made = Future[Any]()
+def _in_thread(draw: Draw) -> Future[RenderableType]:
+    """Draw in a thread that does not keep the process: it may hang."""
+    made = Future[RenderableType]()
 
     def run() -> None:
         try:
-            made.set_result(call())
+            made.set_result(draw())
         except BaseException as error:
             made.set_exception(error)
 

@@ -6,9 +6,12 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from jrs.cli.common import ClusterRef, echo_json, shortened, took, when, with_cluster
 from jrs.cli.completion import optional_job_argument
@@ -20,8 +23,6 @@ from jrs.client.client import Client
 from jrs.client.job_overview import job_overview
 from jrs.client.overview import JobLine, Overview, overview
 from jrs.contract.texts import one_line, printable
-
-# Imported inside functions: rich, since `jrs --help` loads every command.
 
 _PARTS = (
     ("held", "yellow"),
@@ -71,7 +72,7 @@ def top_command(
     """
     with connect(ref) as client:
 
-        def draw(most: int) -> Any:
+        def draw(most: int) -> RenderableType:
             if job_id is None:
                 return drawn_cluster(overview(client), most, live=most < sys.maxsize)
             return drawn_job(job_overview(client, job_id), most)
@@ -80,8 +81,6 @@ def top_command(
             found = overview(client) if job_id is None else job_overview(client, job_id)
             echo_json(found.plain())
         elif once or not sys.stdout.isatty():
-            from rich.console import Console
-
             width = None if sys.stdout.isatty() else 160
             Console(width=width).print(draw(sys.maxsize))
         else:
@@ -89,9 +88,7 @@ def top_command(
     return 0
 
 
-def _live(client: Client, every: float, draw: Callable[[], Any]) -> None:
-    from rich.live import Live
-
+def _live(client: Client, every: float, draw: Callable[[], RenderableType]) -> None:
     with client.backend.watch("") as watch:
         pictures = Pictures(draw, lambda drawn: screen.update(drawn, refresh=True))
         # Before the screen is taken: a job may be unknown, or the backend away.
@@ -106,20 +103,18 @@ def _live(client: Client, every: float, draw: Callable[[], Any]) -> None:
                     time.sleep(_AGAIN)
 
 
-def drawn_cluster(found: Overview, most: int, *, live: bool) -> Any:
+def drawn_cluster(found: Overview, most: int, *, live: bool) -> RenderableType:
     """Return the overview as rich draws it.
 
     Args:
         live: whether it has to fit a screen: each job is one line then.
     """
-    from rich.console import Group
-    from rich.text import Text
-
     cluster = found.cluster
     leads = "bold green" if cluster["leader"] else "bold red"
-    lines: list[Any] = [Text(printable(cluster["summary"]), leads)]
+    summary = Text(printable(cluster["summary"]), leads)
     if cluster["leader"] and cluster["since"]:
-        lines[0].append(f", since {when(cluster['since'])}", "default")
+        summary.append(f", since {when(cluster['since'])}", "default")
+    lines: list[RenderableType] = [summary]
     if cluster["paused"] is not None:
         why = one_line(cluster["paused"]["reason"] or "jrs unpause")
         lines.append(Text(f"paused: {printable(shortened(why, _LONGEST_REASON))}", "yellow"))
@@ -139,10 +134,8 @@ def drawn_cluster(found: Overview, most: int, *, live: bool) -> Any:
     return Group(*lines)
 
 
-def _counts(found: Overview) -> Any:
+def _counts(found: Overview) -> Text:
     """Return how many jobs each part has: the lower parts may be below the screen."""
-    from rich.text import Text
-
     counts = Text()
     for name, colour in _PARTS:
         jobs = getattr(found, name)
@@ -151,20 +144,15 @@ def _counts(found: Overview) -> Any:
     return counts
 
 
-def _lines(jobs: tuple[JobLine, ...], now: float) -> Any:
+def _lines(jobs: tuple[JobLine, ...], now: float) -> RenderableType:
     """Return each job in one line of a screen, which cuts what is too long."""
-    from rich.text import Text
-
     rows = [(_folded(job.job_id), *_cells(job, now)) for job in jobs]
     widths = [max(map(len, column)) for column in zip(*(row[:3] for row in rows), strict=True)]
     lines = ("  ".join((*map(str.ljust, row, widths), printable(row[3]))) for row in rows)
     return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
 
 
-def _table(jobs: tuple[JobLine, ...], now: float) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
+def _table(jobs: tuple[JobLine, ...], now: float) -> RenderableType:
     drawn = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
     drawn.add_column(overflow="fold")
     for job in jobs:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from jrs.cli.common import shortened, took, when
 from jrs.cli.show import attempt_text, stage_text
@@ -12,8 +15,6 @@ from jrs.client.overview import left_of
 from jrs.client.stream_texts import StreamTexts
 from jrs.contract.texts import one_line, printable, span
 from jrs.records.stages import TAKEN_OVER
-
-# Imported inside functions: rich, since `jrs --help` loads every command.
 
 _COLOURS = {
     "RUNNING": "bold blue",
@@ -32,15 +33,12 @@ _FURTHER = " " * 10
 Row = tuple[str, str]
 
 
-def drawn_job(found: JobOverview, most: int) -> Any:
+def drawn_job(found: JobOverview, most: int) -> RenderableType:
     """Return a job as rich draws it.
 
     Args:
         most: stages that are shown, the newest ones.
     """
-    from rich.console import Group
-    from rich.text import Text
-
     line = found.line
     head = Text(printable(line.job_id), "bold")
     head.append(f"  {line.status or 'unknown'}", _COLOURS.get(line.status, "bold"))
@@ -105,28 +103,21 @@ def _events(found: JobOverview) -> Iterator[Row]:
         yield when(one.at), f"{by}{shortened(one.text, _LONGEST)}{action}"
 
 
-def _next(found: JobOverview) -> list[Any]:
+def _next(found: JobOverview) -> list[RenderableType]:
     """Return the commands, before what may be too high for the terminal: whole, to be copied."""
-    from rich.text import Text
-
     if all(len(one.command) <= _NAME for one in found.steps):
         return _part("next", [(one.command, one.said) for one in found.steps])
     lines = [Text(f"{one.command}\n{_FURTHER}{one.said}") for one in found.steps]
     return [Text("\nnext", "bold"), *lines]
 
 
-def _part(title: str, rows: list[Row]) -> list[Any]:
+def _part(title: str, rows: list[Row]) -> list[RenderableType]:
     """Return a title and its rows; nothing without rows."""
-    from rich.text import Text
-
     return [Text(f"\n{title}", "bold"), _table(rows)] if rows else []
 
 
-def _table(rows: list[Row], *, style: str = "default") -> Any:
+def _table(rows: list[Row], *, style: str = "default") -> RenderableType:
     """Return rows of two columns; `style` is that of the last row."""
-    from rich.table import Table
-    from rich.text import Text
-
     drawn = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
     longest = min(_NAME, max(len(_cell(name)) for name, _ in rows))
     # It is not folded: a further line would look like one of its own.

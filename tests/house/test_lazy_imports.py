@@ -3,7 +3,7 @@
 That is a comment at the end of its line, or right above it and the imports around it. If several
 functions of a module share a reason, the module gives it once, above them::
 
-    # Imported inside functions: rich, since `jrs --help` loads every command.
+    # Imported inside functions: rich, since most commands do without it.
 """
 
 from __future__ import annotations

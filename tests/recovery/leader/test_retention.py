@@ -283,7 +283,7 @@ def test_a_result_that_damage_holds(world: World, monkeypatch: pytest.MonkeyPatc
     assert "the result of job 'held' stays: tombstones/held: held" in said[0]
     for _ in range(2):
         clock.now += DAY / 2
-        assert not retention._work()
+        assert not task._work()
     assert said == [said[0]] * 2
 
 
