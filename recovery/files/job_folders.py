@@ -13,9 +13,8 @@
     <storage>/<cluster>/.trash/                             folders that are being deleted
     <storage>/<cluster>/.storage/                           the marker; see `storage_identity`
 
-The epoch folder is a fence of its own. A new leader replaces it before it touches anything; from
-then on no path that a zombie knows exists (see `epoch_folders`). Publishing is a rename out of the
-epoch folder, so it fails for a process that no longer leads, whatever its clock or its JVM does.
+The epoch folder is a fence of its own: a new leader replaces it first, and publishing renames out
+of it (see `epoch_folders`). So a process that no longer leads publishes nothing, whatever it does.
 """
 
 from __future__ import annotations
@@ -161,8 +160,7 @@ class JobStorage:
         return self.stream_folder(job_id, epoch, stage) / "ck"
 
     def stream(self, job_id: str, epoch: int, stage: str) -> Path:
-        """Return the folder of a streaming stage, with its ``ck``, an empty ``staging`` and a note
-        of this storage's root.
+        """Return the folder of a streaming stage: ``ck``, an empty ``staging``, the root's note.
 
         Raises:
             Fenced: a newer leader has renamed the epoch's folder.
@@ -308,9 +306,8 @@ class JobStorage:
         stays = []
         for path in trash.iterdir():
             try:
-                removal.remove(path)
-            except FileNotFoundError:
-                pass  # Another process deletes it, too.
+                with suppress(FileNotFoundError):  # Another process deletes it, too.
+                    removal.remove(path)
             except OSError as error:
                 stays.append(f"{error.filename or path} cannot be deleted: {error.strerror}")
         return stays

@@ -169,26 +169,23 @@ class StorageIdentity:
             raise WrongState(problem)
         before, count = self.recorded(), self._marked.newest(COUNT)
         count = count if before is None else max(count, before.count)
-        marker = self._marker()
+        marker, work = self._marker(), self._kept_work()
+        id = uuid.uuid4().hex if marker is None else marker.id
+        record = StorageRecord(id, self._path, work=work, recorded_at=now, recorded_by=by)
         if marker is None:
-            record = StorageRecord(uuid.uuid4().hex, self._path, work=self._kept_work())
             try:
                 self._mark(record)
             except OSError as error:
                 raise InvalidInput(f"{self._path} cannot be written: {error.strerror}") from None
-        else:
-            record = StorageRecord(marker.id, self._path, work=self._kept_work())
         for kind, number in ((EPOCH, epoch), (COUNT, count)):
             if number:
                 self._marked.add(kind, number)
         record = attrs.evolve(record, marked=True, epoch=epoch, count=count)
-        record = attrs.evolve(record, recorded_at=now, recorded_by=by)
         self._put(record, None)
         return record
 
     def is_ahead(self) -> bool:
-        """Return whether the marker has counted more ends of jobs than the record: the store is
-        older than the files.
+        """Return whether the marker has counted more ends than the record: the store is older.
 
         Raises:
             CorruptRecord: the record, or the marker, cannot be read.

@@ -47,7 +47,7 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        209,  # Of it three compare a call, and check an entry point in another process.
+        210,  # Of it three compare a call, and check an entry point in another process.
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -86,7 +86,7 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        288,
+        295,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""
