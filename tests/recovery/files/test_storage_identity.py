@@ -247,7 +247,7 @@ class Objects:
 
     def __init__(self) -> None:
         self.content: bytes | None = None
-        self.led: list[int] = []
+        self.numbers: dict[str, int] = {}
 
     def read(self) -> bytes | None:
         return self.content
@@ -255,11 +255,11 @@ class Objects:
     def write(self, content: bytes) -> None:
         self.content = content
 
-    def epochs(self) -> list[int]:
-        return self.led
+    def newest(self, kind: str) -> int:
+        return self.numbers.get(kind, 0)
 
-    def add_epoch(self, epoch: int) -> None:
-        self.led = [epoch]
+    def add(self, kind: str, number: int) -> None:
+        self.numbers[kind] = number
 
 
 def test_objects_in_another_bucket(
