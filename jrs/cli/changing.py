@@ -21,7 +21,7 @@ from jrs.cli.common import (
 from jrs.cli.completion import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.snapshots import echo_restored, progress_of
-from jrs.cli.stopping import echo_held, telling_unled
+from jrs.cli.suspend import echo_held, telling_unled
 from jrs.client.job import JobHandle
 from jrs.contract.errors import NotFound
 from jrs.records.checks import check_job_id

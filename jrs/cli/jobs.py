@@ -25,7 +25,7 @@ from jrs.cli.completion import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import DURATION
 from jrs.cli.job_options import job_options
-from jrs.cli.stopping import telling_unled
+from jrs.cli.suspend import telling_unled
 from jrs.client.connection import entry_point_of
 from jrs.client.job import JobHandle
 from jrs.client.same_call import refuse_another

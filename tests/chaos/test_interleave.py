@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jrs.testing.chaos.interleave import NEVER, interleave
-from jrs.testing.chaos.linearization_search import Call, Condition, is_linearizable
+from jrs.testing.chaos.interleaved_answers import Call, Condition, is_linearizable
 
 
 def test_another_handle_acts_between_system_calls() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.cli.stopping import telling_unled
+from jrs.cli.suspend import telling_unled
 from jrs.records.model import JobResult, JobStatus, StopMode
 from jrs.recovery.inspect.explain import Explanation
 from jrs.recovery.rules.decision import Action

@@ -26,7 +26,8 @@ ANSWERS = {
     "what does a line of the log look like?": "backends/file/format/lines.py",
     "how are runs merged into levels?": "backends/file/base/merge.py",
     "which files does a segment consist of?": "backends/file/segments/names.py",
-    "when does a process start a new segment?": "backends/file/compaction.py",
+    "how does a process come from one segment to the next?": "backends/file/current_segment.py",
+    "which process writes the next base?": "backends/file/compaction.py",
     "why can a late request to etcd not take effect?": "backends/etcd/write_barrier.py",
     "which backend is the shortest example?": "backends/memory.py",
     "why does a job with a result never run again?": "jrs/store/result_store.py",
@@ -64,11 +65,11 @@ ANSWERS = {
     "what is checked before a route sees a request?": "jrs/sidecar/access.py",
     "what must each backend pass?": "jrs/testing/contract/__init__.py",
     "which faults does a chaos test have?": "jrs/testing/chaos/faults.py",
-    "how is a history checked for stale reads?": "jrs/testing/chaos/checking/registers.py",
+    "how is a history checked for stale reads?": "jrs/testing/chaos/checking/stale_reads.py",
     "which order of steps does a simulation choose?": "jrs/testing/simulation/scheduler.py",
     "how is etcd or ZooKeeper started on this machine for a test?": "jrs/testing/servers/local.py",
     "what does the demo compare?": "jrs/demo/comparison.py",
-    "how does `jrs suspend` wait?": "jrs/cli/stopping.py",
+    "how does `jrs suspend` wait?": "jrs/cli/suspend.py",
     "what does `python -m jrs` start?": "jrs/__main__.py",
 }
 

@@ -28,8 +28,8 @@ from jrs.testing.chaos import runs
 from jrs.testing.chaos.calls import LOCKING, READING, WRITING, Layer, Owners
 from jrs.testing.chaos.figures import scratch
 from jrs.testing.chaos.forms import begin_in_old_form, raise_form
+from jrs.testing.chaos.interleaved_answers import Call, Condition, is_linearizable
 from jrs.testing.chaos.late import late
-from jrs.testing.chaos.linearization_search import Call, Condition, is_linearizable
 from jrs.testing.chaos.runs import Run, Tally
 
 _MODULE = "jrs.testing.chaos.interleave"

@@ -31,7 +31,7 @@ from jrs.testing.chaos.checking.generate import KEYS, Shape, generated
 from jrs.testing.chaos.checking.known import settled
 from jrs.testing.chaos.checking.known_on_spark import settled_table
 from jrs.testing.chaos.checking.lost_answers import LOST_ANSWERS
-from jrs.testing.chaos.checking.registers import contradictions, made_by
+from jrs.testing.chaos.checking.stale_reads import contradictions, made_by
 from jrs.testing.chaos.checking.tables import batch_of
 from jrs.testing.chaos.checking.verdict import Run
 from jrs.testing.chaos.recorded import COLUMNS, Event, Kind, Verb, digest

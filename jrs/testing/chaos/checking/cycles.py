@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from jrs.testing.chaos.checking.facts import ANY, Anomaly, Fact, Facts, What
-from jrs.testing.chaos.checking.registers import made_by
+from jrs.testing.chaos.checking.stale_reads import made_by
 from jrs.testing.chaos.recorded import FOREVER
 
 Graph = dict[int, dict[int, str]]

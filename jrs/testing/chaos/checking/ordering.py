@@ -29,7 +29,7 @@ from jrs.testing.chaos.checking.cycles import (
     order_in_time,
 )
 from jrs.testing.chaos.checking.facts import ANY, Fact, Facts, What
-from jrs.testing.chaos.checking.registers import made_by
+from jrs.testing.chaos.checking.stale_reads import made_by
 
 _READ, _WRITE, _CHECK = What.READ, What.WRITE, What.CHECK
 # Constants, for a member of an enumeration is slow to look up.

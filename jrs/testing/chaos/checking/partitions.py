@@ -36,7 +36,7 @@ from jrs.testing.chaos.checking.garbage import without_collections
 from jrs.testing.chaos.checking.known_on_spark import Name, settled_table
 from jrs.testing.chaos.checking.notes import Context, batch_of, files_of
 from jrs.testing.chaos.checking.protocol import is_fenced
-from jrs.testing.chaos.checking.registers import contradictions
+from jrs.testing.chaos.checking.stale_reads import contradictions
 from jrs.testing.chaos.checking.traces import broken_rules
 from jrs.testing.chaos.checking.watches import Watches
 from jrs.testing.chaos.recorded import Call, Kind, Part, Verb

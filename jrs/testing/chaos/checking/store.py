@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 
 from jrs.testing.chaos.checking.cycles import cycles
 from jrs.testing.chaos.checking.facts import ANY, Anomaly, Fact, What
-from jrs.testing.chaos.checking.registers import contradictions, made_by
+from jrs.testing.chaos.checking.stale_reads import contradictions, made_by
 from jrs.testing.chaos.checking.verdict import Run, check
 from jrs.testing.chaos.recorded import Call, Kind, Verb
 
