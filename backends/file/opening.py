@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 from jrs.contract.errors import InvalidInput, NoSuchCluster, Unavailable, WrongState
 from jrs.contract.formats import NEWEST_FORMAT
-from jrs.contract.operations import Create
-from jrs.records import keys
-from jrs.records.cluster import FormatRecord
-from jrs.records.codec import encode
 
 from . import segments
 from .conversion import convert
@@ -24,7 +19,6 @@ from .format.folder import (
     publish,
     sync_folder,
 )
-from .format.lines import commit
 
 
 def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
@@ -113,18 +107,15 @@ def _make_durable(root: Path) -> None:
         sync_folder(each.parent)
 
 
-def _make_log(log: Path, marked: int) -> None:
-    """Create the log's folder, which appears atomically with its first segment.
-
-    Args:
-        marked: the format that the marker of the whole folder names. If it is an older one, other
-            clusters need it, and the log begins with the record of its own format.
-    """
-    if not log.exists():
-        record = FormatRecord(NEWEST_FORMAT, time.time(), complete=NEWEST_FORMAT)
-        own, _ = commit((Create(keys.FORMAT, encode(record)),), None)
-        segments.create(log, bodies=[own] if marked < NEWEST_FORMAT else [])
-    elif segments.form_in(marked) != segments.Form.LINES and not any(log.iterdir()):
+def _make_log(log: Path, version: int) -> None:
+    """Create the log's folder. Since format 3 it appears atomically with its first segment."""
+    form = segments.form_in(version)
+    if form == segments.Form.LINES:
+        make_folder(log)
+        sync_folder(log.parent)
+    elif not log.exists():
+        segments.create(log, form)
+    elif not any(log.iterdir()):
         raise Unavailable(
             f"{log} is empty: another program removed files; restore the folder from a copy"
         )

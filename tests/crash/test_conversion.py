@@ -22,7 +22,7 @@ from jrs.contract.errors import WrongState
 from jrs.contract.operations import Create
 from jrs.records.codec import encode
 from jrs.records.model import FormatRecord, MasterInfo
-from jrs.testing.chaos.forms import begin_in_old_form
+from tests.crash.forms import begin_in_old_form
 from tests.forks import Forks
 
 FIXTURE = Path(__file__).parent.parent / "fixtures/format_2.tar.gz"

@@ -29,7 +29,7 @@ from jrs.contract.operations import (
     Update,
 )
 from jrs.store.opening import open_backend as open_by_url
-from jrs.testing.chaos.forms import begin_in_old_form
+from tests.crash.forms import begin_in_old_form
 from tests.support import in_long_form
 
 LOG = "00000000000000000000.log"

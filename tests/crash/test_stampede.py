@@ -16,10 +16,10 @@ from jrs.backends.file.format.lines import sealed
 from jrs.backends.file.replica import NEVER, Replica
 from jrs.contract.errors import Conflict, CorruptRecord, Unavailable
 from jrs.contract.operations import Check, Create, Delete, Update
-from jrs.testing.chaos.forms import begin_in_old_form
 from jrs.testing.contract import BOUND
 from jrs.testing.processes import children
 from jrs.testing.worker import Worker
+from tests.crash.forms import begin_in_old_form
 from tests.support import until
 
 SIZE = 6 << 20

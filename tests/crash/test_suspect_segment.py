@@ -16,8 +16,8 @@ import pytest
 from jrs.backends.file.backend import FileBackend
 from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create
-from jrs.testing.chaos.forms import begin_in_old_form
 from jrs.testing.contract import contents
+from tests.crash.forms import begin_in_old_form
 
 
 @pytest.fixture(params=["format 2", "format 3"])

@@ -13,9 +13,9 @@ from jrs.backends.file.base import Run
 from jrs.backends.file.base.index import Trailer
 from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Update
-from jrs.testing.chaos.forms import begin_in_old_form
 from jrs.testing.contract import contents
 from jrs.testing.worker import Worker
+from tests.crash.forms import begin_in_old_form
 from tests.forks import Forks
 
 CHILD = r"""

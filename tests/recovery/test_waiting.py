@@ -25,11 +25,11 @@ from jrs.records.model import AttemptRecord, EpochRecord
 from jrs.recovery.master import Master
 from jrs.recovery.rules.events import Event
 from jrs.store.opening import open_backend
-from jrs.testing.chaos.forms import begin_in_old_form
 from jrs.testing.masters import MasterProcess, Masters
 from jrs.testing.servers import EtcdServer, ZooKeeperServer
 from jrs.testing.worker import Worker
 from tests.backends.etcd.support import with_option
+from tests.crash.forms import begin_in_old_form
 from tests.crash.test_disk_full import disk, fill
 from tests.support import BOUND, until
 

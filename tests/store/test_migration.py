@@ -41,7 +41,6 @@ from jrs.store.migration import Migration
 from jrs.store.opening import open_backend, open_closed
 from jrs.store.result_store import JobResultStore
 from jrs.store.steering import Steering
-from jrs.testing.chaos.forms import begin_in_old_form
 from jrs.testing.contract import lead
 
 Opener = Callable[[str], Backend]
@@ -177,7 +176,8 @@ def test_into_an_older_folder_and_back(places: Places, tmp_path: Path, raised: b
     and also if the empty cluster there was raised before."""
     fill(places.open("file"))
     before = moved(places.open("file"))
-    begin_in_old_form(tmp_path / "other")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "jrs.json").write_text('{"format": "jrs", "version": 2}')
     if raised:
         with Client(places.open("other")) as client:
             client.raise_cluster_format()
@@ -194,6 +194,8 @@ def test_into_an_older_folder_and_back(places: Places, tmp_path: Path, raised: b
     assert moved(places.open("third")) == before
     places.migration("third", "other").carry_out()
     assert result_index.is_complete(places.open("other"))
+    with FileBackend(tmp_path / "other", "neighbour") as neighbour:
+        assert format_of(neighbour) == OLDEST_FORMAT
 
 
 @pytest.mark.parametrize("version", [NEWEST_FORMAT + 1, None])

@@ -23,7 +23,6 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
-from jrs.testing.chaos.forms import begin_in_old_form
 from tests.recovery.support import result
 
 
@@ -99,8 +98,7 @@ def test_clusters_of_one_folder_are_raised_each_by_itself(
 ) -> None:
     """The folder's marker stays, for masters of an older version that use another cluster of it;
     the raised cluster is of the newest format throughout, for processes that run already, too."""
-    for cluster in ("one", "other"):
-        begin_in_old_form(tmp_path, cluster)
+    (tmp_path / "jrs.json").write_text('{"format": "jrs", "version": 2}')
 
     def opened(cluster: str) -> Backend:
         return open_backend(tmp_path.as_uri(), cluster=cluster)
@@ -131,30 +129,10 @@ def test_clusters_of_one_folder_are_raised_each_by_itself(
         assert keys.RESULTS not in scanned
 
 
-@pytest.mark.parametrize("marked", [2, 3, 6])
-def test_a_new_cluster_in_an_older_folder_has_the_newest_format(
-    tmp_path: Path, marked: int
-) -> None:
-    """From its first record on, and throughout; the other clusters and the marker stay as they
-    are."""
-    begin_in_old_form(tmp_path, "other", version=marked)
-    with open_backend(tmp_path.as_uri(), cluster="new") as new:
-        assert new.marked_format == marked
-        assert cluster_format.format_of(new) == NEWEST_FORMAT
-        assert result_index.is_complete(new)
-        new.commit(Create("more", b"1"))
-        new.compact()  # type: ignore[attr-defined]
-        assert list(new.check()) == []
-    for cluster, format in (("new", NEWEST_FORMAT), ("other", marked)):
-        with open_backend(tmp_path.as_uri(), cluster=cluster) as backend:
-            assert cluster_format.format_of(backend) == format
-            assert list(backend.check()) == []
-
-
 def test_a_raise_by_an_older_version_is_completed(tmp_path: Path) -> None:
     """What older versions raised in a folder has no index that a reader may rely on: fsck says so,
     and to raise it again completes it. So it is where the record cannot be read."""
-    begin_in_old_form(tmp_path)
+    (tmp_path / "jrs.json").write_text('{"format": "jrs", "version": 2}')
     with open_backend(tmp_path.as_uri()) as backend:
         record = FormatRecord(NEWEST_FORMAT, 1.0, unknown={"more": 1})
         backend.commit(Create(keys.FORMAT, encode(record)))

@@ -6,15 +6,13 @@ import contextlib
 import errno
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from zlib import crc32
 
 from ..base import Base, merge
 from ..base import filter as filters
 from ..base.entries import Change
 from ..base.index import digest_of
-from ..format.batches import batch
 from ..format.folder import (
     make_folder,
     open_or_create,
@@ -39,22 +37,16 @@ from .names import (
 _FENCE_TEXT = b"jrs: this folder was converted by a newer version of jrs: stop this process\n"
 
 
-def create(folder: Path, form: Form = Form.LEVELS, bodies: Sequence[bytes] = ()) -> None:
+def create(folder: Path, form: Form = Form.LEVELS) -> None:
     """Create the log's folder with its first segment, atomically. Idempotent.
 
     A folder with files in it stays unchanged.
-
-    Args:
-        bodies: of the lines that the segment begins with.
     """
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
     make_folder(temporary)
     try:
         _fence(temporary)
-        header = Header(0, uuid.uuid4().hex.encode(), form)
-        begin_bare(temporary, header)
-        if bodies:
-            _append_first(temporary, header, bodies)
+        begin_bare(temporary, Header(0, uuid.uuid4().hex.encode(), form))
         with contextlib.suppress(OSError):
             os.rename(temporary, folder)  # Fails if the folder exists and is not empty.
     finally:
@@ -63,14 +55,6 @@ def create(folder: Path, form: Form = Form.LEVELS, bodies: Sequence[bytes] = ())
                 path.unlink(missing_ok=True)
             temporary.rmdir()
     sync_folder(folder.parent)
-
-
-def _append_first(folder: Path, header: Header, bodies: Sequence[bytes]) -> None:
-    line = header.line()
-    with log_path(folder, header.start, header.form).open("ab") as tail:
-        tail.write(batch(bodies, header.start + len(line), crc32(line)))
-        tail.flush()
-        os.fsync(tail.fileno())
 
 
 def begin_bare(folder: Path, header: Header) -> None:

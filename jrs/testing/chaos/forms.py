@@ -1,4 +1,4 @@
-"""The form of a store: begins a store in an old form, and raises it to the newest one."""
+"""The form of a store: begins a store in the old form, and raises it to the newest one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from jrs.backends.file import segments
 from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.format.folder import MARKER, publish
 from jrs.contract.errors import Conflict
@@ -17,19 +16,9 @@ from jrs.records.cluster import FormatRecord
 from jrs.records.codec import encode
 
 
-def begin_in_old_form(
-    root: Path, cluster: str = "default", *, version: int = OLDEST_FORMAT
-) -> None:
-    """Make a folder, and in it a cluster with an empty log, as versions of jrs do whose newest
-    format is `version`."""
-    log = root / "clusters" / cluster / "log"
-    log.parent.mkdir(parents=True)
-    publish(root / MARKER, json.dumps({"format": "jrs", "version": version}).encode())
-    if (form := segments.form_in(version)) == segments.Form.LINES:
-        log.mkdir()
-        segments.log_path(log, 0).touch()
-    else:
-        segments.create(log, form)
+def begin_in_old_form(root: Path) -> None:
+    """Make the empty folder `root` an empty store of the oldest format."""
+    publish(root / MARKER, json.dumps({"format": "jrs", "version": OLDEST_FORMAT}).encode())
 
 
 def raise_form(handle: FileBackend) -> None:

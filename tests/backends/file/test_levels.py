@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import threading
@@ -21,6 +22,7 @@ from jrs.backends.file.base.index import Names, Trailer
 from jrs.backends.file.base.merge import write_run
 from jrs.backends.file.base.record_lines import HELD
 from jrs.backends.file.compaction import Compaction
+from jrs.backends.file.format.folder import MARKER
 from jrs.backends.file.format.lines import escape
 from jrs.backends.file.replica import NEVER
 from jrs.backends.file.segments import VERSION_KEY, Form, Header
@@ -31,7 +33,6 @@ from jrs.contract.operations import EPOCH_KEY, Create, Delete, Record, Update
 from jrs.records.codec import encode
 from jrs.records.model import FormatRecord
 from jrs.store.cluster_format import raise_format
-from jrs.testing.chaos.forms import begin_in_old_form
 from jrs.testing.chaos.late import LateCompaction
 from jrs.testing.contract import present
 from tests.backends.file.test_damaged_base import DAMAGES, Damage
@@ -313,7 +314,7 @@ def test_an_open_reader_survives_merges_of_others(tmp_path: Path) -> None:
 
 def test_a_raised_cluster_gets_levels(tmp_path: Path) -> None:
     """A log that began without levels has them from the first segment behind the raise."""
-    begin_in_old_form(tmp_path, version=6)
+    (tmp_path / MARKER).write_text(json.dumps({"format": "jrs", "version": 6}))
     with FileBackend(tmp_path, seal_at=NEVER) as backend:
         forms, runs = [], []
         for number in range(5):

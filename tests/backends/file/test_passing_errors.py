@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
 from collections.abc import Callable
@@ -14,10 +15,10 @@ from jrs.backends.file import replica, segments
 from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.base import line_file
 from jrs.backends.file.current_segment import CurrentSegment
+from jrs.backends.file.format.folder import MARKER
 from jrs.backends.file.state_machine import StateMachine
 from jrs.contract.errors import Conflict, JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Absent, Create, Delete, Update
-from jrs.testing.chaos.forms import begin_in_old_form
 
 VERSIONS = [2, 6, 7]
 """Of the cluster: one for each form of the log."""
@@ -46,7 +47,7 @@ class FailingReads:
 
 @pytest.fixture(params=VERSIONS)
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    begin_in_old_form(tmp_path, version=request.param)
+    (tmp_path / MARKER).write_text(json.dumps({"format": "jrs", "version": request.param}))
     return tmp_path
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from jrs.backends.file import replica as replica_module
 from jrs.backends.file.backend import FileBackend
+from jrs.backends.file.format.folder import MARKER
 from jrs.contract.operations import Create
-from jrs.testing.chaos.forms import begin_in_old_form
 
 SEAL_AT = 2_000
 MOST = 6_000
@@ -32,7 +33,7 @@ def test_the_tail_is_bounded_whatever_the_size_of_the_base(
 ) -> None:
     """Without levels: a million results were an open of half a minute, which no call waits for,
     because the tail was let grow to the size of the base."""
-    begin_in_old_form(tmp_path, version=6)
+    (tmp_path / MARKER).write_text(json.dumps({"format": "jrs", "version": 6}))
     monkeypatch.setattr(replica_module, "MOST_TAIL", MOST)
     tails, base = grow(tmp_path)
     assert base > 4 * MOST
