@@ -28,7 +28,6 @@ from jrs.cli.job_options import job_options
 from jrs.cli.suspend import telling_unled
 from jrs.client.connection import entry_point_of
 from jrs.client.job import JobHandle
-from jrs.client.same_call import refuse_another
 from jrs.contract.errors import DuplicateJob, InvalidInput
 from jrs.contract.texts import one_line, shown
 from jrs.records.checks import check_job_id
@@ -147,7 +146,6 @@ def submit_command(
             if not existing:
                 raise
             before = client.job(job_id).view()
-            refuse_another(before, spec)
             echo(_submitted_before(before, spec), err=True)
         else:
             echo(f"submitted {job_id}", err=True)

@@ -18,7 +18,7 @@ from jrs.client.cluster_history import ClusterHistory
 from jrs.client.connection import Connection, entry_point_of
 from jrs.client.job import JobHandle
 from jrs.client.listing import JobOrder, Listing
-from jrs.client.same_call import refuse_or_warn
+from jrs.client.same_call import warn_of_another
 from jrs.client.steering import ClusterSteering
 from jrs.client.upkeep import ClusterUpkeep
 from jrs.contract.backend import Backend, Diagnostic
@@ -194,14 +194,13 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
             settings: Spark's configuration, files, the interpreter, environment and secrets.
             on_result: what jrs runs when the job has a result.
             exist_ok: whether an id that was submitted before gives a handle on that job. If that
-                one has ended with another entry point or other arguments, a warning is logged.
+                one has another entry point or other arguments, a warning is logged.
             arguments: of the function, JSON; the way to give one that has the name of an option.
             more: arguments of the function, JSON.
 
         Raises:
             InvalidInput: an argument is not JSON, given twice, missing or unknown, an option cannot
-                be used, or the function is no plain one that its module and name lead to. With
-                `exist_ok`, the job has not ended, and has another entry point or other arguments.
+                be used, or the function is no plain one that its module and name lead to.
             WrongState: the cluster's format is too old for settings, time limits and on_result.
             DuplicateJob: the id is taken; `.state` says by what. Nothing was changed.
             TooLarge: the arguments are over 256 KiB of JSON.
@@ -237,7 +236,7 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
         except DuplicateJob:
             if not exist_ok:
                 raise
-            refuse_or_warn(self._connection.jobs.view(spec.job_id), spec)
+            warn_of_another(self._connection.jobs.view(spec.job_id), spec)
         return JobHandle(self._connection, spec.job_id)
 
     def job(self, id: str) -> JobHandle:

@@ -154,7 +154,7 @@ def entry_point_of(entry: str | Callable[..., Any]) -> str:
     if defined_in is not program:
         return f"{module}:{name}"
     spec = getattr(program, "__spec__", None)
-    if spec is not None and spec.name != "__main__":  # By python -m: it may import relatively.
+    if spec is not None and "." in spec.name:  # By python -m of a package: it imports relatively.
         return f"{spec.name}:{name}"
     path = getattr(program, "__file__", None)
     if path is None:

@@ -4,40 +4,24 @@ from __future__ import annotations
 
 import logging
 
-from jrs.contract.errors import InvalidInput
-from jrs.records.applications import shown_call
 from jrs.records.model import JobSpec
 from jrs.store.job_views import JobView
 
 _log = logging.getLogger("jrs.client")
 
 
-def refuse_another(before: JobView, spec: JobSpec) -> None:
-    """Check that a job that has not ended is not another call than `spec`.
+def warn_of_another(before: JobView, spec: JobSpec) -> None:
+    """Log a warning if a job that was submitted before is another call than `spec`.
 
-    Raises:
-        InvalidInput: it has another entry point or other arguments.
+    It is not refused: a job may have been upgraded since, or its code have moved to another folder,
+    and a workflow engine that repeats its request has to get its job.
     """
-    if _is_another(before, spec) and not before.has_ended:
-        runs = before.spec or before.application
-        assert runs is not None, "what is unknown is no other call"
-        raise InvalidInput(
-            f"job {spec.job_id!r} was submitted with another entry point or other arguments: it "
-            f"runs {shown_call(runs.entry_point, runs.arguments)}, and this is "
-            f"{shown_call(spec.entry_point, spec.arguments)}; a job id names one run: choose "
-            "another"
-        )
-
-
-def refuse_or_warn(before: JobView, spec: JobSpec) -> None:
-    """Do what `refuse_another` does, and log a warning if a job that has ended was another call."""
-    refuse_another(before, spec)
-    if _is_another(before, spec) and before.has_ended:
+    if _is_another(before, spec):
         _log.warning(
-            "job %r has ended with another entry point or other arguments than %s; its result "
-            "stands, nothing runs",
+            "job %r was submitted before with another entry point or other arguments than %s; a "
+            "job id names one run, so this is not run",
             spec.job_id,
-            shown_call(spec.entry_point, spec.arguments),
+            spec.entry_point,
         )
 
 

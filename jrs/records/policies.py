@@ -75,8 +75,11 @@ class RestartPolicy(Stored):
             ran: the seconds that it ran.
             got_on: whether it committed a batch, or finished a stage.
         """
-        has_recovered = got_on and ran >= max(_LONG, 10 * self.max_delay)
-        return 1 if has_recovered else before + 1
+        return 1 if got_on and self.is_long(ran) else before + 1
+
+    def is_long(self, ran: float) -> bool:
+        """Return whether a run of so many seconds is long enough to count deaths anew."""
+        return ran >= max(_LONG, 10 * self.max_delay)
 
     def delay_after(self, deaths: int) -> float:
         """Return the seconds from the latest of `deaths` deaths to the next start."""

@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -60,29 +60,40 @@ def load(entry_point: str) -> Callable[..., Any]:
 def load_in_thread(entry_point: str) -> Callable[..., Any]:
     """Return what `load` does, for a thread of a process in which other jobs run.
 
-    The modules next to a file have one name each in the whole process, which those of another
-    folder may have, too. So the files of all jobs in its threads have to be in one folder.
+    A module next to a file has one name in the whole process: it must not be taken for that of
+    another folder.
 
     Raises:
-        CannotStartHere: files of another folder were loaded for threads of this process; or as
-            `load`.
+        CannotStartHere: a module of the folder has the name of one that was loaded here from the
+            folder of another job's file; or as `load`.
         InvalidInput: as `load`.
     """
     place = entry_point.rpartition(":")[0]
     if place.endswith(".py") and Path(place).is_file():
-        folder = Path(place).parent.resolve()
-        first = _of_threads.setdefault("folder", folder)  # In one step: other threads come here.
-        if first != folder:
-            raise CannotStartHere(
-                f"entry point {entry_point!r}: this process runs files of {first} in its threads, "
-                "and modules of two folders may have one name: submit the job with the runner "
-                "process, or put the code into modules"
-            )
+        folder = os.path.dirname(os.path.abspath(place))
+        for name, other in _loaded_from(_of_threads - {folder}):
+            if name == Path(place).stem:
+                continue  # It is loaded by its path.
+            if Path(folder, f"{name}.py").is_file() or Path(folder, name).is_dir():
+                raise CannotStartHere(
+                    f"entry point {entry_point!r}: this process has loaded {other} for a job in "
+                    f"its threads, and {folder} has a module {name!r}, too: submit the job with "
+                    "the runner process, or give the modules different names"
+                )
+        _of_threads.add(folder)
     return load(entry_point)
 
 
-_of_threads: dict[str, Path] = {}
-"""The folder of the files that were loaded for threads of this process; empty before the first."""
+_of_threads: set[str] = set()
+"""The folders of the files that were loaded for threads of this process."""
+
+
+def _loaded_from(folders: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield the names and files of the modules that were loaded from some folders."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or ""
+        if "." not in name and any(file.startswith(folder + os.sep) for folder in folders):
+            yield name, file
 
 
 def attribute(module: ModuleType | None, name: str) -> Any:
@@ -207,7 +218,7 @@ def _from_file(place: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # The code can import modules in its folder, as a script can. Threads come here for each job.
-    folder = str(path.parent.resolve())
+    folder = os.path.dirname(os.path.abspath(path))
     if sys.path[:1] != [folder]:  # In one step: other threads import meanwhile.
         sys.path = [folder, *(place for place in sys.path if place != folder)]
     sys.modules[name] = module

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import enum
 import os
+import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 import attrs
@@ -34,7 +36,7 @@ T = TypeVar("T")
 
 _OWN = ("jrs.recovery.attempt.", "jrs.recovery.spark.")
 """The rooms of what serves a job's function while it runs."""
-_OF_OTHERS = "jrs.recovery.attempt.entry_point."
+_OF_OTHERS = ("jrs.recovery.attempt.entry_point.", "jrs.recovery.attempt.entry_check.")
 """What a function may call about another job, such as `jrs.check_entry`: it serves no attempt."""
 
 
@@ -92,15 +94,22 @@ def call_users(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -
     follows a second time.
     """
     here = os.getpid()
+    status: object = EXIT_DIED
     try:
         return function(*args, **kwargs)
+    except SystemExit as error:
+        status = error.code or 0
+        raise
     except BaseException:
         if os.getpid() != here:
             traceback.print_exc()
         raise
     finally:
         if os.getpid() != here:
-            os._exit(EXIT_DIED)
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(Exception):
+                    stream.flush()
+            os._exit(status if isinstance(status, int) else 1)
 
 
 def is_of_jrs(error: BaseException, own: tuple[str, ...] = _OWN) -> bool:

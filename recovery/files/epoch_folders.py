@@ -24,8 +24,10 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 import uuid
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from jrs.contract.backend import Backend
@@ -173,12 +175,16 @@ def take_over(
 def sweep_bars(folder: Path, epoch: int) -> None:
     """Remove the files in a job's folder that keep attempts of much older epochs than `epoch` from
     making their folders again: each leadership leaves one, and none of those attempts is left."""
+    if folder.is_symlink():
+        return  # Other users of a shared storage may put one in its place.
     for name in _names(folder):
         match = _NAME.fullmatch(name)
         if match is None or match[1] is None or int(match[1]) >= epoch - _BARS:
             continue
-        if not (folder / name).is_dir():
-            (folder / name).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            found = os.lstat(folder / name)
+            if stat.S_ISREG(found.st_mode) and not found.st_size:
+                (folder / name).unlink()
 
 
 # -- inside --------------------------------------------------------------------------------

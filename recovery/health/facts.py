@@ -30,7 +30,8 @@ backend, the storage or the host failed them; before the job's function was call
 leader ended them, for example to suspend the job."""
 
 
-UPKEEP = ("compaction", "ends", "feed", "retention", "sweep")
+UPKEEP_OF_LEADER = ("ends", "feed", "retention", "sweep")
+UPKEEP = ("compaction", *UPKEEP_OF_LEADER)
 """What keeps a cluster small and safe: the file backend's compaction, the count of ends in the
 storage, the sweep of the feed, retention, and the sweep of what earlier leaders and interrupted
 deletions have left."""
@@ -180,7 +181,8 @@ class MasterHealth:
             self._counts["lost" if lost else "resigned"] += 1
             self._leadership, self._tally, self._turned_at = None, _no_jobs, None
             self._export_failed_at = None
-            self._upkeep_failed_at.clear()
+            for what in UPKEEP_OF_LEADER:
+                self._upkeep_failed_at.pop(what, None)
 
     def turned(self) -> None:
         """Note that the leader's loop works."""

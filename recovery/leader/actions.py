@@ -162,7 +162,7 @@ class Actions:
         Args:
             interruptions: how many attempts in a row before this one have not died.
         """
-        death = self._records.count_death(end.spec, end.how, end.count, interruptions)
+        death = self._records.count_death(end.spec, end.how, end.count, interruptions, end.ran)
         if end.counted:
             return death
         how = end.how.how

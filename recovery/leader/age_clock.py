@@ -1,10 +1,11 @@
 """AgeClock: by which time a leader judges how old things are before it removes them.
 
 What was removed does not come back, so the clock of one host is not enough. Masters on other hosts
-whose heartbeats are heard confirm it. Where there are none, the newest time does that others have
-written to the cluster at least an hour ago: what this host wrote since it started, by a clock that
-is wrong, says nothing. After it has led for as long as its clock is ahead of that time, a day at
-most, a leader believes its own clock: the cluster had been idle.
+whose heartbeats are heard confirm it, or contradict it, for a day. Where there are none, the newest
+time counts that was written to the cluster at least an hour ago. Behind a gap of more than a week,
+times count only once they reach over a day: this host may have written them by a clock that is
+wrong. After a leader has led for as long as its clock is ahead of that time, a day at most, it
+believes its own clock: the cluster had been idle.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 
 import attrs
 
@@ -25,6 +27,10 @@ from jrs.store.masters import Registry
 
 from ..rules.retention import APART, DAY, Now
 
+_GAP = 8 * DAY
+"""Seconds without any time, in a cluster that is used: some jobs run once a week."""
+_TIMES = 2000
+"""Times that are read, at most."""
 _SET = "if it is wrong, set it (timedatectl, chronyc makestep)"
 
 
@@ -43,6 +49,19 @@ class _Begin:
         return self.wall - self.written
 
 
+@attrs.frozen
+class _Heard:
+    """The last heartbeat of a master on another host."""
+
+    info: MasterInfo
+    changed_at: float | None = None
+    """When it was seen to have changed, on the monotonic clock; None: it may be an old one."""
+    ahead: float = 0.0
+    """How far this host's clock was ahead of it then, in seconds."""
+    tolerated: float = 0.0
+    """How far it may be, if both clocks are right."""
+
+
 @attrs.define(eq=False)
 class AgeClock:
     """The clock by which one leadership judges ages. Safe for use by many threads.
@@ -56,7 +75,8 @@ class AgeClock:
     _say: Callable[[str], None]
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
     _begin: _Begin | None = attrs.field(default=None, init=False)
-    _known: dict[str, MasterInfo] | None = attrs.field(default=None, init=False)
+    _masters: dict[str, _Heard] = attrs.field(factory=dict, init=False)
+    """Also those whose records are gone."""
     _looked: float = attrs.field(default=0.0, init=False)
     """When the heartbeats were read, on the monotonic clock."""
     _said: str = attrs.field(default="", init=False)
@@ -71,14 +91,14 @@ class AgeClock:
         with self._lock:
             wall, monotonic = self._runtime.now(), self._runtime.clock()
             begin = self._begun(wall, monotonic)
-            since, heard = monotonic - self._looked, self._heard(monotonic)
-            last = min(heard, key=lambda info: info.seen_at, default=None)
+            heard = self._heard(wall, monotonic)
+            last = max(heard, key=lambda one: one.ahead - one.tolerated, default=None)
             if last is not None:
-                behind = wall - last.seen_at
-                if behind <= APART + since:
+                if last.ahead <= last.tolerated:
                     return Now(wall, wall)
-                self._report(last.name, f"of that of master {last.name} on {last.host}", behind, "")
-                return Now(wall, last.seen_at)
+                name = last.info.name
+                self._report(name, f"of that of master {name} on {last.info.host}", last.ahead, "")
+                return Now(wall, wall - last.ahead)
             led = monotonic - begin.monotonic
             if led >= min(begin.ahead, DAY):
                 return Now(wall, wall)
@@ -99,29 +119,48 @@ class AgeClock:
         begin = self._begin
         if begin is None or abs(wall - begin.wall - (monotonic - begin.monotonic)) > APART:
             begin = self._begin = _Begin(wall, monotonic, self._newest_written(wall - APART))
+            self._masters.clear()
         return begin
 
     def _newest_written(self, until: float) -> float:
         """Return the newest time up to a moment that the history of the cluster or a result has; 0
-        if none has one."""
+        if none has one. Times behind a gap do not count until they reach over a day: a clock that
+        is wrong may have written them."""
         try:
             events = cluster_history.read(self._backend)
         except CorruptRecord:
             events = ()  # fsck names it.
-        first = result_order.FIRST_END
-        ended = next(result_order.by_end(self._backend, since=first, until=until), None)
         times = [event.at for event in events if event.at <= until]
-        if ended is not None and ended.result is not None:
-            times.append(ended.result.finished_at)
-        return max(times, default=0.0)
+        first = result_order.FIRST_END
+        for ended in result_order.by_end(self._backend, since=first, until=until):
+            if ended.result is not None:
+                times.append(ended.result.finished_at)
+            if len(times) >= _TIMES:
+                break
+        times.sort(reverse=True)
+        newest = times[0] if times else 0.0
+        for time, before in pairwise(times):
+            if newest - time >= DAY:
+                break
+            if time - before > _GAP:
+                newest = before
+        return newest
 
-    def _heard(self, monotonic: float) -> list[MasterInfo]:
-        """Return the masters on other hosts that have written a heartbeat since the last call."""
-        host, before = socket.gethostname(), self._known
-        found = {one.name: one for one in Registry(self._backend).masters() if one.host != host}
-        self._known, self._looked = found, monotonic
+    def _heard(self, wall: float, monotonic: float) -> list[_Heard]:
+        """Return the masters on other hosts that have written a heartbeat in the last day, between
+        two looks at it."""
+        host, since = socket.gethostname(), monotonic - self._looked
+        for info in Registry(self._backend).masters():
+            known = self._masters.get(info.name)
+            if info.host == host or (known and known.info.seen_at == info.seen_at):
+                continue
+            found = _Heard(info)
+            if known is not None:
+                found = _Heard(info, monotonic, wall - info.seen_at, APART + since)
+            self._masters[info.name] = found
+        self._looked = monotonic
         return [
             one
-            for name, one in found.items()
-            if before and name in before and before[name].seen_at != one.seen_at
+            for one in self._masters.values()
+            if one.changed_at is not None and monotonic - one.changed_at < DAY
         ]

@@ -156,7 +156,12 @@ class AttemptRecords:
         return None if fence is None else (record, fence)
 
     def count_death(
-        self, spec: JobSpec, ended: AttemptExit, count: EndCount, interruptions: int = 0
+        self,
+        spec: JobSpec,
+        ended: AttemptExit,
+        count: EndCount,
+        interruptions: int = 0,
+        ran: float = 0.0,
     ) -> RestartPlan | None:
         """Count an attempt that ended without a result; return None if no attempt has to follow.
 
@@ -167,6 +172,7 @@ class AttemptRecords:
             count: that of this end, the same one if the call is repeated: a commit whose outcome
                 was unknown has perhaps counted it.
             interruptions: how many attempts in a row before this one were not counted.
+            ran: the seconds that it ran.
         """
         job_id = spec.job_id
         if ended.lapsed:
@@ -191,7 +197,7 @@ class AttemptRecords:
             return RestartPlan(before.deaths, RETRY, used=used, obstacles=before.obstacles)
         record = before
         if not count.has_landed(before):
-            deaths = self._deaths_after(before, spec)
+            deaths = self._deaths_after(before, spec, ran)
             kind = used_time.TIMEOUT if ended.timed_out else "exit"
             failure = Failure(kind, ended.message, ended.detail, ended.exit_status)
             used, delay = self._used_at_end(before, spec, ended), spec.restart.delay_after(deaths)
@@ -330,10 +336,12 @@ class AttemptRecords:
         others = running - {self._context.master}
         return tuple(one for one in before.obstacles if one.master in others)
 
-    def _deaths_after(self, before: AttemptRecord, spec: JobSpec) -> int:
+    def _deaths_after(self, before: AttemptRecord, spec: JobSpec, ran: float) -> int:
         """Return how many deaths count with that of the newest attempt."""
-        got_on = progress.got_on(self._backend, self._context.storage, before, self._fence.epoch)
-        ran = self._now() - before.started_at
+        # The storage is asked only where it matters: it may hang.
+        got_on = (before.deaths > 0 and spec.restart.is_long(ran)) and progress.got_on(
+            self._backend, self._context.storage, before, self._fence.epoch
+        )
         return spec.restart.deaths_after(before.deaths, ran, got_on=got_on)
 
     def _used_at_end(self, before: AttemptRecord, spec: JobSpec, ended: AttemptExit) -> float:

@@ -106,4 +106,5 @@ class Upkeep(LeaderTask):
         except Fenced:
             self._over.set()  # The dispatcher notices it, too.
         finally:
-            self._context.health.upkeep_ended(self._what, not done)
+            if not self._is_over():
+                self._context.health.upkeep_ended(self._what, not done)

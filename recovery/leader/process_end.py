@@ -43,9 +43,9 @@ def end_process(
     """
     names = ["main"] * context.main_runs.is_set() + [f"job {job_id!r}" for job_id in jobs]
     what = " and ".join(names) or "an attempt"
-    context.emit(EventKind.DEPOSED, "", f"{what} did not end; this process ends itself")
 
     def say() -> None:
+        context.emit(EventKind.DEPOSED, "", f"{what} did not end; this process ends itself")
         raised = [] if error is None else traceback.format_exception(error)
         shown = masked("".join(["; raised meanwhile:\n", *raised]).rstrip()) if raised else ""
         said = "%s did not end, so this process ends itself, with exit status %s%s"

@@ -112,7 +112,7 @@ class Retention(Upkeep):
     # -- inside ----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        with suppress(Unavailable):
+        with suppress(Exception):  # A pass reports it.
             self._context.ages.now()  # So that it has heard other masters by the first pass.
         super()._run()
 

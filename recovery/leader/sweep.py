@@ -70,4 +70,4 @@ class Sweep(Upkeep):
             if self._is_over():
                 return
             folder = self._context.storage.folder(keys.job_of(record.key))
-            epoch_folders.sweep_bars(folder, self._context.fence.epoch)
+            self._try(partial(epoch_folders.sweep_bars, folder, self._context.fence.epoch))

@@ -298,13 +298,13 @@ def test_a_file_does_not_take_the_name_of_another_module(
     assert function is loaded.__dict__["f"]
 
 
-def test_files_of_two_folders_do_not_run_in_threads_of_one_process(
+def test_modules_of_two_folders_with_one_name_do_not_run_in_threads_of_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second job would get the helper modules of the first: it is held for another master."""
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(entry_point, "_of_threads", {})
+    monkeypatch.setattr(entry_point, "_of_threads", set())
     for folder in (tmp_path / "a", tmp_path / "b"):
         folder.mkdir()
         (folder / "helper_of_teams.py").write_text(f"TEAM = '{folder.name}'\n")
@@ -312,8 +312,13 @@ def test_files_of_two_folders_do_not_run_in_threads_of_one_process(
 
     for _ in range(2):
         entry_point.load_in_thread(f"{tmp_path}/a/team.py:f")
-    with pytest.raises(CannotStartHere, match=r"this process runs files of .*/a in its threads"):
+    with pytest.raises(CannotStartHere, match=r"b has a module 'helper_of_teams', too"):
         entry_point.load_in_thread(f"{tmp_path}/b/team.py:f")
+    (tmp_path / "b" / "helper_of_teams.py").rename(tmp_path / "b" / "helper_of_b.py")
+    (tmp_path / "b" / "team.py").write_text(
+        "import helper_of_b\nf = lambda job: helper_of_b.TEAM\n"
+    )
+    assert entry_point.load_in_thread(f"{tmp_path}/b/team.py:f")(None) == "b"
     assert entry_point.load_in_thread("os.path:join") is os.path.join
 
 

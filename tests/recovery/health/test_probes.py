@@ -244,7 +244,8 @@ def test_metrics_tell_what_happened(
         health.upkeep_ended("feed", failed)
         clock.now += 1
     found = figures(server)
-    assert [found[f"jrs_upkeep_failing_seconds,{what}"] for what in UPKEEP] == [0, 2, 0, 0]
+    failing = {what: found[f"jrs_upkeep_failing_seconds,{what}"] for what in UPKEEP}
+    assert failing == dict.fromkeys(UPKEEP, 0) | {"feed": 2}
 
     health.stepped_down(lost=False)
     found = figures(server)

@@ -75,6 +75,8 @@ def host(memory: FaultyMemory, tmp_path: Path) -> Iterator[Host]:
     leader = Leader(memory, tmp_path)
     found = Host(memory, leader)
     found.ended("young", DAY)
+    for weeks in range(1, 7):  # The cluster is in use.
+        found.elected(time.time() - weeks * 7 * DAY)
     yield found
     leader.stop()
     leader.leadership.resign()
@@ -149,6 +151,32 @@ def test_another_host_that_is_heard(host: Host, behind: bool) -> None:
 
     assert len(host.said) == 1
     assert "60 d ahead of that of master m2 on elsewhere" in host.said[0]
+
+
+def test_another_host_counts_for_a_day_without_a_further_heartbeat(host: Host) -> None:
+    """Two looks may be closer than two heartbeats, and the record of a master that is right may be
+    removed: the clock that it contradicts would be believed."""
+    host.ahead = YEAR
+    retention = host.retention()
+    for _ in range(3):
+        host.beat()
+        assert retention.run_once() == {}
+        host.passed += DAY / 2
+    Registry(host.memory).remove("m2")
+
+    for _ in range(2):
+        assert retention.run_once() == {}
+
+
+def test_a_clock_that_is_wrong_does_not_confirm_itself_over_a_restart(host: Host) -> None:
+    """What it wrote before, for an hour, is no evidence."""
+    host.ahead = YEAR
+    host.elected(host.now())
+    assert host.retention().run_once() == {}
+    host.passed += APART + 600
+    host.elected(host.now())
+
+    assert host.retention().run_once() == {}
 
 
 def test_snapshots_of_a_job_that_runs(host: Host) -> None:
