@@ -114,7 +114,8 @@ def _quoted(path: str) -> str:
 
 def _replace(file: Path, text: str) -> None:
     stamp = file.stat()
-    transfer.write(file, text.encode())
-    # Checksums of the text that it replaces; Spark does without.
+    # Checksums of the text that it replaces, which Spark would believe; it does without.
     (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+    transfer.sync(file.parent)
+    transfer.write(file, text.encode())
     os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
