@@ -70,7 +70,7 @@ def test_existing_that_failed(jrs: Jrs, master: subprocess.Popen[bytes]) -> None
 
 
 def test_existing_that_is_another_call(jrs: Jrs) -> None:
-    """It is said, without the arguments of whoever had the id before."""
+    """It is said, without the arguments of the job that has the id."""
     jrs("submit", "j", "jobs_here:add", "--arg", "a=1")
     done = jrs("submit", "j", "jobs_here:add", "--existing", "--arg", "a=5")
 

@@ -679,16 +679,18 @@ def test_output_that_is_a_link(catalog: SnapshotCatalog, job: FakeJob) -> None:
 
 @pytest.mark.parametrize("masters", ["jobs", "alias"])
 def test_storage_under_another_path(memory: FaultyMemory, tmp_path: Path, masters: str) -> None:
-    """Spark's logs have the masters' path to it, and a restore as another job looks for that."""
+    """Spark's logs have the masters' path to it, and a restore as another job looks for that: the
+    snapshot names it, whichever path its caller has."""
     (tmp_path / "jobs").mkdir()
     (tmp_path / "alias").symlink_to(tmp_path / "jobs")
     job = FakeJob(memory, JobStorage(tmp_path / masters, CLUSTER))
     job.query.run(3)
     (operators,) = {"jobs", "alias"} - {masters}
 
-    with pytest.raises(InvalidInput, match="name the storage as that log does"):
-        SnapshotCatalog(memory, JobStorage(tmp_path / operators, CLUSTER)).create("job")
-    assert SnapshotCatalog(memory, job.storage).create("job")
+    for number, place in enumerate((tmp_path / operators, tmp_path / masters), 1):
+        catalog = SnapshotCatalog(memory, JobStorage(place, CLUSTER))
+        assert catalog.create("job").number == number
+        assert Path(catalog.manifest("job", number).root) == job.storage.folder("job")
 
 
 def test_job_that_lost_state(catalog: SnapshotCatalog, job: FakeJob) -> None:

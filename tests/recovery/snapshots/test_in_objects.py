@@ -641,7 +641,7 @@ def test_u3_a_job_that_failed_is_retried(
 def points_of(lead: Lead) -> RecoveryPoints:
     context: Any = SimpleNamespace(
         backend=lead.backend, storage=lead.storage, fence=lead.leadership.fence, emit=print,
-        runtime=RUNTIME, trust=Trust(), historian=None,
+        runtime=RUNTIME, trust=Trust(), historian=None, ages=None,
     )  # fmt: skip
     return RecoveryPoints(context)
 

@@ -149,7 +149,7 @@ def test_death_at_every_step(tmp_path: Path, memory: FaultyMemory, batches: int,
 
     assert rescaling.partitions(place.ck) == WANTED
     assert select(place.ck).batch == batches
-    assert place.neighbours() == {"ck", "staging"}
+    assert place.neighbours() == {"ck", "root", "staging"}
 
     step, seen = 0, set()
     for step in place.deaths():
@@ -167,7 +167,7 @@ def test_death_at_every_step(tmp_path: Path, memory: FaultyMemory, batches: int,
 
         if then == WANTED:
             assert place.files() == (new, log), f"step {step}"
-            assert place.neighbours() == {"ck", "staging"}, f"step {step}"
+            assert place.neighbours() == {"ck", "root", "staging"}, f"step {step}"
             continue
         place.storage.sweep("job")
 
