@@ -78,7 +78,7 @@ class RestartPolicy(Stored):
         return 1 if got_on and self.is_long(ran) else before + 1
 
     def is_long(self, ran: float) -> bool:
-        """Return whether a run of so many seconds is long enough for the count of deaths to begin again."""
+        """Return whether the count of deaths may begin again after a run of so many seconds."""
         return ran >= max(_LONG, 10 * self.max_delay)
 
     def delay_after(self, deaths: int) -> float:
