@@ -182,8 +182,11 @@ class HistoryEvent(Stored):
     @property
     def is_routine(self) -> bool:
         """Whether a leader recorded it of its own accord, and does so again and again: of a long
-        history, what else happened is worth more."""
-        return self.epoch > 0 and self.known_kind in (HistoryKind.SNAPSHOT, HistoryKind.BATCHES)
+        history, what else happened is worth more, such as snapshots that fail."""
+        snapshot = self.known_kind is HistoryKind.SNAPSHOT and not (self.about or {}).get(
+            "failures"
+        )
+        return self.epoch > 0 and (snapshot or self.known_kind is HistoryKind.BATCHES)
 
     @property
     def known_kind(self) -> HistoryKind:

@@ -211,13 +211,15 @@ class RecoveryPoints:
         wait = self.until_scheduled_snapshot(job_id, policy)
         why = "" if wait > 0 else self.take_scheduled_snapshot(job_id, policy)
         if why and not failures:
-            self._record(job_id, f"a scheduled snapshot could not be taken: {why}; trying again")
+            said = f"a scheduled snapshot could not be taken: {why}; trying again"
+            self._record(job_id, said, failures=1)
         elif failures and not why:
-            self._record(job_id, "scheduled snapshots are taken again")
+            self._record(job_id, "scheduled snapshots are taken again", failures)
         return None if why else wait or policy.every or 0.0
 
-    def _record(self, job_id: str, said: str) -> None:
-        with self._historian.recorded(job_id, HistoryKind.SNAPSHOT, said) as event:
+    def _record(self, job_id: str, said: str, failures: int) -> None:
+        about = {"failures": failures}
+        with self._historian.recorded(job_id, HistoryKind.SNAPSHOT, said, about=about) as event:
             self._backend.commit(*event, fence=self._fence)
 
     def until_scheduled_snapshot(self, job_id: str, policy: SnapshotPolicy) -> float:
