@@ -105,7 +105,7 @@ def test_a_rescale_survives(cluster: Cluster, tmp_path: Path, steps: tuple[str, 
     rows += events.write(folder, 1, first=4)
     until_committed(cluster, "job", "one", planned + 1)
 
-    assert {path.name for path in checkpoint().parent.iterdir()} == {"ck", "staging"}
+    assert {path.name for path in checkpoint().parent.iterdir()} == {"ck", "root", "staging"}
     assert rescaling.partitions(checkpoint()) == WANTED
 
     rows += events.write(folder, 1, first=5)
