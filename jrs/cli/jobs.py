@@ -83,8 +83,8 @@ _LONGEST = 1000
 @click.option("--no-check", is_flag=True,
               help="Do not import the entry point on this host.")  # fmt: skip
 @click.option("--existing", is_flag=True,
-              help="Accept an id that was submitted before, by the same call unless it has "
-              "ended; with --wait, return its result.")  # fmt: skip
+              help="Accept an id that was submitted before; with --wait, return its "
+              "result.")  # fmt: skip
 @click.option("--wait", "waits", is_flag=True, help="Wait for the result and print it.")
 @spec_key_option
 @because_option
@@ -145,8 +145,7 @@ def submit_command(
         except DuplicateJob:
             if not existing:
                 raise
-            before = client.job(job_id).view()
-            echo(_submitted_before(before, spec), err=True)
+            echo(_submitted_before(client.job(job_id).view(), spec), err=True)
         else:
             echo(f"submitted {job_id}", err=True)
         return wait_for(client.job(job_id), None, as_json=False) if waits else 0

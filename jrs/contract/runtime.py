@@ -15,6 +15,7 @@ import attrs
 
 from jrs.contract.clock import Clock
 from jrs.contract.errors import OutcomeUnknown, Unavailable
+from jrs.contract.texts import error_text
 
 
 def daemon(target: Callable[[], None], name: str) -> threading.Thread:
@@ -66,7 +67,7 @@ def call_until(
         except (OutcomeUnknown, Unavailable):
             pause()
         except Exception as error:
-            said = f"{failing}: {type(error).__name__}: {error}; trying again"
+            said = f"{failing}: {error_text(error)}; trying again"
             if said != reported:
                 reported = said
                 report(said)

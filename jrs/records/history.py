@@ -183,10 +183,9 @@ class HistoryEvent(Stored):
     def is_routine(self) -> bool:
         """Whether a leader recorded it of its own accord, and does so again and again: of a long
         history, what else happened is worth more, such as snapshots that fail."""
-        snapshot = self.known_kind is HistoryKind.SNAPSHOT and not (self.about or {}).get(
-            "failures"
-        )
-        return self.epoch > 0 and (snapshot or self.known_kind is HistoryKind.BATCHES)
+        if self.known_kind is HistoryKind.SNAPSHOT:
+            return self.epoch > 0 and "failures" not in (self.about or {})
+        return self.epoch > 0 and self.known_kind is HistoryKind.BATCHES
 
     @property
     def known_kind(self) -> HistoryKind:

@@ -31,7 +31,8 @@ def check_entry(entry_point: str, arguments: dict[str, Any]) -> None:
         InvalidInput: the entry point has another form, has no such function, is not callable,
             raises on import, or does not take the arguments.
     """
-    asked = json.dumps([_places(), entry_point, check_json(arguments, "the arguments")])
+    places = [place for place in sys.path if isinstance(place, str)]
+    asked = json.dumps([places, entry_point, check_json(arguments, "the arguments")])
     try:
         answer, status = _answer(asked)
     except (OSError, TypeError):  # No Python of its own can be started here.
@@ -46,40 +47,33 @@ def check_entry(entry_point: str, arguments: dict[str, Any]) -> None:
         raise (CannotStartHere if is_of_host else InvalidInput)(said)
 
 
-def _places() -> list[str]:
-    return [place for place in sys.path if isinstance(place, str)]
-
-
 def _answer(asked: str) -> tuple[tuple[bool, str] | None, int]:
     """Return what a process of its own answers, or None, and its exit status.
 
     It is not waited for longer: what the import has started is ended with its session.
     """
-    process = subprocess.Popen(
+    with subprocess.Popen(
         helper_process.command(__name__),
         env={**os.environ, "PYTHONPATH": helper_process.search_path()},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
-    try:
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(BrokenPipeError):
-            process.stdin.write(asked)
-            process.stdin.close()
-        for line in process.stdout:
-            if line.startswith(_MARK):
-                is_of_host, said = json.loads(line.removeprefix(_MARK))
-                return (is_of_host, said), 0
-        return None, process.wait()
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        try:
+            with suppress(BrokenPipeError):
+                process.stdin.write(asked)
+                process.stdin.close()
+            for line in process.stdout:
+                if line.startswith(_MARK):
+                    is_of_host, said = json.loads(line.removeprefix(_MARK))
+                    return (is_of_host, said), 0
+            return None, process.wait()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def main() -> None:

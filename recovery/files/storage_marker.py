@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import os
 import re
 import uuid
@@ -53,7 +54,18 @@ def marker_of(storage: JobStorage) -> Marker:
     return _Files(storage) if storage.objects is None else _Objects(storage.objects)
 
 
-class _Files:
+class _Numbers(abc.ABC):
+    """The numbers of a marker, by their kind."""
+
+    def newest(self, kind: str) -> int:
+        return max(self._numbers(kind), default=0)
+
+    @abc.abstractmethod
+    def _numbers(self, kind: str) -> list[int]:
+        """Return those of a kind, in no order."""
+
+
+class _Files(_Numbers):
     def __init__(self, storage: JobStorage) -> None:
         self._storage = storage
         self._folder = storage.root / FOLDER
@@ -75,9 +87,6 @@ class _Files:
         os.rename(whole, self._folder / "id")
         sync_folder(self._folder)
 
-    def newest(self, kind: str) -> int:
-        return max(self._numbers(kind), default=0)
-
     def add(self, kind: str, number: int) -> None:
         path = self._folder / f"{kind}{number}"
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
@@ -94,7 +103,7 @@ class _Files:
         return _numbers_in(names, kind)
 
 
-class _Objects:
+class _Objects(_Numbers):
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
 
@@ -103,9 +112,6 @@ class _Objects:
 
     def write(self, content: bytes) -> None:
         self._objects.put(f"{FOLDER}/id", content)
-
-    def newest(self, kind: str) -> int:
-        return max(self._numbers(kind), default=0)
 
     def add(self, kind: str, number: int) -> None:
         smaller = [one for one in self._numbers(kind) if one < number]

@@ -39,7 +39,7 @@ from jrs.store.result_store import JobResultStore
 from ..cleanup.object_garbage import ObjectGarbage
 from ..files import logs
 from ..rules.events import EventKind
-from ..rules.retention import CleanJob, Kind, Now, RetentionPolicy, is_due, shortest_age
+from ..rules.retention import DAY, CleanJob, Kind, Now, RetentionPolicy, is_due, shortest_age
 from ..snapshots import delete
 from ..snapshots.index import SnapshotIndex
 from ..snapshots.references import jobs_in_use
@@ -51,7 +51,6 @@ _MOST_SAID = 20
 """Problems of one pass that are reported."""
 _SHORTEST, _LONGEST = 5.0, 3600.0
 """Seconds between two passes: a tenth of the shortest age, within these."""
-_DAY = 86400.0
 _OBJECTS = 300.0
 """Seconds between two passes, at most, where the storage has objects."""
 _PAUSE = 0.01
@@ -128,7 +127,7 @@ class Retention(Upkeep):
         self._reported = {}
         for why in self._problems:
             at = reported.get(why)
-            if at is None or now >= at + _DAY:
+            if at is None or now >= at + DAY:
                 self._emit(EventKind.ERROR, "", f"retention failed: {why}; trying again")
                 at = now
             self._reported[why] = at

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from jrs.contract.errors import Fenced, SnapshotInUse
+from jrs.contract.texts import error_text
 from jrs.records import keys
 from jrs.store.masters import Registry
 
@@ -51,7 +52,7 @@ class Sweep(Upkeep):
         except (Fenced, SnapshotInUse):
             pass  # A newer leader does it; or the process that works on it, or the next pass.
         except Exception as error:
-            self._problems.append(f"{type(error).__name__}: {error}")
+            self._problems.append(error_text(error))
 
     def _snapshots(self) -> None:
         """Remove the files of snapshots whose deletion, or listing, was interrupted."""
