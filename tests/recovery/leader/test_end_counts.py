@@ -148,6 +148,7 @@ def test_an_attempt_that_ran_for_long_has_recovered(
     for number in (1, 2):
         assert records.begin(of_job) is not None
         days[0] += 60
+        ran = 60 * 86400.0
         put: dict[str, Stored] = {}
         if got_on == "stage":
             name = f"s{number}"
@@ -163,7 +164,7 @@ def test_an_attempt_that_ran_for_long_has_recovered(
         for key, value in put.items():
             stored = memory.get(key)
             memory.commit(create_or_update(key, encode(value), stored and stored.version))
-        plan = records.count_death(of_job, AttemptExit("it died"), EndCount())
+        plan = records.count_death(of_job, AttemptExit("it died"), EndCount(), ran=ran)
         assert plan is not None
         deaths.append(plan.deaths)
     leader.stop()
