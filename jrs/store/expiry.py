@@ -7,11 +7,11 @@ deleted by itself. One that cannot be deleted stays, and keeps no other one.
 
 from __future__ import annotations
 
-import functools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from itertools import islice
+from itertools import chain, islice
 
 import attrs
 
@@ -43,6 +43,8 @@ _PAGE = 256
 """Results that are read at once."""
 _AHEAD = 1
 """Pages whose commits may be under way while the next one is read."""
+_FEW = 32
+"""Jobs whose events are read job by job."""
 
 
 def check(older_than: float, keep: int) -> None:
@@ -107,7 +109,7 @@ def expire(
         return
     old = result_order.places(backend, None, None, result_order.FIRST_END, horizon, after)
     runs = applications.running(backend)
-    live = functools.cache(functools.partial(history.live_deletes, backend))
+    live = _LiveEvents(backend)
     commits = _Commits(backend, delete, fence)
     sent: list[list[_Sent]] = []
     while page := [entry.job_id for entry in islice(old, _PAGE)]:
@@ -115,7 +117,7 @@ def expire(
             one for one in _clean(backend, page) if not (one.application and runs(one.application))
         ]
         if clean:
-            sent.append(commits.send(_deletions(backend, clean, now(), who, live())))
+            sent.append(commits.send(_deletions(backend, clean, now(), who, live)))
         if len(sent) > _AHEAD:
             yield from commits.settled(sent.pop(0))
     for each in sent:
@@ -135,6 +137,29 @@ def _last_kept(backend: Backend, keep: int) -> Entry | None:
 
 
 # -- reading -------------------------------------------------------------------------------
+
+
+class _LiveEvents:
+    """What removes the events of jobs that are not folded, as of when they are first asked for.
+
+    The events of a few jobs are read job by job. For more, all are read at once, those of other
+    jobs included: most are of jobs that have not ended.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._all: Mapping[str, Sequence[Delete]] | None = None
+        self._few = _FEW
+
+    def of_jobs(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Delete]]:
+        """Return what removes the events of some jobs, and perhaps of others, by job."""
+        self._few -= len(job_ids)
+        if self._few >= 0:
+            prefixes = map(keys.history, job_ids)
+            return _by_job(chain.from_iterable(map(self._backend.scan, prefixes)))
+        if self._all is None:
+            self._all = _by_job(self._backend.scan(keys.HISTORY))
+        return self._all
 
 
 @attrs.frozen
@@ -212,7 +237,7 @@ def _deletions(
     clean: Sequence[_Old],
     now: float,
     who: tuple[str, str],
-    live: Mapping[str, Sequence[Delete]],
+    live: _LiveEvents,
 ) -> list[_Deletion]:
     """Return what replaces each of some clean results by its tombstone.
 
@@ -221,11 +246,18 @@ def _deletions(
     """
     job_ids = [one.job_id for one in clean]
     index = result_index.clean_delete_ops(backend, {one.job_id: one.indexed() for one in clean})
-    told = history.removals(backend, job_ids, live)
+    told = history.removals(backend, job_ids, live.of_jobs(job_ids))
     return [
         _Deletion(one.job_id, deletion_ops(one.record, one.tombstone(now, *who), (*ops, *also)))
         for one, ops, also in zip(clean, index, told, strict=True)
     ]
+
+
+def _by_job(records: Iterable[Record]) -> Mapping[str, Sequence[Delete]]:
+    found: defaultdict[str, list[Delete]] = defaultdict(list)
+    for record in records:
+        found[keys.job_of(record.key)].append(Delete(record.key, record.version))
+    return found
 
 
 # -- committing ----------------------------------------------------------------------------

@@ -15,7 +15,6 @@ history is as it was written.
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby, takewhile
@@ -201,14 +200,6 @@ def drop_older(backend: Backend, job_id: str, fence: Fence, before: float) -> in
         commit_and_read_back(backend, own, *others, fence=fence)
     left = decode(HistoryFold, own.value, own.key)
     return left.dropped - len(left.kept) - dropped
-
-
-def live_deletes(backend: Backend) -> Mapping[str, list[Delete]]:
-    """Return what removes the events that are not folded, by job."""
-    found: defaultdict[str, list[Delete]] = defaultdict(list)
-    for record in backend.scan(keys.HISTORY):
-        found[keys.job_of(record.key)].append(Delete(record.key, record.version))
-    return found
 
 
 def removals(

@@ -288,8 +288,9 @@ class Actions:
 
     def clean_up(self, job_id: str) -> PendingCleanup | None:
         """Do one pass of the job's cleanup; return None if nothing is left."""
-        self._context.jobs_end.set()
         before = self.journal(job_id)
+        if before is None:
+            self._context.jobs_end.set()
         tries = before.tries + 1 if before else 1
         policy = self._context.cleanup_policy
         journal = self._context.cleanup.run(

@@ -16,7 +16,7 @@ import pytest
 from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, Fenced, OutcomeUnknown, ResultIsDirty, WrongState
 from jrs.contract.masks import hide
-from jrs.contract.operations import Create, Delete, Fence, Op, Update
+from jrs.contract.operations import Create, Delete, Fence, Op, Record, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryEvent, HistoryFold, HistoryKind
@@ -567,6 +567,27 @@ def test_many_results_are_expired_with_their_histories(backend: Backend, fence: 
 
     assert store.expire(0.0) == names
     assert list(backend.scan(keys.RESULTS)) == []
+    assert list(history_checks.histories(backend)) == []
+
+
+def test_a_few_results_are_expired_without_the_events_of_other_jobs(
+    backend: Backend, fence: Fence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader expires each result when it is due: 10,000 waiting jobs must not slow that."""
+    store = JobResultStore(backend)
+    store.create_dirty(JobResult("job", JobStatus.FINISHED, finished_at=1.0), fence)
+    store.mark_clean("job", fence)
+    tell(Historian(backend, "me"), "a snapshot was deleted")
+    scanned, scan = list[str](), backend.scan
+
+    def noting(prefix: str, **how: Any) -> Iterator[Record]:
+        scanned.append(prefix)
+        return scan(prefix, **how)
+
+    monkeypatch.setattr(backend, "scan", noting)
+
+    assert store.expire(0.0) == ["job"]
+    assert keys.HISTORY not in scanned
     assert list(history_checks.histories(backend)) == []
 
 
