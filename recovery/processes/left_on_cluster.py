@@ -1,8 +1,9 @@
 """The Spark application that an earlier attempt of a job has left on a cluster.
 
-Its driver is dead or cut off, and it is shut out of the store. But its executors hold their cores
-until the cluster notices, which takes minutes, and the next attempt waits for them. So the leader
-asks the cluster to end it. That is best effort: nothing depends on it but time.
+Its driver is dead or cut off, and it is shut out of the store. But its executors hold their cores,
+and the next attempt waits for them. If the driver's host is cut off, the executors end after a
+minute, and a standalone cluster starts others in their place, as long as nothing tells it that the
+driver is gone. So the leader asks the cluster to end the application. No data depends on that.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from http.client import HTTPException
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import (
     HTTPCookieProcessor,
     HTTPRedirectHandler,
+    OpenerDirector,
     ProxyHandler,
     Request,
     build_opener,
 )
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from jrs.records.attempts import SparkApplication
 
@@ -26,8 +31,11 @@ UI_PORT = 8080
 """Where the master of a standalone cluster serves its user interface, by default."""
 _TIMEOUT = 2.0
 """Seconds for one answer."""
+_TRIES, _PAUSE = 3, 0.5
+"""How often the cluster is asked, and the seconds in between."""
 _LONGEST = 8 * 1024 * 1024
 """Bytes of a page that are read."""
+_PROBLEMS = (OSError, HTTPException, ValueError)
 _FIELD = re.compile(r'<input type="hidden" name="([^"]*)" value="([^"]*)"')
 
 
@@ -42,9 +50,15 @@ def end(application: SparkApplication, *, ui_port: int = UI_PORT) -> str:
     """
     cluster, name = application.master, application.id
     ask = _KINDS.get(urlsplit(cluster).scheme)
+    tries = Retrying(
+        stop=stop_after_attempt(_TRIES),
+        wait=wait_fixed(_PAUSE),
+        retry=retry_if_exception_type(_PROBLEMS),
+        reraise=True,
+    )
     try:
-        ended = ask is not None and ask(application, ui_port)
-    except (OSError, HTTPException, ValueError) as error:
+        ended = ask is not None and tries(ask, application, ui_port)
+    except _PROBLEMS as error:
         return f"{cluster} was not asked to end {name}: {error}"
     return f"had {cluster} end its application {name}" if ended else ""
 
@@ -63,7 +77,7 @@ def _standalone(application: SparkApplication, ui_port: int) -> bool:
         try:
             if _by_form(f"http://{place.rpartition(':')[0] or place}:{ui_port}", application.id):
                 return True
-        except (OSError, HTTPException, ValueError) as error:
+        except _PROBLEMS as error:
             problem = error
     if problem is not None:
         raise problem
@@ -76,19 +90,28 @@ def _by_form(page: str, name: str) -> bool:
     The form it has to be: since Spark 4.3 it has a token.
     """
     browser = build_opener(ProxyHandler({}), _NoRedirect(), HTTPCookieProcessor())
-    with browser.open(page, timeout=_TIMEOUT) as answer:
+    with _opened(browser, page) as answer:
         forms = answer.read(_LONGEST).decode(errors="replace").split("<form ")[1:]
     for form in forms:
         fields = dict(_FIELD.findall(form.partition("</form>")[0]))
         if fields.get("id") == name:
             sent = Request(f"{page}/app/kill/", urlencode(fields).encode())
             try:
-                browser.open(sent, timeout=_TIMEOUT).close()
+                _opened(browser, sent).close()
             except HTTPError as error:
                 if not 300 <= error.code < 400:  # Done, it leads back to the page.
                     raise
             return True
     return False
+
+
+def _opened(browser: OpenerDirector, what: str | Request) -> Any:
+    """Return the answer to a request. One that refuses is closed before it is raised."""
+    try:
+        return browser.open(what, timeout=_TIMEOUT)
+    except HTTPError as error:
+        error.close()
+        raise
 
 
 _KINDS: dict[str, Callable[[SparkApplication, int], bool]] = {"spark": _standalone}

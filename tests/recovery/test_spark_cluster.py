@@ -29,6 +29,7 @@ from jrs.recovery.spark import cluster
 from jrs.recovery.spark.defaults import CLUSTER, DEFAULTS, LOCAL
 from tests.recovery.lead import Lead
 from tests.recovery.support import FaultyMemory
+from tests.support import BOUND
 
 
 @pytest.fixture
@@ -196,18 +197,31 @@ PAGE = """<form action="app/kill/" method="POST">
   <input type="hidden" name="csrfToken" value="t0ken"/></form>"""
 
 
+@attrs.define
+class Page:
+    """A page of a cluster's master with one application."""
+
+    port: int = 0
+    sent: list[dict[str, list[str]]] = attrs.field(factory=list)
+    failures: list[int] = attrs.field(factory=list)
+    """The statuses of its next answers."""
+
+
 @pytest.fixture
-def page() -> Iterator[tuple[int, list[dict[str, list[str]]]]]:
-    """A page of a cluster's master with one application; what it is sent."""
-    sent: list[dict[str, list[str]]] = []
+def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    monkeypatch.setattr(left_on_cluster, "_TIMEOUT", BOUND)  # This host may be busy.
+    page = Page()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.answer(PAGE.encode())
+            if page.failures:
+                self.send_error(page.failures.pop())
+            else:
+                self.answer(PAGE.encode())
 
         def do_POST(self) -> None:
             text = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            sent.append(parse_qs(text))
+            page.sent.append(parse_qs(text))
             self.send_response(302)
             self.send_header("Location", "http://127.0.0.1:1/")
             self.end_headers()
@@ -223,27 +237,36 @@ def page() -> Iterator[tuple[int, list[dict[str, list[str]]]]]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, name="page")
         thread.start()
-        yield server.server_address[1], sent
+        page.port = server.server_address[1]
+        yield page
         server.shutdown()
         thread.join()
 
 
-def test_c4_an_application_is_ended_by_the_form_of_its_page(
-    page: tuple[int, list[dict[str, list[str]]]],
-) -> None:
+def test_c4_an_application_is_ended_by_the_form_of_its_page(page: Page) -> None:
     """C4: with the form's token; one that the cluster does not run is none of its business."""
-    port, sent = page
 
     def end(name: str, master: str) -> str:
-        return left_on_cluster.end(SparkApplication(name, master), ui_port=port)
+        return left_on_cluster.end(SparkApplication(name, master), ui_port=page.port)
 
     assert end("app-2", "spark://127.0.0.1:7077") == ""
-    assert sent == []
+    assert page.sent == []
     # The first of several masters is dead.
     masters = "spark://127.0.0.2:7077,127.0.0.1:7077"
     assert end("app-1", masters) == f"had {masters} end its application app-1"
-    assert sent == [{"id": ["app-1"], "terminate": ["true"], "csrfToken": ["t0ken"]}]
+    assert page.sent == [{"id": ["app-1"], "terminate": ["true"], "csrfToken": ["t0ken"]}]
     assert end("app-1", "yarn") == ""
+
+
+def test_c4_a_page_that_fails_for_a_moment(page: Page) -> None:
+    """C4: the cluster would start executors for a driver that is cut off again and again."""
+    page.failures = [503, 500]
+    application = SparkApplication("app-1", "spark://127.0.0.1:7077")
+
+    said = left_on_cluster.end(application, ui_port=page.port)
+
+    assert said == "had spark://127.0.0.1:7077 end its application app-1"
+    assert len(page.sent) == 1
 
 
 def test_c4_a_cluster_that_cannot_be_asked() -> None:

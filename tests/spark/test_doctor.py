@@ -14,11 +14,11 @@ import attrs
 import pytest
 
 from jrs.contract.backend import Diagnostic
+from jrs.testing.servers import standalone
 from jrs.testing.servers.errors import ServerMissing
 from jrs.testing.servers.fixtures import missing
 from jrs.testing.servers.namespaces import Namespaces
 
-from . import standalone
 from .support import BOUND
 
 ROOT = Path(__file__).parents[2]

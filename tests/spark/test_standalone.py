@@ -17,12 +17,12 @@ from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, JobStatus
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.testing.masters import MasterProcess, Masters
+from jrs.testing.servers import standalone
 from jrs.testing.servers.errors import ServerMissing
 from jrs.testing.servers.etcd import EtcdServer
 from jrs.testing.servers.fixtures import had, missing
 from jrs.testing.servers.namespaces import Namespaces
 
-from . import standalone
 from .support import BOUND, until
 
 CLUSTER, FIRST, SECOND = 0, 1, 2

@@ -6,6 +6,7 @@ not jrs.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -14,20 +15,23 @@ import sys
 import sysconfig
 import tempfile
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPException
 from pathlib import Path
+from typing import IO
 
 import attrs
-import pyspark
 
-from jrs.testing.servers.errors import ServerMissing
+from jrs.contract.clock import Deadline
+from jrs.testing.polling import Poll
 
-from .support import until
+from .errors import ServerMissing
 
 USER = 65534
 """nobody: the user of the workers, and its group."""
+_PATIENCE = 120.0
+"""Seconds until the workers have registered, at most."""
 _AS_USER = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
 
 
@@ -41,15 +45,19 @@ class Standalone:
 
 
 @contextmanager
-def standalone(address: str, host: Sequence[str]) -> Iterator[Standalone]:
+def standalone(
+    address: str, host: Sequence[str], *, ends_applications: bool = True
+) -> Iterator[Standalone]:
     """Run a cluster.
 
     Args:
         address: of its host.
         host: the command that runs a command there.
+        ends_applications: whether it ends an application when it is asked to.
 
     Raises:
-        ServerMissing: another user cannot run this environment's Python.
+        ServerMissing: another user cannot run this environment's Python, or the cluster does not
+            start.
     """
     with ExitStack() as stack:
         # Not in pytest's folder, which only its own user can enter.
@@ -67,44 +75,57 @@ def standalone(address: str, host: Sequence[str]) -> Iterator[Standalone]:
             "HOME": str(work),
             "JAVA_HOME": os.environ.get("JAVA_HOME", ""),
             "PATH": os.pathsep.join([str(python.parent), os.environ["PATH"]]),
-            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "SPARK_HOME": str(_spark_home()),
+            "SPARK_MASTER_OPTS": "" if ends_applications else "-Dspark.ui.killEnabled=false",
             "SPARK_NO_DAEMONIZE": "1",
         }
 
         def start(what: str, *options: str) -> None:
-            program = f"{environment['SPARK_HOME']}/bin/spark-class"
-            name = f"org.apache.spark.deploy.{what}"
-            # Executors write for their group, which the driver's user has to be in.
-            command = ("sh", "-c", 'umask 0007; exec "$@"', "sh", program, name, *options)
-            process = subprocess.Popen(
-                [*host, *_AS_USER, *command, "--host", address],
-                env={name: value for name, value in environment.items() if value},
-                cwd=work,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stack.enter_context((folder / f"{what}.log").open("ab")),
-            )
+            log = stack.enter_context((folder / f"{what}.log").open("ab"))
+            process = _start(host, what, (*options, "--host", address), environment, work, log)
             stack.callback(process.wait, 60)
             stack.callback(process.kill)
 
         master = f"spark://{address}:7077"
         start("master.Master", "--port", "7077", "--webui-port", "8080")
-        for number in (1, 2):
-            port = str(8080 + number)
-            start(
-                "worker.Worker",
-                "-c",
-                "1",
-                "-m",
-                "1g",
-                "-d",
-                str(work),
-                "--webui-port",
-                port,
-                master,
-            )
-        until(lambda: _workers(address) == 2, "two workers have registered")
+        for port in ("8081", "8082"):
+            limits = ("-c", "1", "-m", "1g", "-d", str(work))
+            start("worker.Worker", *limits, "--webui-port", port, master)
+        deadline, poll = Deadline.after(_PATIENCE), Poll()
+        while _workers(address) != 2:
+            if deadline.expired:
+                raise ServerMissing(f"the workers have not registered in {_PATIENCE:.0f} s")
+            poll.sleep()
         yield Standalone(master, storage)
+
+
+def _start(
+    host: Sequence[str],
+    what: str,
+    options: Sequence[str],
+    environment: Mapping[str, str],
+    work: Path,
+    log: IO[bytes],
+) -> subprocess.Popen[bytes]:
+    program = f"{environment['SPARK_HOME']}/bin/spark-class"
+    name = f"org.apache.spark.deploy.{what}"
+    # Executors write for their group, which the driver's user has to be in.
+    command = ("sh", "-c", 'umask 0007; exec "$@"', "sh", program, name, *options)
+    return subprocess.Popen(
+        [*host, *_AS_USER, *command],
+        env={name: value for name, value in environment.items() if value},
+        cwd=work,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=log,
+    )
+
+
+def _spark_home() -> Path:
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise ServerMissing("PySpark is not installed")
+    return Path(found.origin).parent
 
 
 def _environment(folder: Path) -> Path:
