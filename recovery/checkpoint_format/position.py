@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -70,19 +71,24 @@ def read_plan(checkpoint: Path, batch: int) -> OffsetLog:
         return plan
 
 
-def input_digest(checkpoint: Path, batch: int) -> str:
+def input_digest(
+    checkpoint: Path, batch: int, read: Callable[[Path], bytes] = Path.read_bytes
+) -> str:
     """Return a digest of the input of a batch, by its plan and the logs that it refers to; empty
     if its plan is missing or damaged.
+
+    Args:
+        read: reads an entry of a source's log.
 
     Raises:
         UnreadableCheckpoint: the disk has lost a file.
         OSError: a file cannot be read now.
     """
     with damage(f"the input of batch {batch} of {checkpoint} cannot be read"):
-        return _input_digest(checkpoint, batch)
+        return _input_digest(checkpoint, batch, read)
 
 
-def _input_digest(checkpoint: Path, batch: int) -> str:
+def _input_digest(checkpoint: Path, batch: int, read: Callable[[Path], bytes]) -> str:
     try:
         plan = offset_log.read(checkpoint / "offsets" / str(batch))
     except (FileNotFoundError, UnreadableCheckpoint):
@@ -93,7 +99,7 @@ def _input_digest(checkpoint: Path, batch: int) -> str:
         # After a power cut, a file source may give the number of an entry that was lost to another.
         for name in (f"{source.log_end}", f"{source.log_end}.compact"):
             with suppress(FileNotFoundError):
-                digest.update((checkpoint / "sources" / source.name / name).read_bytes())
+                digest.update(read(checkpoint / "sources" / source.name / name))
     return digest.hexdigest()[:32]
 
 

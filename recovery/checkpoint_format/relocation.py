@@ -41,12 +41,18 @@ def relocate(file: Path, old: str, new: str) -> None:
         UnreadableCheckpoint: the file is no such log.
     """
     log = _read(file)
-    moved = [
-        line if named is None else _moved(named, old, new)
-        for line, named in zip(log.lines, log.files, strict=True)
-    ]
-    if moved != list(log.lines):
-        _replace(file, "\n".join(moved))
+    moved = _text(log, old, new)
+    if moved != "\n".join(log.lines):
+        _replace(file, moved)
+
+
+def relocated_source(data: bytes, where: Path, old: str, new: str) -> str:
+    """Return what `relocate` makes of an entry of a source's log.
+
+    Raises:
+        UnreadableCheckpoint: it is no such entry.
+    """
+    return _text(file_logs.parse_source(data, where), old, new)
 
 
 def folders_in(log: Path) -> set[Path]:
@@ -93,6 +99,14 @@ def give_new_id(file: Path) -> str:
 def _read(log: Path) -> FileLog:
     of_sink = log.parent.name == SINK_LOG
     return file_logs.read_sink(log) if of_sink else file_logs.read_source(log)
+
+
+def _text(log: FileLog, old: str, new: str) -> str:
+    """Return the text of a log that names files below `new` where it named them below `old`."""
+    return "\n".join(
+        line if named is None else _moved(named, old, new)
+        for line, named in zip(log.lines, log.files, strict=True)
+    )
 
 
 def _moved(file: LoggedFile, old: str, new: str) -> str:

@@ -1,23 +1,34 @@
 """Relocating the streams of a job whose storage was moved, or is named by another path now.
 
 The logs of file sources and file sinks hold absolute paths, and so do the links of closed inputs to
-the output of other jobs. Spark would not find its files again, or read them as new ones.
+the output of other jobs. Spark would not find its files again, or read them as new ones. Records of
+a stream hold some of its logs as well: its plan has their texts, and its head has a digest.
 
-The note of the root changes last, and each step can be repeated, so that the next take-over
-completes what a death interrupted. Snapshots may share a log by a hard link: logs are replaced.
+The records change first, since they are compared with the logs as they are. The note of the root
+changes last, and each step can be repeated, so that the next take-over completes what a death
+interrupted. Snapshots may share a log by a hard link: logs are replaced.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from jrs.contract.errors import Unavailable
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import Conflict, CorruptRecord, Unavailable
+from jrs.contract.operations import Fence, Update
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.heads import StreamPlan
+from jrs.store import heads
 
 from ..checkpoint_format import file_logs, relocation
+from ..checkpoint_format.position import input_digest
 from ..checkpoint_format.sink_log import sink_logs
 from ..checkpoint_format.unreadable import UnreadableCheckpoint
 from ..files import written_root
@@ -28,14 +39,22 @@ from ..files.sync import sync
 _CLOSED = "(.+)/{job}/in/{stage}/[0-9a-f]{{16}}/"
 """A file of a closed input, below the root of a storage."""
 
+_Moved = Callable[[Path, bytes], str]
+"""Returns what becomes of an entry of a source's log."""
 
-def relocate_streams(storage: JobStorage, job_id: str, epoch: Path) -> None:
-    """Make the logs and links of a job's streams name files below the present root.
+
+def relocate_streams(
+    backend: Backend, storage: JobStorage, job_id: str, epoch: Path, fence: Fence
+) -> None:
+    """Make the logs and links of a job's streams, and their records, name files below the present
+    root.
 
     The epoch's folder is this leader's, and nothing of the job runs. Durable and idempotent.
 
     Raises:
-        Unavailable: a file cannot be read or replaced now; the call may be repeated.
+        Fenced: a newer leader exists.
+        Unavailable, OutcomeUnknown: a file cannot be read or replaced now, or a record; the call
+            may be repeated.
     """
     for stage in names_in(epoch / "streams"):
         stream = epoch / "streams" / stage
@@ -47,6 +66,7 @@ def relocate_streams(storage: JobStorage, job_id: str, epoch: Path) -> None:
                 continue
             known = {before} if before is not None else set(_roots_in_logs(stream, job_id))
             for old in known - {storage.root}:
+                _relocate_records(backend, storage.folder(job_id), stream, old, fence)
                 _relocate(storage, job_id, stream, old)
             written_root.note(stream, storage.root)
         except OSError as error:
@@ -67,6 +87,52 @@ def _roots_in_logs(stream: Path, job_id: str) -> Iterator[Path]:
             for file in file_logs.read_source(log).named:
                 if file.is_local and (match := closed.match(file.path)):
                     yield Path(match[1])
+
+
+def _relocate_records(backend: Backend, job: Path, stream: Path, old: Path, fence: Fence) -> None:
+    """Make the records of a stream have its logs as they will be."""
+
+    def moved(log: Path, data: bytes) -> str:
+        return relocation.relocated_source(data, log, str(old / job.name), str(job))
+
+    ops = [*_of_plan(backend, job.name, stream, moved), *_of_head(backend, job.name, stream, moved)]
+    if not ops:
+        return
+    try:
+        backend.commit(*ops, fence=fence)
+    except Conflict as error:  # A restore has just begun.
+        raise Unavailable(f"the records of {job}, stage {stream.name!r}, change: {error}") from None
+
+
+def _of_plan(backend: Backend, job_id: str, stream: Path, moved: _Moved) -> Iterator[Update]:
+    with suppress(CorruptRecord):  # The attempt holds the job for it.
+        stored = backend.get(keys.plan(job_id, stream.name))
+        if stored is None:
+            return
+        plan = decode(StreamPlan, stored.value, stored.key)
+        files = dict(plan.files)
+        for name, text in files.items():
+            log = stream / "ck" / name
+            with suppress(UnreadableCheckpoint):  # So it was when the function was called.
+                if relocation.has_paths(log.relative_to(stream.parents[1]).as_posix()):
+                    files[name] = moved(log, text.encode())
+        if files != plan.files:
+            yield Update(stored.key, encode(attrs.evolve(plan, files=files)), stored.version)
+
+
+def _of_head(backend: Backend, job_id: str, stream: Path, moved: _Moved) -> Iterator[Update]:
+    with suppress(CorruptRecord, UnreadableCheckpoint):  # As above.
+        found = heads.stored(backend, job_id, stream.name)
+        if found is None:
+            return
+        (head, stored), checkpoint = found, stream / "ck"
+        if not head.plan or head.plan != input_digest(checkpoint, head.batch):
+            return  # It is of a checkpoint that is gone, or was changed already.
+        plan = input_digest(
+            checkpoint, head.batch, lambda log: moved(log, log.read_bytes()).encode()
+        )
+        if plan != head.plan:
+            yield Update(stored.key, encode(attrs.evolve(head, plan=plan)), stored.version)
 
 
 def _relocate(storage: JobStorage, job_id: str, stream: Path, old: Path) -> None:

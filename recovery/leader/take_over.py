@@ -39,7 +39,7 @@ def take_over(backend: Backend, storage: JobStorage, job_id: str, fence: Fence) 
         taken = storage.take_over(
             job_id, fence.epoch, staged=staged, link_checkpoint=link_checkpoint
         )
-    relocate_streams(storage, job_id, taken)
+    relocate_streams(backend, storage, job_id, taken, fence)
     if problem is not None:
         raise problem
     return taken

@@ -11,18 +11,22 @@ from urllib.parse import unquote
 
 import pytest
 
-from jrs.contract.errors import Unavailable
+from jrs.contract.errors import JobHeld, Unavailable
 from jrs.contract.operations import Create, Fence, Update
 from jrs.records import keys
 from jrs.records.cluster import FormatRecord
 from jrs.records.codec import encode
 from jrs.records.model import EpochRecord
+from jrs.recovery.attempt.plan_keeper import PlanKeeper
+from jrs.recovery.checkpoint_format import file_logs, relocation
 from jrs.recovery.files import closed_inputs, written_root
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader.take_over import take_over
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.recovery.snapshots.index import SnapshotIndex
 from jrs.recovery.snapshots.references import jobs_in_use
+from tests.recovery.attempt.stream_attempt import Attempt
+from tests.recovery.lead import Lead
 from tests.recovery.snapshots.conftest import memory  # noqa: F401 - a fixture
 from tests.recovery.snapshots.fabricate import FakeJob, put
 from tests.recovery.support import CLUSTER, FaultyMemory
@@ -125,6 +129,100 @@ def test_files_of_an_older_version(written_by_older: Moved) -> None:
 
     assert moved.named(moved.new.folder("job")) == moved.relocated()
     assert written_root.noted(taken / HOURLY) == moved.new.root
+
+
+class Streaming:
+    """A stream whose attempt died in its second batch: behind the call or the commit, before Spark
+    has noted the batch. Then its storage was renamed."""
+
+    def __init__(self, backend: FaultyMemory, top: Path, *, uses_sink: bool) -> None:
+        self.new = JobStorage(top / "new" / "jobs", CLUSTER)
+        self.lead, self.uses_sink = Lead(backend, top / "old" / "jobs"), uses_sink
+        put(top / "rows/f0.json", "{}")
+        put(top / "rows/f1.json", "{}")
+        closed = closed_inputs.close(self.lead.storage, "job", "sums", top / "rows")
+        first = self.begin()
+        first.query.source = closed.as_uri()
+        self.call(first, 0)
+        first.query.commit()
+        self.call(first, 1)
+        os.rename(top / "old", top / "new")
+        self.lead.storage, self.lead.folder = self.new, self.new.folder("job")
+
+    def begin(self, attempt: int = 1) -> Attempt:
+        return Attempt(self.lead, attempt, uses_sink=self.uses_sink)
+
+    def call(self, attempt: Attempt, batch: int) -> None:
+        if batch > attempt.query.batch:
+            attempt.plan()
+        if self.uses_sink:
+            attempt.run(batch)
+        else:
+            self.keeper(attempt).keep(batch)
+
+    def keeper(self, attempt: Attempt) -> PlanKeeper:
+        return PlanKeeper(attempt.context, "sums", attempt.query.ck)
+
+    def files_read(self) -> list[str]:
+        """Return what the files hold that the log of the source names, in the newest batch."""
+        checkpoint = self.new.checkpoint("job", self.lead.leadership.epoch, "sums")
+        named = file_logs.read_source(checkpoint / "sources/0/1").named
+        return [Path(file.path).read_text() for file in named]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_batch_that_a_function_was_called_for(
+    memory: FaultyMemory,  # noqa: F811 - the fixture
+    tmp_path: Path,
+    dies: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What its plan restores leads to the same files, where they are now."""
+    moved = Streaming(memory, tmp_path, uses_sink=False)
+    if dies:
+        _fail_once(monkeypatch)
+        with pytest.raises(Unavailable):
+            moved.begin(2)
+    again = moved.begin(2)
+    for lost in (None, again.query.ck / "sources/0/1"):
+        if lost is not None:
+            lost.unlink()
+        moved.keeper(again).begin()
+        assert moved.files_read() == ["{}"]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_batch_that_the_sink_has(
+    memory: FaultyMemory,  # noqa: F811 - the fixture
+    tmp_path: Path,
+    dies: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark runs it again with the same input, and its sink knows that."""
+    moved = Streaming(memory, tmp_path, uses_sink=True)
+    if dies:
+        _fail_once(monkeypatch)
+        with pytest.raises(Unavailable):
+            moved.begin(2)
+    again = moved.begin(2)
+    again.run(1)
+    again.query.batch = 0
+    again.query.commit()
+    put(again.query.ck / "sources/0/1", "v1\n" + '{"path":"file:///other","batchId":1}')
+    with pytest.raises(JobHeld, match="planned again with other input"):
+        again.run(1)
+
+
+def _fail_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the first log that is relocated fail."""
+    relocate, left = relocation.relocate, [OSError(5, "Input/output error")]
+
+    def failing(file: Path, old: str, new: str) -> None:
+        if left:
+            raise left.pop()
+        relocate(file, old, new)
+
+    monkeypatch.setattr(relocation, "relocate", failing)
 
 
 def test_a_damaged_log(moved: Moved) -> None:
