@@ -262,9 +262,11 @@ class RecoveryPoints:
         output = self._storage.published(job_id, stage, temporary=False)
         try:
             selected = checkpoint.select(live)
-            if record.has_batches and selected.batch is None:
-                return f"{live} has no batch any more"
             planned = position(live).planned
+            # Objects have the state before the newest batch that counts: before the first, none.
+            has_some = selected.batch is not None if self._copies is None else planned >= 0
+            if record.has_batches and not has_some:
+                return f"{live} has no batch any more"
             published = newest_batch(output)
             head = heads.stored(self._backend, job_id, stage)
             if head is not None:
