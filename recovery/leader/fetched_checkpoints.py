@@ -24,10 +24,11 @@ from jrs.records.model import StreamRecord
 from jrs.records.objects import BatchManifest, StoredObject
 from jrs.store import heads
 
+from ..checkpoint_format.checkpoint import batches, commit_of
 from ..files import copied_from
 from ..files.job_folders import JobStorage
 from ..storage.objects import Objects
-from ..storage.packed_copies import fetch, read_record
+from ..storage.packed_copies import fetch, read_record, sha256_of
 
 
 @attrs.frozen
@@ -58,6 +59,28 @@ class CheckpointCopies:
             return [one[0] for one in wanted if self._bring(job_id, *one)]
         except CorruptRecord as error:
             raise JobHeld(str(error)) from None
+
+    def is_as_stored(self, job_id: str, stage: str) -> bool:
+        """Return whether the checkpoint on this host is the one that objects have, so that to fetch
+        it again would bring the same: its files are those, and it has no batch behind them.
+
+        Raises: as `bring`.
+        """
+        try:
+            named = self._named(job_id, stage, heads.generation_of(self._backend, job_id))
+            if named is None:
+                return False
+            files = read_record(self._objects, BatchManifest, named).checkpoint
+        except CorruptRecord as error:
+            raise JobHeld(str(error)) from None
+        live = self._streams(job_id) / stage / "ck"
+        try:
+            here = batches(live)
+            if here and commit_of(here[-1]) not in {one.path for one in files}:
+                return False
+            return all(sha256_of(live / one.path) == one.sha256 for one in files)
+        except OSError:
+            return False  # A file is missing, or the disk has lost it.
 
     def forget(self, job_id: str, stage: str) -> None:
         """Stop using the checkpoint on this host, which was found to be damaged."""

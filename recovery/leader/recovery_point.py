@@ -99,8 +99,9 @@ class RecoveryPoints:
         self.complete_rescales(job_id)
         damage = dict(self._damage(job_id))
         if damage and self._copies is not None:
-            # The copy on this host is damaged; the objects are not.
             for stage, why in damage.items():
+                if self._copies.is_as_stored(job_id, stage):
+                    continue  # To fetch it would change nothing.
                 self._emit(EventKind.DAMAGED, job_id, f"the checkpoint of stage {stage!r}: {why}")
                 self._copies.forget(job_id, stage)
             self._bring_copies(job_id, self._copies)
@@ -125,6 +126,8 @@ class RecoveryPoints:
             usable.record, accept_published=True, fence=self._fence, is_stopped=lambda _: True
         )
         take_over(self._backend, self._storage, job_id, self._fence)
+        if self._copies is not None:
+            self._bring_copies(job_id, self._copies)
         self._emit(EventKind.RESTORED, job_id, f"resumes from snapshot {usable.record.number}")
 
     def _why_held(self, job_id: str, usable: SnapshotRecord | None) -> str:

@@ -10,12 +10,14 @@ from jrs.contract.operations import Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import StreamRecord
+from jrs.recovery.attempt.plan_keeper import PlanKeeper
 from jrs.recovery.checkpoint_format.position import position
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.leader.take_over import take_over
 from jrs.recovery.rules.events import Event, EventKind
+from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.store import attempt_fence, heads
-from tests.recovery.attempt.objects_attempt import begin, head
+from tests.recovery.attempt.objects_attempt import begin, copies, head
 from tests.recovery.lead import Lead
 from tests.recovery.support import leader_context
 
@@ -78,3 +80,48 @@ def test_a_stream_without_its_batches_is_damaged(lead: Lead) -> None:
     lead.backend.commit(*heads.restored_ops(lead.backend, "job", {}))
     with pytest.raises(JobHeld, match="has no batch any more"):
         Leading(lead).prepare()
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_damage_that_objects_have_leads_to_a_snapshot(lead: Lead, called: bool) -> None:
+    """The checkpoint is fetched once. What Spark cannot load then, it cannot load anywhere."""
+    stream = begin(lead)
+    for _ in range(3):
+        stream.batch()
+    SnapshotCatalog(lead.backend, lead.storage).create("job")
+    for _ in range(3):
+        stream.batch()
+    leading = Leading(lead)
+    leading.prepare(damaged=True)
+    assert leading.kinds == [EventKind.DAMAGED, EventKind.RESTORED]
+    assert heads.generation_of(lead.backend, "job") == 1
+    if called:
+        # The function was called, and Spark could not load the state for it.
+        again = begin(lead, 2)
+        PlanKeeper(again.context, "sums", again.query.ck).keep(5)
+    leading.prepare(damaged=True)
+
+    assert heads.generation_of(lead.backend, "job") == 2
+    assert "resumes from snapshot 1" in leading.said[-1].message
+    resumed = begin(lead, 3)
+    assert position(resumed.query.ck).committed <= head(lead).batch == 2
+    resumed.batch()
+    resumed.batch()
+
+
+def test_damage_on_one_host_is_fetched_again(lead: Lead) -> None:
+    stream = begin(lead)
+    for _ in range(3):
+        stream.batch()
+    SnapshotCatalog(lead.backend, lead.storage).create("job")
+    leading = Leading(lead)
+    for attempt in (2, 3):
+        state = next(
+            path for path in stream.query.ck.glob("state/0/0/*.changelog") if path.is_file()
+        )
+        state.write_bytes(b"\0")
+        leading.prepare(damaged=True)
+        stream = begin(lead, attempt)
+        assert stream.batch() == stream.query.batch
+    assert heads.generation_of(lead.backend, "job") == 1
+    assert copies(lead).bring("job") == []
