@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,20 +18,40 @@ from .job_folders import JobStorage, sync_folder, sync_tree
 from .safe_listing import everything_below, is_folder
 from .visible_files import visible_files
 
+PORTABLE_SINCE = 7
+"""The first cluster format in which inputs have portable names."""
 
-def place_of(storage: JobStorage, job_id: str, stage: str, source: Path) -> Path:
-    """Return the folder for the links to the files in `source`; it need not exist."""
-    return storage.folder(job_id) / "in" / stage / hashlib.sha256(bytes(source)).hexdigest()[:16]
+_COPY = re.compile(rb"(copies/[^/]+)\.[0-9a-f]{16}(?=/|$)")
+"""A copy of a stage's output in objects: the digest is of one manifest."""
 
 
-def close(storage: JobStorage, job_id: str, stage: str, source: Path) -> Path:
+def place_of(
+    storage: JobStorage, job_id: str, stage: str, source: Path, *, portable: bool = True
+) -> Path:
+    """Return the folder for the links to the files in `source`; it need not exist.
+
+    Args:
+        portable: whether to name a source in the storage by where it is there, so that the input
+            has the same name in a copy of the job, and in a storage that was moved. Clusters below
+            `PORTABLE_SINCE` name each source by its whole path.
+    """
+    name = _place_in(storage, job_id, source) if portable else bytes(source)
+    return storage.folder(job_id) / "in" / stage / hashlib.sha256(name).hexdigest()[:16]
+
+
+def close(
+    storage: JobStorage, job_id: str, stage: str, source: Path, path: Path | None = None
+) -> Path:
     """Return a folder of links to the files in `source` at the first call. Durable.
+
+    Args:
+        path: the folder, if another one than `place_of` returns.
 
     Raises:
         InvalidInput: `source` is not a folder.
         Unavailable: as `links_to` and `make`.
     """
-    path = place_of(storage, job_id, stage, source)
+    path = path or place_of(storage, job_id, stage, source)
     if not is_folder(path):
         make(storage, job_id, path, links_to(stage, source))
     return path
@@ -83,3 +104,16 @@ def make(storage: JobStorage, job_id: str, path: Path, links: Mapping[str, str])
                 storage.discard(job_id, whole)
             raise
         sync_folder(path.parent)
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _place_in(storage: JobStorage, job_id: str, source: Path) -> bytes:
+    """Return where a source is in the job's folder, or in the storage; else its path."""
+    job = storage.folder(job_id)
+    if source.is_relative_to(job):
+        return b"job:" + _COPY.sub(rb"\1", bytes(source.relative_to(job)))
+    if source.is_relative_to(storage.root):
+        return b"storage:" + bytes(source.relative_to(storage.root))
+    return bytes(source)

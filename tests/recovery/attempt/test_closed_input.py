@@ -11,6 +11,7 @@ import pytest
 
 from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.recovery.attempt import closed_input
+from jrs.recovery.files import closed_inputs
 from tests.recovery.lead import Lead
 from tests.recovery.support import FaultyMemory
 
@@ -69,6 +70,25 @@ def test_what_spark_would_read(memory: FaultyMemory, tmp_path: Path) -> None:
         str(tmp_path / "other/f"),
         str(source / "c"),
     }
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_the_name_that_an_input_has(memory: FaultyMemory, tmp_path: Path, older: bool) -> None:
+    """An input that an older version has closed keeps its name, by the whole path of its source;
+    so do others until the format was raised."""
+    context = Lead(memory, tmp_path / "jobs").context()
+    out = context.storage.published("job", "typed", temporary=False)
+    write(out, "a")
+    portable = closed_inputs.place_of(context.storage, "job", "sums", out)
+    if older:
+        memory.marked_format = closed_inputs.PORTABLE_SINCE - 1
+    folder = closed_input.close(context, "sums", out)
+    memory.marked_format = closed_inputs.PORTABLE_SINCE
+    write(out, "b")
+
+    assert (folder == portable) is not older
+    assert closed_input.close(context, "sums", out) == folder
+    assert [path.name for path in folder.iterdir()] == ["a"]
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE, errno.ENOENT])

@@ -79,11 +79,15 @@ def moved(memory: FaultyMemory, tmp_path: Path) -> Moved:  # noqa: F811 - the fi
 
 
 def test_the_logs_and_links_follow(moved: Moved) -> None:
-    """Also a second time, back to where it was; the snapshots keep what they share with the job."""
+    """Also a second time, back to where it was; the snapshots keep what they share with the job.
+    The input, which is the output of another job, has the same name."""
     taken = moved.take_over()
 
     assert moved.named(moved.new.folder("job")) == moved.relocated() != moved.before
-    assert (moved.new.root / moved.input / "f0.json").read_text() == "{}"
+    rows = moved.new.folder("other") / "out" / "rows"
+    closed = closed_inputs.place_of(moved.new, "job", "hourly", rows)
+    assert closed == moved.new.root / moved.input
+    assert (closed / "f0.json").read_text() == "{}"
     assert written_root.noted(taken / HOURLY) == moved.new.root
     assert SnapshotCatalog(moved.backend, moved.new).verify("job", 1) == moved.snapshot
 

@@ -43,6 +43,7 @@ from jrs.records.model import (
 from jrs.records.objects import BatchManifest, ClosedInput
 from jrs.records.policies import SnapshotPolicy
 from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord, TakenBy
+from jrs.recovery.attempt import closed_input
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.plan_keeper import PlanKeeper
 from jrs.recovery.checkpoint_format import metadata
@@ -50,6 +51,7 @@ from jrs.recovery.checkpoint_format.position import position
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.object_garbage import ObjectGarbage
 from jrs.recovery.cleanup.resources import default_resources
+from jrs.recovery.files import closed_inputs
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.leader.trust import Trust
 from jrs.recovery.snapshots import (
@@ -73,8 +75,9 @@ from tests.recovery.attempt.objects_attempt import (
     rows,
 )
 from tests.recovery.lead import Lead
+from tests.recovery.snapshots.fabricate import put
 from tests.recovery.storage.support import Store
-from tests.recovery.support import FaultyMemory
+from tests.recovery.support import FaultyMemory, spec
 
 
 @pytest.fixture
@@ -611,6 +614,41 @@ def test_a_fork_reads_its_own_input(lead: Lead, catalog: SnapshotCatalog, tmp_pa
     assert f"/copy/in/sums/{Path(closed).name}/f1.json" in log.read_text()
     (stored,) = lead.backend.scan(f"{keys.INPUTS}copy/")
     assert decode(ClosedInput, stored.value, stored.key).listing.name.startswith("copy/")
+
+
+def test_a_fork_reads_its_own_output(lead: Lead, catalog: SnapshotCatalog) -> None:
+    """It closes no other input, and its links lead to its own copies."""
+    put(lead.storage.copies("job") / f"typed.{'a' * 16}" / "f0.json", "{}")
+    put(lead.storage.copies("copy") / f"typed.{'b' * 16}" / "f0.json", "{}")
+    (typed,) = lead.storage.copies("job").iterdir()
+    stream = begin(lead)
+    closed = closed_input.close(stream.context, "sums", typed)
+    stream.query.source = closed.as_uri()
+    run(stream, 2)
+    catalog.fork("job", "copy")
+
+    (own,) = lead.storage.copies("copy").iterdir()
+    context = attrs.evolve(stream.context, spec=spec("copy"))
+    for _ in range(2):
+        again = closed_input.close(context, "sums", own)
+        assert (again.name, again.parents[2].name) == (closed.name, "copy")
+        assert closed_inputs.links_in(again) == {"f0.json": str(own / "f0.json")}
+    (stored,) = lead.backend.scan(f"{keys.INPUTS}copy/")
+    assert decode(ClosedInput, stored.value, stored.key).source == str(own)
+
+
+def test_an_input_of_an_older_format(lead: Lead, memory: FaultyMemory) -> None:
+    """It keeps the name under which it was closed, wherever the job runs next."""
+    memory.marked_format = closed_inputs.PORTABLE_SINCE - 1
+    put(lead.storage.copies("job") / f"typed.{'a' * 16}" / "f0.json", "{}")
+    (typed,) = lead.storage.copies("job").iterdir()
+    stream = begin(lead)
+    closed = closed_input.close(stream.context, "sums", typed)
+    memory.marked_format = closed_inputs.PORTABLE_SINCE
+    shutil.rmtree(closed)
+
+    assert closed_input.close(stream.context, "sums", typed) == closed
+    assert closed != closed_inputs.place_of(lead.storage, "job", "sums", typed)
 
 
 def test_u3_a_job_that_failed_is_retried(

@@ -293,6 +293,18 @@ def test_closed_input(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path) ->
     assert os.readlink(path) == str(data / "a.json")
 
 
+def test_closed_input_of_its_own_output(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """The new job reads its own output, under the name that its logs have for the input."""
+    closed_inputs.close(job.storage, "job", "hourly", job.out("typed"))
+    record = catalog.create("job")
+
+    catalog.restore(record, as_job="new")
+
+    out = job.storage.published("new", "typed", temporary=False)
+    closed = closed_inputs.place_of(job.storage, "new", "hourly", out)
+    assert closed_inputs.links_in(closed) == {"table.parquet": str(out / "table.parquet")}
+
+
 @by_format
 def test_exported_to_another_cluster(
     catalog: SnapshotCatalog, job: FakeJob, elsewhere: FaultyMemory, tmp_path: Path,
