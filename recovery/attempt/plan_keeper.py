@@ -56,6 +56,9 @@ class PlanKeeper:
         self._turn = threading.Lock()
         self._files = PlanFiles(checkpoint)
         self._upload: CheckpointUpload | None = None
+        self._written: tuple[StreamPlan | None, int, StreamPlan] | None = None
+        """A stored plan, the batch after it, and the plan that names that: the same for each try of
+        its commit, so that tries leave no more objects than one."""
         self._called: int | None = None
         """The batch for which an earlier attempt has called the function."""
         with held_if_unreadable():
@@ -166,8 +169,11 @@ class PlanKeeper:
         context.commit(create_or_update(key, encode(plan), record and record.version))
 
     def _uploaded(self, plan: StreamPlan, before: StreamPlan | None) -> StreamPlan:
-        """Return a plan that names the checkpoint in objects."""
-        return self._named(plan, self._upload_behind(before).put_planned(plan.batch))
+        """Return a plan that names the checkpoint in objects. Idempotent."""
+        if self._written is None or self._written[:2] != (before, plan.batch):
+            named = self._named(plan, self._upload_behind(before).put_planned(plan.batch))
+            self._written = before, plan.batch, named
+        return self._written[2]
 
     def _upload_behind(self, before: StreamPlan | None) -> CheckpointUpload:
         """Return the upload that continues from what a plan names."""

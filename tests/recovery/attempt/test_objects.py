@@ -392,6 +392,33 @@ def test_a6_a_function_is_called_again_with_the_same_input(lead: Lead) -> None:
     assert (folder / "sources/0/2").is_file()
 
 
+def test_a9_a_plan_that_cannot_be_committed(lead: Lead, memory: FaultyMemory, store: Store) -> None:
+    """A9: however often it is tried, it is one plan: objects do not pile up, and the checkpoint on
+    this host stays as good as what counts."""
+    begin(lead)
+    stream = Stream(lead, uses_sink=False)
+    lead.backend.commit(Delete(keys.head("job", "sums")))  # Such a stage has none.
+    keeper = PlanKeeper(stream.context, "sums", stream.query.ck)
+    stream.query.source = "file:///in"
+    stream.query.start()
+    for batch in range(2):
+        stream.query.plan()
+        keeper.keep(batch)
+        stream.query.commit()
+    stream.query.plan()
+    memory.fault(keys.PLANS, Unavailable, kind=Update, times=4)
+    written = set()
+    for _ in range(4):
+        with pytest.raises(Unavailable):
+            keeper.keep(2)
+        written.add(frozenset(store.names()))
+
+    assert len(written) == 1
+    stream.next(2)
+    ck = lead.storage.checkpoint("job", lead.leadership.epoch, "sums")
+    assert position(ck).committed == 1
+
+
 def test_a_stage_that_comes_back_from_a_function(lead: Lead) -> None:
     """Another host runs the function's newest batch again, as its state is not known there."""
     stream = begin(lead)
