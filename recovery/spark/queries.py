@@ -23,6 +23,7 @@ from jrs.records.model import StreamSink
 
 from ..files.job_folders import JobStorage
 from .sink import FORMAT
+from .source import BATCH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _spreading = threading.Lock()
 _FUNCTION = "foreachBatch"
 """The name of the sink that calls a function with each batch."""
-_FILES = {"avro", "csv", "json", "orc", "parquet", "text"}
+_FILES = {"avro", "csv", "json", "orc", "parquet", "text", "xml"}
 """Formats of Spark's file sink, whose log knows a batch by its number alone."""
 _WITHOUT_NUMBERS = {"console", "kafka", "memory", "noop"}
 """Sinks that take each batch that they get, whatever its number."""
@@ -88,6 +89,18 @@ def check_writer(
         problem = "its trigger ends it by itself: call job.stream with bounded=True"
     if problem:
         raise InvalidInput(f"stage {stage!r} cannot be run: {problem}")
+
+
+def check_new(writer: DataStreamWriter, stage: str) -> None:
+    """Raise `InvalidInput` for a query that may not begin, though one that has begun goes on."""
+    # In any case: so Spark compares the names of columns.
+    hidden = [name for name in writer._df.columns if name.lower() == BATCH]
+    if uses_sink(writer) and hidden:
+        raise InvalidInput(
+            f"stage {stage!r} cannot be run: it has a column {hidden[0]!r}, and readers of its "
+            f'folders find the number of the batch there, which format("{FORMAT}") adds as '
+            f"{BATCH!r}: rename the column"
+        )
 
 
 def _problem_with_objects(writer: DataStreamWriter, sink: str) -> str:

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
+def is_recorded(context: AttemptContext, name: str) -> bool:
+    """Return whether an attempt has begun a stage, of this job or of the one it was made from.
+
+    Raises:
+        Unavailable: the backend did not answer.
+    """
+    return context.backend.get(keys.stream(context.job_id, name)) is not None
+
+
 def record_query(
     context: AttemptContext, record: StreamRecord, writer: DataStreamWriter
 ) -> StreamRecord:

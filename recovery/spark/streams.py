@@ -40,7 +40,7 @@ from .progress import ProgressWatch
 from .session import cancel_work
 from .sink_server import SinkServer
 from .stage_query import DeclaredStream, StageQuery, Step
-from .stream_records import record_query
+from .stream_records import is_recorded, record_query
 from .waiting import Waiting
 
 _LOOK = 0.25
@@ -106,6 +106,8 @@ class Streams:
             )
         session = job.spark  # Not before `build`: the job's function configures the session.
         queries.check_writer(writer, name, context.storage, bounded=bounded)
+        if not is_recorded(context, name):
+            queries.check_new(writer, name)
         self._hold_back()
         place = StreamRecord(
             job.job_id, name, bounded, "", str(session.version), order=order, after=after,

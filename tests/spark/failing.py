@@ -81,7 +81,10 @@ def wrong(job: Job, folder: str) -> Json:
         "nfs4", "host:/jobs", Path(folder), frozenset({"rw"})
     )
     refused("files", lambda stage: read(job, folder).writeStream.format("parquet"))
+    refused("xml", lambda stage: read(job, folder).writeStream.format("xml"))
     filesystems.mount_of = known
+    numbered = read(job, folder).withColumnRenamed("key", "Batch")
+    refused("column", lambda stage: numbered.writeStream.format("jrs"))
     refused("frame", lambda stage: read(job, folder))
     refused("batch", lambda stage: session(job).range(3).write)
     refused("nothing", lambda stage: None)

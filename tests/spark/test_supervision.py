@@ -73,6 +73,8 @@ def test_a_stage_that_cannot_be_recovered_is_refused(cluster: Cluster, source: s
         "ends": "its trigger ends it by itself: call job.stream with bounded=True",
         "continuous": "its trigger runs it without batches, from which a failover resumes",
         "files": "is on a mount that caches names, where a driver that was replaced may still plan",
+        "xml": "is on a mount that caches names, where a driver that was replaced may still plan",
+        "column": "it has a column 'Batch', and readers of its folders find the number",
         "frame": "has to return df.writeStream…, not DataFrame",
         "batch": "has to return df.writeStream…, not DataFrameWriter",
         "nothing": "has to return df.writeStream…, not NoneType",
