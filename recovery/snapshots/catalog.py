@@ -281,7 +281,8 @@ class SnapshotCatalog(SnapshotIndex):
             DuplicateJob: the job has ended, or the new id is taken.
             DamagedSnapshot: nothing was changed.
             InvalidInput: a ``logical`` snapshot, a snapshot without a spec, a snapshot without the
-                output that it would need, or the folder of a listed snapshot with `claim`.
+                output that it would need, the folder of a listed snapshot with `claim`, or a new
+                job of what only an application can run.
             SnapshotInUse: another restore of the job is in progress.
             Unavailable: the disk is full; nothing was changed.
             Fenced: a newer leader exists.
@@ -319,6 +320,7 @@ class SnapshotCatalog(SnapshotIndex):
             DuplicateJob: the new id is taken.
             WrongState: files of an earlier life are in the place of the new job.
             CorruptRecord: the job could not be restarted from its stored state.
+            InvalidInput: only its application can run the job.
             Unavailable, Fenced, OutcomeUnknown: as `create` and `restore`.
         """
         begun = self.pending_restore(as_job)

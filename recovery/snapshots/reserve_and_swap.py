@@ -36,12 +36,12 @@ from jrs.contract.operations import (
     unchanged,
 )
 from jrs.contract.read_back import commit_and_read_back, still_unknown
-from jrs.records import keys, signing
-from jrs.records.codec import decode, encode, to_plain, with_fields, with_job_id
+from jrs.records import keys
+from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
 from jrs.records.lineage import Descendant, Lineage
-from jrs.records.model import EpochRecord, JobSpec
-from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord, as_stored, as_text
+from jrs.records.model import EpochRecord
+from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord, as_text
 from jrs.store import attempt_fence, cluster_format, restores
 from jrs.store.history_texts import restore_begun, restored_from
 from jrs.store.result_store import JobResultStore
@@ -50,7 +50,6 @@ from ..files import epoch_folders, transfer
 from ..files.safe_listing import names_in
 from . import delete, deletion_notes, restored_records
 from .index import SnapshotIndex
-from .restored_records import SPEC
 
 _ALSO_IN_THE_LAST = 4
 """The operations of the last commit besides those for the records and the conditions: on the
@@ -91,13 +90,6 @@ class Before:
     spec: Record | None = None
     restore: Record | None = None
     """An earlier restore that was interrupted; it may be the record in the spec's place."""
-
-
-def check_key(catalog: SnapshotIndex, found: Manifest, job_id: str) -> None:
-    """Raise `InvalidInput` if the spec would lose its signature."""
-    if job_id != found.job_id and SPEC in found.records:
-        spec = as_stored(found.records[SPEC])
-        signing.check_key(spec, catalog.spec_key, found.job_id)
 
 
 def suspended_guards(backend: Backend, job_id: str) -> list[Op]:
@@ -185,22 +177,9 @@ def _descendant_ops(catalog: SnapshotIndex, lineage: Lineage | None, job_id: str
 def _spec_in(
     catalog: SnapshotIndex, found: Manifest, job_id: str, request: RestoreRequest
 ) -> bytes:
-    """Return the spec in a snapshot, for the job that it is restored as.
-
-    Raises:
-        CorruptRecord: it cannot be read: no master can start such a job.
-    """
-    spec = as_stored(found.records[SPEC])
-    if job_id != found.job_id:
-        signs, before = catalog.spec_key, spec
-        lineage = None if request.lineage is None else to_plain(request.lineage)
-        fields = {**request.changes, "lineage": lineage}
-        spec = with_fields(with_job_id(before, job_id, SPEC), SPEC, **fields)
-        # Otherwise the old signature stays, and masters that have a key hold the job.
-        if signs is not None and signs.has_signed(before, SPEC):
-            spec = signs.sign(spec, SPEC)
-    decode(JobSpec, spec, SPEC)
-    return spec
+    return restored_records.spec(
+        catalog, found, job_id, lineage=request.lineage, changes=request.changes
+    )
 
 
 def swap(

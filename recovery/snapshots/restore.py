@@ -64,6 +64,7 @@ from . import (
     in_objects,
     outside_effects,
     reserve_and_swap,
+    restored_records,
 )
 from .adopt import adopt
 from .index import SnapshotIndex
@@ -126,7 +127,7 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
         whole, job_id = found, check_job_id(request.as_job or found.manifest.job_id)
         _check_restorable(found, job_id)
         if request.left is None:  # A leader carries out a restore that was begun.
-            reserve_and_swap.check_key(catalog, found.manifest, job_id)
+            restored_records.check_spec(catalog, found.manifest, job_id, request.changes)
         # Lock first: what is found under the lock still holds at the reservation and the swap.
         with _building(storage, job_id) as built:
             guards = reserve_and_swap.suspended_guards(catalog.backend, job_id)
@@ -165,7 +166,7 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
     found = in_objects.manifest_of(objects, source)
     folder = catalog.storage.folder(job_id)
     if request.left is None:
-        reserve_and_swap.check_key(catalog, found, job_id)
+        restored_records.check_spec(catalog, found, job_id, request.changes)
     with _building(catalog.storage, job_id):
         guards = reserve_and_swap.suspended_guards(catalog.backend, job_id)
         before = _check_startable(catalog, found, job_id, request)

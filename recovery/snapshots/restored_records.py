@@ -2,23 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import attrs
 
-from jrs.contract.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord, InvalidInput
 from jrs.contract.operations import Create, Delete, Op, Record, Update
-from jrs.records import keys
-from jrs.records.codec import decode, encode, with_fields, with_job_id
-from jrs.records.lineage import LineageKind
-from jrs.records.model import JobSpec, StageRecord, StreamRecord
+from jrs.records import keys, signing
+from jrs.records.codec import decode, encode, to_plain, with_fields, with_job_id
+from jrs.records.lineage import Lineage, LineageKind
+from jrs.records.model import JobSpec, RunnerKind, StageRecord, StreamRecord
 from jrs.records.snapshots import Manifest, as_stored
 from jrs.records.stages import TAKEN_OVER
 from jrs.store import heads
+from jrs.store.historian import submitter
+from jrs.store.tracing import current_traceparent
 
 from . import outside_effects
 from .index import SnapshotIndex
 
 SPEC = "spec"
 """The name of the job's spec among the records of a snapshot."""
+
+
+def check_spec(
+    catalog: SnapshotIndex, found: Manifest, job_id: str, changes: Mapping[str, Any]
+) -> None:
+    """Raise `InvalidInput` if a snapshot's spec cannot be that of another job: it would lose its
+    signature, or no master could run it."""
+    if job_id == found.job_id or SPEC not in found.records:
+        return
+    stored = as_stored(found.records[SPEC])
+    signing.check_key(stored, catalog.spec_key, found.job_id)
+    new = decode(
+        JobSpec, with_fields(stored, SPEC, **{**_of_no_application(stored), **changes}), SPEC
+    )
+    if new.only_in_driver:
+        raise InvalidInput(
+            f"only its application can run job {found.job_id!r} ({new.entry_point}), and job "
+            f"{job_id!r} would be part of none; in a job that FAILED or was CANCELED, a retry can "
+            f"name another entry point: jrs retry {found.job_id} --entry MODULE:FUNCTION"
+        )
+
+
+def spec(
+    catalog: SnapshotIndex,
+    found: Manifest,
+    job_id: str,
+    *,
+    lineage: Lineage | None,
+    changes: Mapping[str, Any],
+) -> bytes:
+    """Return the spec in a snapshot, for the job that it is restored as.
+
+    Args:
+        lineage: how a new job descends from that of the snapshot.
+        changes: the fields that a new job has otherwise, as plain JSON.
+
+    Raises:
+        CorruptRecord: it cannot be read: no master can start such a job.
+    """
+    new = as_stored(found.records[SPEC])
+    if job_id != found.job_id:
+        signs, before = catalog.spec_key, new
+        own = {
+            **_of_no_application(before),
+            "submitted_at": catalog.now(),
+            "submitted_by": submitter(),
+            "traceparent": current_traceparent(),
+            "lineage": None if lineage is None else to_plain(lineage),
+        }
+        new = with_fields(with_job_id(before, job_id, SPEC), SPEC, **{**own, **changes})
+        # Otherwise the old signature stays, and masters that have a key hold the job.
+        if signs is not None and signs.has_signed(before, SPEC):
+            new = signs.sign(new, SPEC)
+    decode(JobSpec, new, SPEC)
+    return new
 
 
 def ops(
@@ -75,6 +135,18 @@ def ops(
             backend, job_id, batches, least=least, manifests=found.heads, plans=found.plans
         )
     return found_ops
+
+
+def _of_no_application(spec: bytes) -> dict[str, Any]:
+    """Return the fields of a job's spec that belong to its application, as another job has them.
+
+    An application waits for the jobs that its own program names, and lends them its process. No
+    other job may end with it, or run inside it.
+    """
+    own: dict[str, Any] = {"application": "", "function": ""}
+    if decode(JobSpec, spec, SPEC).only_in_driver:
+        own["runner"] = RunnerKind.PROCESS.value
+    return own
 
 
 def _is_changed(spec: bytes, before: bytes) -> bool:

@@ -230,7 +230,6 @@ def _retry_from(catalog: SnapshotIndex, record: SnapshotRecord, request: RetryRe
         "entry_point": spec.entry_point,
         "arguments": spec.arguments,
         "partitions": spec.partitions,
-        "submitted_at": catalog.now(),
     }
     ids, deadline = _ids(catalog, before, request), Deadline.after(request.timeout)
     new_id = next(ids)

@@ -29,12 +29,14 @@ from jrs.contract.operations import Create, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.lineage import Lineage, LineageKind
-from jrs.records.model import JobStatus, StageRecord, StreamRecord
+from jrs.records.model import JobStatus, RunnerKind, StageRecord, StreamRecord
 from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files import epoch_folders
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.inspect.explain import explain
+from jrs.recovery.rules.decision import Action
 from jrs.recovery.snapshots import earlier_life, find_orphans, folders, reserve_and_swap
 from jrs.store import restores
 from jrs.store.opening import open_backend
@@ -354,6 +356,54 @@ def test_what_cannot_be_retried(client: Client, job: FakeJob) -> None:
     with pytest.raises(InvalidInput, match="not JSON"):
         client.job("job").retry(entry="m:f", changed={"x": float("nan")})
     assert [one.id for one in client.jobs()] == ["job"]
+
+
+@pytest.mark.parametrize("how", ["retry", "fork", "restore"])
+def test_a_new_job_is_a_submission_of_its_own(client: Client, job: FakeJob, how: str) -> None:
+    """It is part of no application, so no leader cancels it because that has ended; it waits in the
+    queue behind those that were submitted before."""
+    old = {"submitted_at": 1.0, "submitted_by": "old", "traceparent": f"00-{1:032x}-{1:016x}-01"}
+    update(job, application="nightly", **old)
+    snapshot = client.job("job").snapshots.create()
+    client.submit("m:f", id="waits")
+    ended = {"nightly": result("nightly", status=JobStatus.FAILED)}
+    job.backend.commit(*(Create(keys.RESULTS + name, encode(one)) for name, one in ended.items()))
+    if how == "fork":
+        client.job("job").fork("job.2")
+    elif how == "restore":
+        client.job("job").snapshots.restore(snapshot.number, as_id="job.2")
+    else:
+        end(job)
+        client.job("job").retry()
+
+    new, waits = spec_of(client.backend, "job.2"), spec_of(client.backend, "waits")
+    assert (new.application, new.traceparent, new.submitted_by) == ("", "", waits.submitted_by)
+    assert new.submitted_at >= waits.submitted_at
+    assert new.arguments == {"x": 1}
+    view = client.job("job.2").view()
+    assert explain(client.backend, view).action is not Action.CANCEL
+
+
+def test_what_only_an_application_can_run(client: Client, job: FakeJob) -> None:
+    """Nothing else can: a fork is refused before anything is written, and a retry needs an entry
+    point, which no master runs inside its own process."""
+    own = {"entry_point": "driver:job", "runner": RunnerKind.THREAD, "function": "m:main"}
+    update(job, application="nightly", **own)
+    before = tree(job.storage.root)
+    with pytest.raises(InvalidInput, match="only its application can run job 'job'"):
+        client.job("job").fork("forked")
+    assert tree(job.storage.root) == before
+    snapshot = client.job("job").snapshots.create()
+    with pytest.raises(InvalidInput, match="jrs retry job --entry"):
+        client.job("job").snapshots.restore(snapshot.number, as_id="restored")
+    assert [one.id for one in client.jobs()] == ["job"]
+    client.job("job").snapshots.restore(snapshot.number)
+    assert spec_of(client.backend, "job").application == "nightly"
+    end(job)
+    new = spec_of(client.backend, client.job("job").retry(entry="m:f").id)
+    assert (new.entry_point, new.runner, new.function, new.application) == (
+        "m:f", RunnerKind.PROCESS, "", "",
+    )  # fmt: skip
 
 
 def test_a_damaged_snapshot(client: Client, job: FakeJob) -> None:
