@@ -1,7 +1,7 @@
 """Giving another job what a snapshot in objects names: copies, so that neither job needs the other.
 
-Rows and the output of stages are copied by the store itself. Checkpoints go through this host,
-since some of their files hold paths of the job, and the id of the query.
+Rows and the output of stages are copied by the store itself, unless a file is large. Checkpoints go
+through this host, since some of their files hold paths of the job, and the id of the query.
 """
 
 from __future__ import annotations
@@ -118,11 +118,10 @@ class _Adoption:
             for one in files
         ]
 
-        def copying(old: str, new: str) -> Callable[[], None]:
-            return lambda: self._objects.copy(old, new)
+        def copying(old: StoredFile, new: StoredFile) -> Callable[[], None]:
+            return lambda: self._objects.copy(old.object, new.object, old.size)
 
-        pairs = zip(files, copies, strict=True)
-        in_threads([copying(old.object, new.object) for old, new in pairs])
+        in_threads([copying(*pair) for pair in zip(files, copies, strict=True)])
         return copies
 
     def _merged(self, stage: str, rows: list[tuple[int, StoredFile]]) -> Iterator[EarlierBatches]:

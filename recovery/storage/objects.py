@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from tempfile import SpooledTemporaryFile
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import attrs
@@ -21,6 +21,8 @@ import attrs
 from jrs.contract.errors import CorruptRecord, InvalidInput, StorageRefused, Unavailable
 from jrs.contract.storage_place import CREDENTIALS
 from jrs.contract.texts import printable
+
+T = TypeVar("T")
 
 # Imported inside functions: obstore, since it is an extra.
 
@@ -32,6 +34,9 @@ MOST_PARTS = 6
 them share a slow connection. These need 9 Mbit/s."""
 LARGE_AT_ONCE = 2
 """Objects that are written in parts at once."""
+ONE_COPY = 256 * 1024 * 1024
+"""Bytes up to which the store copies an object by itself, in one request, which has to end in time.
+S3 copies none of more than 5 GiB so, and obstore has no request that copies a part."""
 
 _TIMEOUT = timedelta(seconds=30)
 """Of one request."""
@@ -95,6 +100,7 @@ class Objects:
         self._opening = opening or open_store
         self._store: Any = None
         self._lock = threading.Lock()
+        self._copying = threading.BoundedSemaphore(LARGE_AT_ONCE)
 
     def bucket(self) -> Objects:
         """Return all objects of the bucket, those of other users as well."""
@@ -188,8 +194,12 @@ class Objects:
                 return None
             return Listed(name, found["size"], found["last_modified"].timestamp())
 
-    def copy(self, source: str, target: str) -> None:
-        """Copy an object, in the store itself where that can be. Durable when it returns.
+    def copy(self, source: str, target: str, size: int) -> None:
+        """Copy an object, in the store itself where that can be; else through this host, in parts.
+        Durable when it returns; there is no part of a copy.
+
+        Args:
+            size: of the object, in bytes, as a record has it.
 
         Raises:
             CorruptRecord: it does not exist.
@@ -197,8 +207,8 @@ class Objects:
         """
         with self._errors("COPY", source):
             try:
-                if self.url.startswith("abfss:"):
-                    # Azure may still be copying when it answers, and nothing tells the end of it.
+                # Azure may still be copying when it answers, and nothing tells the end of it.
+                if size > ONE_COPY or self.url.startswith("abfss:"):
                     self._copy_by_hand(source, target)
                 else:
                     self._open().copy(source, target)
@@ -225,14 +235,21 @@ class Objects:
     # -- inside ----------------------------------------------------------------------------
 
     def _copy_by_hand(self, source: str, target: str) -> None:
-        size = self._open().head(source)["size"]
-        with SpooledTemporaryFile(ONE_PUT) as content:
-            for first in range(0, size, ONE_PUT):
-                length = min(ONE_PUT, size - first)
-                content.write(self._open().get_range(source, start=first, length=length))
-            content.seek(0)
+        store = self._open()
+        size = store.head(source)["size"]
+
+        def part(first: int) -> Any:
+            length = min(ONE_PUT, size - first)
+            return store.get_range(source, start=first, length=length) if length else b""
+
+        if size <= ONE_PUT:
+            store.put(target, bytes(part(0)))
+            return
+        # The thread reads one part ahead. obstore cannot read where it asks for a part to write.
+        with self._copying, ThreadPoolExecutor(1, thread_name_prefix="jrs-copy") as reader:
+            parts = _ahead(reader, part, range(0, size, ONE_PUT))
             chunk = max(ONE_PUT, -(-size // _NUMBERS))
-            self._open().put(target, content, chunk_size=chunk, max_concurrency=_PARTS)
+            store.put(target, parts, chunk_size=chunk, max_concurrency=_PARTS)
 
     def _delete_each(self, names: Sequence[str]) -> None:
         for name in names:
@@ -263,6 +280,17 @@ class Objects:
             if hint:
                 raise StorageRefused(f"{where}: {why}; {hint}") from None
             raise Unavailable(f"{where}: {why}") from None
+
+
+def _ahead(reader: Executor, read: Callable[[int], T], what: Iterable[int]) -> Iterator[T]:
+    """Yield what is read for each of the numbers, in their order; the next is read meanwhile."""
+    begun: Future[T] | None = None
+    for one in what:
+        before, begun = begun, reader.submit(read, one)
+        if before is not None:
+            yield before.result()
+    if begun is not None:
+        yield begun.result()
 
 
 def _reason(text: str, scheme: str) -> tuple[str, str]:

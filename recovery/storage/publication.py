@@ -17,7 +17,7 @@ import attrs
 
 from jrs.contract.errors import InvalidInput, JobHeld, StorageRefused, Unavailable
 from jrs.contract.texts import is_printable, printable, shown
-from jrs.records.objects import OutputManifest
+from jrs.records.objects import OutputManifest, StoredFile
 from jrs.records.stages import StageRecord
 
 from .objects import Objects
@@ -90,10 +90,10 @@ def complete(objects: Objects, record: StageRecord, go_ahead: Callable[[], None]
     if one.is_complete(bucket):
         return
 
-    def copying(source: str, target: str) -> Callable[[], None]:
-        return lambda: bucket.copy(source, target)
+    def copying(source: StoredFile, target: str) -> Callable[[], None]:
+        return lambda: bucket.copy(objects.in_bucket(source.object), target, source.size)
 
-    in_threads([copying(*names) for names in one.copies.items()])
+    in_threads([copying(*pair) for pair in one.copies])
     go_ahead()
     if not bucket.create(one.name, one.pointer) and not one.is_complete(bucket):
         raise Unavailable(f"the pointer at {record.target} changes")
@@ -106,8 +106,8 @@ class _Publication:
     target: str
     name: str
     """Of the pointer, in the bucket."""
-    copies: dict[str, str]
-    """Where each file is copied to, by the name of its object; both in the bucket."""
+    copies: tuple[tuple[StoredFile, str], ...]
+    """Each file, and where in the bucket its copy is."""
     pointer: bytes
 
     @classmethod
@@ -141,14 +141,14 @@ class _Publication:
             "files": shown,
         }
         name = _name(record.target)
-        copies = {objects.in_bucket(one.object): f"{name}.{own}/{one.path}" for one in files}
+        copies = tuple((one, f"{name}.{own}/{one.path}") for one in files)
         return cls(record.target, name, copies, json.dumps(pointer, indent=1).encode() + b"\n")
 
     def is_complete(self, bucket: Objects) -> bool:
         found = bucket.get(self.name)
         if found is None or found == self.pointer:
             return found is not None
-        bucket.delete(self.copies.values())
+        bucket.delete(copy for _, copy in self.copies)
         raise JobHeld(
             f"{self.target} cannot be published: something else was put there meanwhile; move it "
             "away and resume the job, or cancel the job"

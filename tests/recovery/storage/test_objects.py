@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+from obstore.exceptions import GenericError
 
 from jrs.contract.errors import CorruptRecord, InvalidInput, StorageRefused, Unavailable
 from jrs.contract.storage_place import CREDENTIALS
-from jrs.recovery.storage.objects import ONE_PUT, Objects
+from jrs.recovery.storage.objects import LARGE_AT_ONCE, ONE_COPY, ONE_PUT, Objects
 from jrs.recovery.storage.packed_copies import in_threads
 from jrs.recovery.storage.probe import probe
 from jrs.testing.servers.ports import Ports
@@ -51,7 +54,7 @@ def test_names(store: Store, name: str) -> None:
 
     assert objects(store).get(name) == b"1"
     assert [one.name for one in objects(store).under("job")] == [name]
-    objects(store).copy(name, f"{name}.2")
+    objects(store).copy(name, f"{name}.2", 1)
     assert objects(store).get(f"{name}.2") == b"1"
     objects(store).delete([name])
     assert [one.name for one in objects(store).under("job")] == [f"{name}.2"]
@@ -102,12 +105,12 @@ def test_deleting_what_does_not_exist(store: Store) -> None:
 def test_copies(store: Store) -> None:
     found = objects(store)
     found.put("job/a", b"some bytes")
-    found.copy("job/a", "other/a")
+    found.copy("job/a", "other/a", 10)
     found.delete(["job/a"])
 
     assert found.get("other/a") == b"some bytes"
     with pytest.raises(CorruptRecord, match="job/a is missing"):
-        found.copy("job/a", "other/b")
+        found.copy("job/a", "other/b", 10)
 
 
 def test_parts_of_a_large_object(store: Store, tmp_path: Path) -> None:
@@ -116,11 +119,50 @@ def test_parts_of_a_large_object(store: Store, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(content)
     found.put("job/large", tmp_path / "large")
     found.put("job/bytes", content)
-    found.copy("job/large", "other/large")
+    found.copy("job/large", "other/large", len(content))
 
     for name in ("job/large", "job/bytes", "other/large"):
         assert found.get(name) == content
     assert found.parts("job/large", [(2 * ONE_PUT - 5, 10)]) == [content[-10:]]
+
+
+@pytest.mark.parametrize("size", [0, ONE_PUT, 3 * ONE_PUT + 5])
+def test_a_copy_of_what_no_server_copies_at_once(store: Store, size: int) -> None:
+    """An object whose size is above the limit of one request passes through this host, in parts;
+    several of them at once as well."""
+
+    def refuse(method: str, arguments: tuple[object, ...]) -> None:
+        if method == "copy":
+            raise GenericError("status code: 400 Bad Request: <Code>InvalidRequest</Code>")
+
+    found, content = objects(store), os.urandom(size)
+    found.put("job/large", content)
+    store.refuse = refuse
+    targets = [f"other/{number}" for number in range(LARGE_AT_ONCE + 1)]
+    copy = partial(found.copy, "job/large", size=ONE_COPY + 1)
+    in_threads([partial(copy, target) for target in targets])
+
+    assert [found.get(target) == content for target in targets] == [True] * len(targets)
+    with pytest.raises(Unavailable, match="InvalidRequest"):
+        found.copy("job/large", "other/once", ONE_COPY)
+    with pytest.raises(CorruptRecord, match="job/none is missing"):
+        found.copy("job/none", "other/none", ONE_COPY + 1)
+
+
+def test_a_copy_whose_object_goes_meanwhile() -> None:
+    """Nothing of it is there."""
+    store, read = Store(), itertools.count()
+
+    def refuse(method: str, arguments: tuple[object, ...]) -> None:
+        if method == "get_range" and next(read) == 2:
+            raise FileNotFoundError("job/large")
+
+    found = objects(store)
+    found.put("job/large", os.urandom(4 * ONE_PUT))
+    store.refuse = refuse
+    with pytest.raises(CorruptRecord, match="job/large is missing"):
+        found.copy("job/large", "other/large", ONE_COPY + 1)
+    assert found.get("other/large") is None
 
 
 # -- what a server refuses ---------------------------------------------------------------------
@@ -214,12 +256,12 @@ def test_azure_may_copy_after_its_answer() -> None:
     store = Store()
     found = Objects("abfss://container@account.dfs.core.windows.net/prefix", "test", store.open)
     found.put("job/a", os.urandom(100))
-    found.copy("job/a", "other/a")
+    found.copy("job/a", "other/a", 10)
 
     assert store.calls["copy"] == 0
     assert found.get("other/a") == found.get("job/a")
     with pytest.raises(CorruptRecord, match="job/b is missing"):
-        found.copy("job/b", "other/b")
+        found.copy("job/b", "other/b", 10)
 
 
 def test_a_part_of_a_bulk_delete_is_refused() -> None:
