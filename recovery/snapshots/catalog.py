@@ -92,7 +92,7 @@ class SnapshotCatalog(SnapshotIndex):
         Spark, except for the format ``logical``, which starts a session if `spark` is None.
 
         Args:
-            format: by default, the format that the job's spec names.
+            format: by default, `format_of` the job.
             taken_by: jrs deletes by itself only what the system has taken.
             at_end: whether the cleanup of the ended job takes it.
             output: whether to include the job's published output. Without it, the snapshot can only
@@ -123,7 +123,10 @@ class SnapshotCatalog(SnapshotIndex):
         return create.create(self, check_job_id(job_id), name, request, fence)
 
     def format_of(self, job_id: str) -> SnapshotFormat:
-        """Return the format that the job's spec names for its snapshots; else ``link``."""
+        """Return the format that the job's spec names for its snapshots; else ``link``, which is
+        the only one where the storage has objects."""
+        if self.storage.objects is not None:
+            return SnapshotFormat.LINK
         key = keys.JOBS + check_job_id(job_id)
         spec = restores.spec_of(self.backend.get(key))
         return (

@@ -83,7 +83,7 @@ def take_scheduled_snapshot(
             return Outcome()
         if not _is_anything_new(catalog, job_id, streams, fence):
             return Outcome()
-        taken = catalog.create(job_id, format=policy.format, taken_by=TakenBy.SYSTEM, fence=fence)
+        taken = catalog.create(job_id, taken_by=TakenBy.SYSTEM, fence=fence)
     except (JrsError, OSError, ValueError) as error:
         return Outcome(f"could not be taken: {error}", str(error) or type(error).__name__)
     try:

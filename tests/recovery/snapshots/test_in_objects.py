@@ -654,8 +654,10 @@ def test_an_input_of_an_older_format(lead: Lead, memory: FaultyMemory) -> None:
 def test_u3_a_job_that_failed_is_retried(
     lead: Lead, catalog: SnapshotCatalog, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """U3: its cleanup keeps what a retry takes over, by one small object; the retry has copies."""
+    """U3: its cleanup keeps what a retry takes over, by one small object, whatever format its spec
+    names; the retry has copies."""
     stream = begin(lead)
+    give_a_format(lead)
     run(stream, 3)
     fence = lead.leadership.fence
     result = JobResult("job", JobStatus.FAILED, failure=Failure("exception", "it failed"))
@@ -728,11 +730,22 @@ def test_objects_of_an_earlier_life_stay(lead: Lead, catalog: SnapshotCatalog) -
     assert catalog.restore(record, as_job="other").job_id == "other"
 
 
+def give_a_format(lead: Lead) -> SnapshotPolicy:
+    """Have the job's spec name a format that its snapshots cannot have; return its policy."""
+    stored = lead.backend.get(keys.JOBS + "job")
+    assert stored is not None
+    spec = decode(JobSpec, stored.value, stored.key)
+    spec = attrs.evolve(spec, snapshots=attrs.evolve(spec.snapshots, format=SnapshotFormat.FULL))
+    lead.backend.commit(Update(stored.key, encode(spec), stored.version))
+    return spec.snapshots
+
+
 def test_scheduled_snapshots(lead: Lead, catalog: SnapshotCatalog) -> None:
-    """U9: none if nothing was committed since the newest."""
+    """U9: none if nothing was committed since the newest. Their format is the one that is possible,
+    and so is that of a fork."""
     stream = begin(lead)
     run(stream, 2)
-    policy = JobSpec("job", "m:f").snapshots
+    policy = give_a_format(lead)
     fence = lead.leadership.fence
 
     assert take_scheduled_snapshot(catalog, "job", policy, fence).said == "snapshot 1 is taken"
@@ -740,6 +753,7 @@ def test_scheduled_snapshots(lead: Lead, catalog: SnapshotCatalog) -> None:
     run(stream, 1)
     assert take_scheduled_snapshot(catalog, "job", policy, fence).said == "snapshot 2 is taken"
     assert [one.taken_by for one in catalog.list("job")] == [TakenBy.SYSTEM] * 2
+    assert catalog.fork("job", "forked").job_id == "forked"
 
 
 def test_the_references_count(lead: Lead) -> None:
