@@ -17,7 +17,6 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, SnapshotInUse, Unavailable
 from jrs.contract.texts import shown
-from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import Tombstone
@@ -226,12 +225,7 @@ class GarbageCollector:
             return
         try:
             # Read now: a job may have begun to read an output since the collection began.
-            live = {
-                keys.job_of(record.key)
-                for prefix in (keys.JOBS, keys.DIRTY)
-                for record in scan_whole(self._backend, prefix)
-            }
-            used = jobs_in_use(self._catalog, live)
+            used = jobs_in_use(self._catalog)
         except (CorruptRecord, Unavailable) as error:
             self._left.append(f"the outputs of {len(outputs)} expired jobs: {error}")
             return

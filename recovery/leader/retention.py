@@ -26,7 +26,6 @@ from jrs.contract.errors import (
     Unavailable,
 )
 from jrs.contract.texts import error_text
-from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import JobSpec, ResultState, Tombstone
@@ -187,7 +186,7 @@ class Retention(Upkeep):
         with self._noting():
             yield from self._retain_snapshots(now, removed, with_output)
         if with_output:
-            used = self._used()  # If this raises, all outputs stay.
+            used = jobs_in_use(self._snapshots)  # If this raises, all outputs stay.
             for job_id in with_output:
                 if job_id not in used:
                     with self._noting():
@@ -299,11 +298,6 @@ class Retention(Upkeep):
         except CorruptRecord:
             return []  # `jrs fsck` names it.
         return [record for record in found if str(record.number) not in needed]
-
-    def _used(self) -> set[str]:
-        """Return the jobs whose output an unfinished job or a snapshot still needs."""
-        live = [keys.job_of(record.key) for record in scan_whole(self._backend, keys.JOBS)]
-        return jobs_in_use(self._snapshots, live)
 
     def _retain_logs(self, now: Now, removed: Counter[Kind]) -> _Turns:
         """Remove logs for their age, then the oldest ones for their size."""

@@ -17,28 +17,51 @@ from ..files import epoch_folders, written_root
 from ..files.disk_errors import is_lost, reading
 from ..files.job_folders import JobStorage
 from ..files.safe_listing import is_file, names_in, walk
+from . import folders
 from .index import SnapshotIndex
 from .open import OpenSnapshot, opened
 
 
-def jobs_in_use(catalog: SnapshotIndex, live: Iterable[str]) -> set[str]:
-    """Return the jobs whose published output is still needed: by a job that has not ended, which
-    reads it, or by a listed snapshot.
+def jobs_in_use(catalog: SnapshotIndex) -> set[str]:
+    """Return the jobs whose published output is still needed: by a job that has not ended or is not
+    cleaned up, which reads it, or by a listed snapshot.
 
-    Args:
-        live: the jobs that have not ended.
+    What a job and a snapshot hand over to each other meanwhile is found with one of them. A restore
+    stores its job before it unlists the snapshot, so the jobs are read after the snapshots; a
+    cleanup lists a snapshot before it removes its job, so new snapshots are read at the end.
 
     Raises:
         CorruptRecord: a snapshot cannot be read, so it may refer to any job.
         Unavailable: the storage of a snapshot is not mounted, or what a job reads cannot be listed
             now.
     """
-    storage, found = catalog.storage, set()
+    known: set[SnapshotRecord] = set()
     seen: set[str] = set()
-    for path in _read_by_jobs(storage, live):
-        found |= _owner(storage, path)
+    return (
+        _needed_by_snapshots(catalog, known, seen)
+        | _needed_by_jobs(catalog)
+        | _needed_by_snapshots(catalog, known, seen)
+    )
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _needed_by_snapshots(
+    catalog: SnapshotIndex, known: set[SnapshotRecord], seen: set[str]
+) -> set[str]:
+    """Return the jobs whose output listed snapshots need.
+
+    Args:
+        known: those that need not be read again; what is read is added.
+        seen: likewise the digests of logs: snapshots of one job share most.
+    """
+    storage, found = catalog.storage, set()
     for stored in scan_whole(catalog.backend, keys.SNAPSHOTS):
         record = decode(SnapshotRecord, stored.value, stored.key)
+        if record in known:
+            continue
+        known.add(record)
         if not record.output:
             found.add(record.job_id)
         if record.objects is not None:
@@ -49,22 +72,32 @@ def jobs_in_use(catalog: SnapshotIndex, live: Iterable[str]) -> set[str]:
     return found
 
 
-# -- inside --------------------------------------------------------------------------------
+def _needed_by_jobs(catalog: SnapshotIndex) -> set[str]:
+    storage, backend = catalog.storage, catalog.backend
+    live = {
+        keys.job_of(record.key)
+        for prefix in (keys.JOBS, keys.DIRTY)
+        for record in scan_whole(backend, prefix)
+    }
+    return {owner for path in _read_by_jobs(storage, live) for owner in _owner(storage, path)}
 
 
 def _read_by_jobs(storage: JobStorage, live: Iterable[str]) -> Iterator[str]:
     """Yield what jobs read: the targets of their closed inputs, and the folders that the logs of
-    their file sources name. Raises `Unavailable` as `jobs_in_use`."""
+    their file sources name; also in what is restored of them, and not in its place yet. Raises
+    `Unavailable` as `jobs_in_use`."""
     for job_id in live:
         folder = storage.folder(job_id)
         with reading(f"listing what job {job_id!r} reads"):
             epochs = epoch_folders.left(folder)
-            roots = _roots(epochs)
-            for where, _, others in walk(folder / "in", missing_ok=True):
-                links = (where / name for name in others)
-                leads_to = (os.readlink(link) for link in links if link.is_symlink())
-                yield from (path for one in leads_to for path in _moved(storage, one, roots))
-            for log in (log for epoch in epochs for log in _source_logs(epoch)):
+            # First: from there they are moved into place.
+            restored = folders.restoring(storage, job_id)
+            states = [restored / "epoch", *epochs]
+            roots = _roots(states)
+            for top in (restored / "in", folder / "in"):
+                for one in _links_in(top):
+                    yield from _moved(storage, one, roots)
+            for log in (log for state in states for log in _source_logs(state)):
                 try:
                     named = map(str, relocation.folders_in(log))
                     yield from (path for one in named for path in _moved(storage, one, roots))
@@ -72,6 +105,12 @@ def _read_by_jobs(storage: JobStorage, live: Iterable[str]) -> Iterator[str]:
                     continue  # Spark has just compacted it.
             if epoch_folders.left(folder) != epochs:
                 raise Unavailable(f"job {job_id!r} is being taken over: what it reads is not known")
+
+
+def _links_in(top: Path) -> Iterator[str]:
+    for where, _, others in walk(top, missing_ok=True):
+        links = (where / name for name in others)
+        yield from (os.readlink(link) for link in links if link.is_symlink())
 
 
 def _roots(epochs: Iterable[Path]) -> set[Path]:
@@ -105,11 +144,7 @@ def _source_logs(epoch: Path) -> Iterator[Path]:
 def _read_by_restored(
     storage: JobStorage, record: SnapshotRecord, snapshot: OpenSnapshot, seen: set[str]
 ) -> Iterator[str]:
-    """Yield what a job that is restored from a snapshot reads, as `_read_by_jobs` does.
-
-    Args:
-        seen: the digests of logs that need not be read again: snapshots of one job share most.
-    """
+    """Yield what a job that is restored from a snapshot reads, as `_read_by_jobs` does."""
     roots = [Path(snapshot.manifest.root).parent]
     for link in snapshot.manifest.links.values():
         yield from _moved(storage, link, roots)

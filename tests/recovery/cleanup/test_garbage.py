@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -27,7 +28,14 @@ from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files import closed_inputs, publish_at_path
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.processes import marks
-from jrs.recovery.snapshots import SnapshotCatalog, delete, deletion_notes, find_orphans, folders
+from jrs.recovery.snapshots import (
+    SnapshotCatalog,
+    delete,
+    deletion_notes,
+    find_orphans,
+    folders,
+    references,
+)
 from jrs.recovery.snapshots.blobs import Blobs
 from jrs.recovery.storage.packed_copies import sha256_of
 from jrs.store.opening import open_backend
@@ -179,6 +187,55 @@ def test_an_output_that_a_job_begins_to_read_meanwhile(
     monkeypatch.setattr(GarbageCollector, "_outputs", begins)
     client.gc(older_than=0)
     assert output.exists()
+
+
+@pytest.mark.parametrize("moment", range(6))
+@pytest.mark.parametrize("what", ["restored", "built", "ended"])
+def test_what_a_job_and_a_snapshot_hand_over(
+    client: Client, storage: JobStorage, monkeypatch: pytest.MonkeyPatch, what: str, moment: int
+) -> None:
+    """Whenever it happens while the references are read, one of them is found: a restore that uses
+    the snapshot up, one from a folder that has not moved its state into place, and a job that
+    ends, of which a snapshot is kept."""
+    memory = client.backend
+    out = expired(client, "old", storage)
+    FakeJob(memory, storage).run(3)
+    catalog = SnapshotCatalog(memory, storage)
+    link = storage.folder("job") / "in" / "typed" / "x" / "part-0"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(out)
+    record = None if what == "ended" else catalog.create("job")
+    if record is not None:
+        shutil.rmtree(storage.folder("job") / "in")
+
+    def hand_over() -> None:
+        if what == "ended":
+            catalog.create("job", at_end=True)
+            memory.commit(Delete(keys.JOBS + "job"))
+            shutil.rmtree(storage.folder("job") / "in")
+        elif record is not None:
+            catalog.restore(record, as_job="again", claim=True)
+            if what == "built":
+                restored = folders.restoring(storage, "again")
+                restored.mkdir()
+                (storage.folder("again") / "in").rename(restored / "in")
+
+    steps = itertools.count()
+
+    def before(call: Any) -> Any:
+        def called(*arguments: Any, **options: Any) -> Any:
+            if next(steps) == moment:
+                hand_over()
+            return call(*arguments, **options)
+
+        return called
+
+    for name in ("scan_whole", "_links_in"):
+        monkeypatch.setattr(references, name, before(getattr(references, name)))
+    collected(client)
+
+    assert next(steps) > moment
+    assert out.is_file()
 
 
 def test_unreadable_snapshots(
