@@ -30,6 +30,7 @@ from jrs.recovery.snapshots import SnapshotCatalog, scheduled
 from jrs.store import history
 from jrs.store.stops import JobStops
 from tests.recovery.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put
+from tests.recovery.snapshots.test_retry import update
 from tests.recovery.support import FaultyMemory, leader_context
 
 
@@ -118,9 +119,11 @@ def test_the_system_deletes_its_own(
     catalog.create("job")
     catalog.create("job", name="older", taken_by=TakenBy.UNKNOWN)
     catalog.create("job", taken_by=TakenBy.UNKNOWN)
+    policy = SnapshotPolicy(keep=1, format=SnapshotFormat.FULL)
+    update(job, snapshots=policy)
     for _ in range(2):
         job.run()
-        state.take_scheduled_snapshot("job", SnapshotPolicy(keep=1, format=SnapshotFormat.FULL))
+        state.take_scheduled_snapshot("job", policy)
 
     listed = [(one.number, one.taken_by.value, one.format.value) for one in catalog.list("job")]
     assert listed == [(1, "user", "link"), (2, "", "link"), (5, "system", "full")]
