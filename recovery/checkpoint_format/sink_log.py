@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from .file_logs import LoggedFile, compacted_name, list_entries, log_until
 from .unreadable import damage, decode
 
 SINK_LOG = "_spark_metadata"
+_DATA = re.compile(r"part-[0-9]{5,}(?![0-9])")
+"""How the name of each data file begins that Spark writes."""
 
 
 def sink_logs(output: Path) -> list[Path]:
@@ -27,6 +30,12 @@ def sink_logs(output: Path) -> list[Path]:
         for folder, folders, others in walk(output, missing_ok=True)
         if SINK_LOG in folders or (SINK_LOG in others and (folder / SINK_LOG).is_dir())
     ]
+
+
+def is_sparks_data(name: str) -> bool:
+    """Return whether Spark has written a file in a table, by its name: if no log names it, it is of
+    a batch that failed. All others are of functions of the user."""
+    return _DATA.match(name) is not None
 
 
 def counted(output: Path) -> Iterator[Path]:
@@ -49,8 +58,9 @@ def counted(output: Path) -> Iterator[Path]:
 
 def removable(output: Path) -> Iterator[Path]:
     """Yield what file sinks have left in a stage's output: the data files that lie in a table with
-    a log and that no log names, and then the logs, outer ones first. A table that has its log from
-    another place is left alone, unless it lies in one of those.
+    a log and that no log names, and then the logs, outer ones first. What others have written is
+    none of it. A table that has its log from another place is left alone, unless it lies in one of
+    those.
 
     Raises:
         UnreadableCheckpoint: a log is damaged, so which rows count is not known.
@@ -63,7 +73,7 @@ def removable(output: Path) -> Iterator[Path]:
         for folder, _, names in walk(table, missing_ok=True):
             found.update(
                 path
-                for name in names
+                for name in filter(is_sparks_data, names)
                 if not is_hidden((path := folder / name).relative_to(table)) and path.is_file()
             )
     yield from sorted(found - named)

@@ -3,8 +3,8 @@
 Such a sink writes files first and then names the valid ones in a log that only Spark
 reads. Any other reader sees the rows of batches that were run twice as duplicates. If
 the log outlives the checkpoint, the next job that writes there silently loses its first batches. So
-cleanup removes both when the job has ended: the files that the log does not name, then the log. The
-table stays, and is the same for every reader.
+cleanup removes both when the job has ended: Spark's files that the log does not name, then the log.
+The table stays, and its rows are the same for every reader. So does what is of others.
 """
 
 from __future__ import annotations

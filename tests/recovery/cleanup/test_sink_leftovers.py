@@ -12,6 +12,8 @@ from jrs.contract.errors import CorruptRecord
 from jrs.recovery.cleanup.sink_leftovers import SinkLogs
 from jrs.recovery.files.job_folders import JobStorage
 
+ORPHAN = "part-00009-c000.parquet"
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
@@ -19,7 +21,7 @@ def table(tmp_path: Path) -> Path:
     table = tmp_path / "test" / "job" / "out" / "rows"
     (table / "_spark_metadata").mkdir(parents=True)
     (table / "day=1").mkdir()
-    for name in ("day=1/part-0.parquet", "part-1.parquet", "part-2.parquet", "orphan.parquet"):
+    for name in ("day=1/part-0.parquet", "part-1.parquet", "part-2.parquet", ORPHAN):
         (table / name).write_text(name)
 
     def entry(name: str) -> str:
@@ -41,12 +43,11 @@ def test_what_does_not_count_goes_and_the_table_stays(tmp_path: Path, table: Pat
     """S2, J7: the files of no batch and the log go with the job; a second pass finds nothing."""
     logs = SinkLogs(JobStorage(tmp_path, "test"))
     (table / "_year=2026").mkdir()
-    (table / "_year=2026/orphan.parquet").write_text("of no batch, in a partition")
+    (table / "_year=2026" / ORPHAN).write_text("of no batch, in a partition")
     wanted = ["day=1/part-0.parquet", "part-1.parquet", "part-2.parquet"]
 
     assert logs.describe("job") == [
-        str(table / name)
-        for name in ("_year=2026/orphan.parquet", "orphan.parquet", "_spark_metadata")
+        str(table / name) for name in (f"_year=2026/{ORPHAN}", ORPHAN, "_spark_metadata")
     ]
 
     for _ in range(2):
@@ -54,6 +55,17 @@ def test_what_does_not_count_goes_and_the_table_stays(tmp_path: Path, table: Pat
 
         assert files(table) == wanted
         assert logs.describe("job") == []
+
+
+def test_what_others_have_written_stays(tmp_path: Path, table: Path) -> None:
+    """No log names it, and it is no part of a batch."""
+    (table / "reports").mkdir()
+    (table / "reports" / "part-1.csv").write_text("of a function of the job")
+    (table / "README.md").write_text("of a function of the job")
+    SinkLogs(JobStorage(tmp_path, "test")).clean("job")
+
+    assert {"README.md", "reports/part-1.csv"} < set(files(table))
+    assert ORPHAN not in files(table)
 
 
 def test_a_table_in_a_folder_of_its_own(tmp_path: Path, table: Path) -> None:

@@ -421,6 +421,31 @@ def test_running(catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory) -
     assert catalog.restore(record, is_stopped=lambda job_id: True)
 
 
+@pytest.mark.parametrize("how", ["link", "full", "cas"])
+def test_files_next_to_the_table_of_a_file_sink(
+    catalog: SnapshotCatalog, job: FakeJob, how: str
+) -> None:
+    """What functions of the job have written there is part of a snapshot, and no file is that a
+    batch left which failed. The job may append to what it had, as before."""
+    out = job.out("hourly")
+    put(out / "summary.csv", "a")
+    put(out / "reports" / "day=1" / "1.csv", "b")
+    failed = put(out / "part-00077-c000.parquet", "of a batch that failed")
+    job.suspend()
+    record = catalog.create("job", format=SnapshotFormat(how))
+    (out / "summary.csv").write_text("changed since")
+    put(out / "later.csv", "written since")
+    catalog.restore(record)
+
+    assert (out / "summary.csv").read_text() == "a"
+    assert (out / "reports" / "day=1" / "1.csv").read_text() == "b"
+    assert not failed.exists()
+    assert not (out / "later.csv").exists()
+    with (out / "summary.csv").open("a") as file:
+        file.write("more")
+    assert catalog.verify("job", 1)
+
+
 def test_started_meanwhile(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
