@@ -12,6 +12,8 @@ Debian's ``libpostgresql-jdbc-java``.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import jrs
@@ -33,9 +35,11 @@ RESERVE = """
     WHERE done.epoch <= excluded.epoch
     AND (done.generation, done.batch) < (excluded.generation, excluded.batch)
 """
-"""Changes no row if the batch is in the table already, or if a newer leader has written one."""
+REPEATED = """
+    UPDATE progress SET epoch = ?
+    WHERE job = ? AND epoch <= ? AND generation = ? AND batch = ?
+"""
 TAKE_BACK = "DELETE FROM payments WHERE job = ? AND batch >= ?"
-"""Deletes what the table has of batches that a restore has taken back."""
 DROP_LEFT_OVER = """
     DO $$ DECLARE name text; BEGIN
         FOR name IN SELECT tablename FROM pg_tables WHERE starts_with(tablename, '{prefix}') LOOP
@@ -78,19 +82,34 @@ def write(job: jrs.Job, frame: DataFrame, generation: int, batch: int, url: str)
     own = f"{staging(job)}{job.epoch}_{job.attempt}_{batch}"
     frame.write.jdbc(url, own, mode="overwrite")
     try:
-        execute(
-            spark,
-            url,
-            (RESERVE, job.job_id, job.epoch, generation, batch),
-            (TAKE_BACK, job.job_id, batch),
-            (
-                f"INSERT INTO payments SELECT id, customer, cents, ?, ? FROM {own}",
-                job.job_id,
-                batch,
-            ),
-        )
+        with transaction(spark, url) as run:
+            add(run, job.job_id, job.epoch, generation, batch, own)
     finally:
         execute(spark, url, f"DROP TABLE {own}")
+
+
+def add(
+    run: Callable[..., int], job: str, epoch: int, generation: int, batch: int, rows: str
+) -> None:
+    """Copy a batch from the table `rows`, unless `payments` has it already.
+
+    Args:
+        run: runs a statement with these values, in one transaction; returns how many rows it
+            changed.
+
+    Raises:
+        RuntimeError: `progress` has a later batch, or that of a newer leader.
+    """
+    if run(RESERVE, job, epoch, generation, batch):
+        run(TAKE_BACK, job, batch)
+        columns = "id, customer, cents"
+        run(f"INSERT INTO payments SELECT {columns}, ?, ? FROM {rows}", job, batch)
+    elif not run(REPEATED, epoch, job, epoch, generation, batch):
+        raise RuntimeError(
+            f"batch {batch} of {job}, generation {generation}, is not written in epoch {epoch}: "
+            "progress has a newer epoch or a later batch. Either a newer leader has replaced this "
+            "attempt, or the row is of another cluster or of after a backup: see docs/recipes.md"
+        )
 
 
 def staging(job: jrs.Job) -> str:
@@ -98,22 +117,29 @@ def staging(job: jrs.Job) -> str:
     return f"staging_{zlib.crc32(job.job_id.encode()):08x}_"
 
 
-def execute(spark: SparkSession, url: str, *statements: str | tuple[Any, ...]) -> None:
-    """Run statements in one transaction; leave the rest out if the first one has parameters and no
-    effect.
+def execute(spark: SparkSession, url: str, statement: str) -> None:
+    """Run a statement in a transaction of its own."""
+    with transaction(spark, url) as run:
+        run(statement)
+
+
+@contextmanager
+def transaction(spark: SparkSession, url: str) -> Iterator[Callable[..., int]]:
+    """Yield what runs a statement and returns how many rows it changed; commit at the end.
 
     `spark._jvm` is private to PySpark, but the way to a JDBC connection that needs no package.
     """
     connection = spark._jvm.java.sql.DriverManager.getConnection(url)  # type: ignore[union-attr]
+
+    def run(statement: str, *values: Any) -> int:
+        prepared = connection.prepareStatement(statement)
+        for place, value in enumerate(values, 1):
+            prepared.setObject(place, value)
+        return int(prepared.executeUpdate())
+
     try:
         connection.setAutoCommit(False)
-        for number, statement in enumerate(statements):
-            text, *values = (statement,) if isinstance(statement, str) else statement
-            prepared = connection.prepareStatement(text)
-            for place, value in enumerate(values, 1):
-                prepared.setObject(place, value)
-            if prepared.executeUpdate() == 0 and values and number == 0:
-                return
+        yield run
         connection.commit()
     finally:
         connection.close()  # What was not committed is rolled back.

@@ -2,37 +2,97 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 
 from examples import jdbc
 from tests.docs import session
+from tests.docs.session import ROOT
 from tests.docs.test_docs import BLOCKS, marked
 
+Add = Callable[..., None]
 
-def test_the_recipe_takes_each_batch_once() -> None:
-    """The statements of the recipe, on SQLite. `tests/spark/test_jdbc.py` runs the same ones on
+
+def recipes() -> dict[str, Add]:
+    """Return the recipe's function, and that of the example, which has the same statements."""
+    [text] = marked("recipes.md")
+    names: dict[str, Any] = {}
+    exec(text, names)
+    for name in ("RESERVE", "REPEATED", "TAKE_BACK"):
+        assert names[name] == getattr(jdbc, name)
+    return {"page": names["add"], "example": jdbc.add}
+
+
+@attrs.frozen
+class Table:
+    """The table of the recipe on SQLite. `tests/spark/test_jdbc.py` has the same statements on
     PostgreSQL, in a stream whose leader dies."""
-    [statements] = marked("recipes.md")
-    names: dict[str, str] = {}
-    exec(statements, names)
-    assert (names["RESERVE"], names["TAKE_BACK"]) == (jdbc.RESERVE, jdbc.TAKE_BACK)
 
-    with sqlite3.connect(":memory:") as database:
-        for table in jdbc.TABLES:
-            database.execute(table)
-        # By job, epoch, generation and batch: new, repeated, by an older driver, after a restore.
-        tried = [(1, 1, 0), (2, 1, 1), (2, 1, 1), (1, 1, 2), (2, 2, 1)]
-        changed = [database.execute(names["RESERVE"], ("job", *one)).rowcount for one in tried]
-        database.executemany("INSERT INTO payments VALUES (0, 0, 0, 'job', ?)", [(0,), (1,), (2,)])
-        taken_back = database.execute(names["TAKE_BACK"], ("job", 1)).rowcount
+    add: Add
+    database: sqlite3.Connection
 
-    assert [bool(count > 0) for count in changed] == [True, True, False, False, True]
-    assert taken_back == 2
+    def write(self, epoch: int, generation: int, batch: int, row: int) -> list[int]:
+        """Write a batch of one row by the recipe; return the rows of all batches."""
+        self.database.execute("DELETE FROM own")
+        self.database.execute("INSERT INTO own VALUES (?, 0, 0)", (row,))
+
+        def run(statement: str, *values: object) -> int:
+            return self.database.execute(statement, values).rowcount
+
+        with self.database:
+            self.add(run, "payments-1", epoch, generation, batch, "own")
+        return [row for (row,) in self.database.execute("SELECT id FROM payments ORDER BY id")]
+
+
+@pytest.fixture(params=["page", "example"])
+def table(request: pytest.FixtureRequest) -> Iterator[Table]:
+    add = recipes()[request.param]
+    with closing(sqlite3.connect(":memory:")) as database:
+        for statement in jdbc.TABLES:
+            database.execute(statement)
+        database.execute("CREATE TABLE own (id bigint, customer bigint, cents bigint)")
+
+        yield Table(add, database)
+
+
+def test_the_recipe_takes_each_batch_once(table: Table) -> None:
+    """A batch that a new leader repeats is in the table once; a restore takes rows back."""
+    table.write(1, 1, 0, 10)
+    assert table.write(1, 1, 1, 11) == [10, 11]
+    assert table.write(2, 1, 1, 99) == [10, 11]
+    with pytest.raises(RuntimeError):  # By the older driver, after the newer one has repeated it.
+        table.write(1, 1, 2, 99)
+    assert table.write(2, 1, 2, 12) == [10, 11, 12]
+    assert table.write(2, 2, 1, 21) == [10, 21]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "generation", "batch"),
+    [(1, 1, 3), (1, 2, 3), (58, 1, 3), (58, 1, 9), (70, 1, 9), (70, 2, 8)],
+    ids=str,
+)
+def test_the_recipe_skips_nothing_of_another_cluster(
+    table: Table, epoch: int, generation: int, batch: int
+) -> None:
+    """The job goes on where epochs begin at 1 again, or from an older backup: none of its batches
+    counts as repeated."""
+    table.write(58, 2, 8, 8)
+    table.write(58, 2, 9, 9)
+
+    with pytest.raises(RuntimeError):
+        table.write(epoch, generation, batch, 99)
+    [forget] = re.findall(r"`(DELETE FROM progress .+?)`", (ROOT / "docs/recipes.md").read_text())
+    table.database.execute(forget)
+    assert table.write(epoch, generation, 9, 10) == [8, 10]
 
 
 [COMPLETION] = (block for block in BLOCKS if block.kind == "bash")

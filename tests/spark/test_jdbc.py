@@ -66,6 +66,10 @@ def test_each_row_is_written_once(cluster: Cluster, database: Postgres, tmp_path
     written = batches(database)
     assert reserved(database, epoch=1, batch=written) == "INSERT 0 0"
     assert reserved(database, epoch=9, batch=written - 1) == "INSERT 0 0"
+    assert repeated(database, epoch=9, batch=written - 2) == "UPDATE 0"
+    assert repeated(database, epoch=1, batch=written - 1) == "UPDATE 0"
+    assert repeated(database, epoch=9, batch=written - 1) == "UPDATE 1"
+    assert reserved(database, epoch=8, batch=written) == "INSERT 0 0"
     assert reserved(database, epoch=9, batch=written) == "INSERT 0 1"
 
 
@@ -135,4 +139,13 @@ def reserved(database: Postgres, *, epoch: int, batch: int, generation: int = 1)
     """Run the example's own statement; return what PostgreSQL says of it."""
     values = f"'payments-1', {epoch}, {generation}, {batch}"
     (said,) = database.ask(jdbc.RESERVE.replace("?, ?, ?, ?", values))
+    return said
+
+
+def repeated(database: Postgres, *, epoch: int, batch: int) -> str:
+    """Ask by the example's own statement whether a batch is there; return what PostgreSQL says."""
+    statement = jdbc.REPEATED
+    for value in (epoch, "'payments-1'", epoch, 1, batch):
+        statement = statement.replace("?", str(value), 1)
+    (said,) = database.ask(statement)
     return said
