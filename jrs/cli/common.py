@@ -44,7 +44,10 @@ class ClusterRef:
     @property
     def url(self) -> str:
         if self.backend is None:
-            raise InvalidInput("no backend: give --backend file:///var/lib/jrs or set JRS_BACKEND")
+            raise InvalidInput(
+                "no backend: give --backend URL, as file:///var/lib/jrs, or set JRS_BACKEND; "
+                "or let JRS_CONFIG name the jrs.toml of the masters"
+            )
         if not self.backend:
             raise InvalidInput("--backend is empty; give a URL, as file:///var/lib/jrs")
         if self.backend.startswith("memory:"):

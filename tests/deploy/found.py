@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import ssl
 import subprocess
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -71,3 +73,12 @@ def status(url: str, context: ssl.SSLContext | None = None) -> int:
             return error.code
     except OSError:
         return 0
+
+
+def counted(address: str, query: str) -> int:
+    """Return how many series a Prometheus has for a query."""
+    url = f"http://{address}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        said = json.load(answer)
+    assert said["status"] == "success", said
+    return len(said["data"]["result"])

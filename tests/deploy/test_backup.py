@@ -7,14 +7,17 @@ stops the programs of the test.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
 import pytest
+import yaml
 
 from jrs import JobStatus, NoSuchJob, connect
 from jrs.contract.errors import NoSuchCluster, Unavailable
@@ -22,20 +25,24 @@ from jrs.testing.servers import ServerMissing
 from jrs.testing.servers.fixtures import missing
 from jrs.testing.servers.local import etcd_binary, zookeeper_classpath
 from jrs.testing.servers.ports import Ports
-from tests.deploy.found import JRS, ROOT, tool
+from tests.deploy.found import JRS, KIT, ROOT, output, status, tool
+from tests.deploy.units import FOLDER
 from tests.support import until
 
 PAGE = ROOT / "docs" / "production.md"
 JOBS = Path(__file__).parent / "jobs"
+START = "systemctl start jrs-master@1 jrs-master@2"
+STOP = "systemctl stop 'jrs-*.service'"
 SYSTEMCTL = """
 chown() { :; }  # The users of the page are not on this host.
 jrs() {
   local status=0
-  (cd {jobs} && exec {jrs} "$@") || status=$?
+  command jrs "$@" || status=$?
   [ "$status" = 0 ] || [ "$1:$status" = fsck:1 ]  # Left-overs, which the page explains.
 }
 begin() {  # NAME, COMMAND…
-  (cd {jobs} && exec setsid "${@:2}" >> "{folder}/$1.log" 2>&1 < /dev/null) &
+  (cd {jobs} && exec env JRS_CONFIG={folder}/etc/jrs.toml setsid "${@:2}" \\
+    >> "{folder}/$1.log" 2>&1 < /dev/null) &
   echo $! > "{folder}/$1.pid"
 }
 end() {  # NAME
@@ -52,33 +59,58 @@ systemctl() {
   for unit in "${@:2}"; do
     case $verb/$unit in
       start/jrs-master@*) begin "$unit" {jrs} master --name "m${unit#*@}" ;;
-      stop/jrs-master@\\*) end jrs-master@1; end jrs-master@2 ;;
+      start/jrs-api) begin "$unit" {jrs} serve --listen unix:{folder}/api.sock ;;
       start/etcd | start/zookeeper) begin "$unit" {server} ;;
-      stop/*) end "$unit" ;;
+      stop/jrs-\\*.service) end jrs-api; end jrs-master@1; end jrs-master@2 ;;
+      stop/etcd | stop/zookeeper) end "$unit" ;;
+      start/--no-block | */cron) ;;
+      *) echo "systemctl $verb $unit" >&2; return 1 ;;
     esac
   done
 }
 """
-"""Masters and servers as units. A stop waits until the process is gone, as systemctl does."""
+"""Masters, the API and servers as units. A stop waits until the process is gone, as systemctl's."""
+
+
+def blocks(heading: str) -> list[str]:
+    """Return the commands of each block below a heading of the page."""
+    text = PAGE.read_text().partition(f"\n### {heading}\n")[2].partition("\n#")[0]
+    found = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert found, heading
+    return ["\n".join(re.findall(r"^\$ (.*)$", block, re.MULTILINE)) for block in found]
 
 
 def commands(heading: str) -> str:
     """Return the commands below a heading of the page."""
-    text = PAGE.read_text().partition(f"\n### {heading}\n")[2].partition("\n#")[0]
-    found = re.findall(r"^\$ (.*)$", text, re.MULTILINE)
-    assert found, heading
-    return "\n".join(found)
+    return "\n".join(blocks(heading))
 
 
 @attrs.frozen
 class Host:
-    """A host whose commands are those of the page."""
+    """A host whose commands are those of the page. No variable is set for them: `jrs` is the
+    command of the kit."""
 
     folder: Path
     url: str
-    server: str
-    environment: Mapping[str, str]
-    places: tuple[tuple[str, str], ...]
+    server: str = ""
+    places: tuple[tuple[str, str], ...] = ()
+    storage: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        programs, settings = self.folder / "bin", self.folder / "etc"
+        for made in (programs, settings, self.folder / "backup"):
+            made.mkdir(parents=True)
+        text = (FOLDER / "jrs").read_text().replace("/etc/jrs/", f"{settings}/")
+        text = text.replace("/opt/jobs", str(JOBS)).replace("/opt/jrs/bin/jrs", str(JRS))
+        run = f'#!/bin/sh\nexec {sys.executable} {Path(__file__).parent}/systemd_run.py "$@"\n'
+        for name, program in (("jrs", text), ("systemd-run", run)):
+            (programs / name).write_text(program)
+            (programs / name).chmod(0o755)
+        # What is restored has the lease of a leader, which has to end first.
+        lines = [f'backend = "{self.url}"', "ttl = 4.0"]
+        lines += [f'storage = "{self.storage}"'] if self.storage else []
+        (settings / "jrs.toml").write_text("\n".join(lines) + "\n")
+        (settings / "backend.env").write_text("# No credentials.\n")
 
     def run(self, commands: str) -> str:
         """Run commands of the page; return what they print."""
@@ -89,13 +121,26 @@ class Host:
             ("jobs", JOBS), ("jrs", JRS), ("folder", self.folder), ("server", self.server),
         ):  # fmt: skip
             script = script.replace(f"{{{name}}}", str(value))
+        path = f"{self.folder}/bin:{os.environ['PATH']}"
         ended = subprocess.run(
-            ["bash", "-euc", f"{script}\n{commands}"], env={**os.environ, **self.environment},
+            ["bash", "-euo", "pipefail", "-c", f"{script}\n{commands}"],
+            env={"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(self.folder)},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, timeout=120, check=False,
         )  # fmt: skip
         assert ended.returncode == 0, f"{commands}\n{ended.stdout}\n{self.logs()}"
         return ended.stdout
+
+    def ask(self, job_id: str) -> None:
+        """Submit a job through the API of the host."""
+        socket = self.folder / "api.sock"
+        until(socket.exists, "the API listens")
+        body = json.dumps({"id": job_id, "entry": "etl:nightly", "arguments": {}})
+        output([
+            tool("curl", "apt-get install curl"), "--silent", "--fail-with-body",
+            "--unix-socket", socket, "--header", "Content-Type: application/json",
+            "--data", body, "http://localhost/v1/jobs",
+        ])  # fmt: skip
 
     def logs(self) -> str:
         return "\n".join(f"{log.name}:\n{log.read_text()}" for log in self.folder.glob("*.log"))
@@ -125,23 +170,20 @@ class Host:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of the commands; the processes that they leave are ended afterwards."""
-    (tmp_path / "backup").mkdir()
-    # What is restored has the lease of a leader, which has to end first.
-    (tmp_path / "jrs.toml").write_text("ttl = 4.0\n")
-    yield {"PYTHONPATH": str(ROOT), "JRS_CONFIG": str(tmp_path / "jrs.toml")}
-    for file in tmp_path.glob("*.pid"):
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder for hosts; the processes that they leave are ended afterwards."""
+    yield tmp_path
+    for file in tmp_path.glob("*/*.pid"):
         subprocess.run(["kill", file.read_text().strip()], check=False)
 
 
-def test_the_file_backend(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_the_file_backend(folder: Path) -> None:
     """Results of before the backup are there, those of after it are not, and masters lead at once:
-    the storage was restored with the store."""
-    url = (tmp_path / "jrs").as_uri()
-    places = (("/var/lib/jrs", str(tmp_path / "jrs")),)
-    host = Host(tmp_path, url, "", {**environment, "JRS_BACKEND": url}, places)
-    host.run("systemctl start jrs-master@1 jrs-master@2")
+    the storage was restored with the store. What the API accepts afterwards is in it as well."""
+    host = Host(
+        folder / "host1", (folder / "jrs").as_uri(), places=(("/var/lib/jrs", f"{folder}/jrs"),)
+    )
+    host.run("systemctl start jrs-master@1 jrs-master@2 jrs-api")
     host.finish("before")
     host.run(commands("Back up the file backend"))
     host.finish("after")
@@ -149,22 +191,24 @@ def test_the_file_backend(tmp_path: Path, environment: dict[str, str]) -> None:
 
     assert host.status("before") is JobStatus.FINISHED
     assert host.status("after") is None
+    host.ask("asked")
+    assert host.status("asked") is not None
+    host.finish("asked")
     host.finish("after")  # It runs again, as the page says.
-    host.run("systemctl stop 'jrs-master@*'")
+    host.run(STOP)
 
 
-def restored(host: Host, kind: str) -> None:
+def restored(host: Host, kind: str, restore: Callable[[], None]) -> None:
     """Back the servers up and restore them as the page does; masters wait until the loss is
     accepted."""
-    host.run(f"systemctl start {kind.lower()}")
     until(host.answers, "the server answers")
-    host.run("systemctl start jrs-master@1 jrs-master@2")
+    host.run(START)
     host.finish("before")
     host.run(commands(f"Back up {kind}"))
     until(host.answers, "the server answers")
-    host.run("systemctl stop 'jrs-master@*'\nsystemctl start jrs-master@1 jrs-master@2")
+    host.run(f"{STOP}\n{START}")
     host.finish("after")  # In a later epoch than that of the backup.
-    host.run(commands(f"Restore {kind}"))
+    restore()
     said = "the store is older than the files"
     until(lambda: said in host.logs(), "the masters say why they wait")
 
@@ -173,57 +217,102 @@ def restored(host: Host, kind: str) -> None:
 
     host.run(commands("Accept an older store"))
     host.finish("next")
-    host.run(f"systemctl stop 'jrs-master@*'\nsystemctl stop {kind.lower()}")
+    host.run(STOP)
 
 
-def test_etcd(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_etcd(folder: Path) -> None:
+    """Three members, each a host of its own, are one cluster again."""
     try:
         etcd = etcd_binary()
     except ServerMissing as error:
         missing(error)
     tool("etcdctl", "apt-get install etcd-client")
-    ports = Ports()
-    client, peer = (f"http://127.0.0.1:{ports.take()}" for _ in range(2))
-    (tmp_path / "etcd").mkdir()
-    server = (
-        f"{etcd} --name=etcd1 --data-dir={tmp_path}/etcd/data --initial-cluster=etcd1={peer} "
-        f"--listen-client-urls={client} --advertise-client-urls={client} "
-        f"--listen-peer-urls={peer} --initial-advertise-peer-urls={peer}"
-    )
-    url = f"etcd://{client.removeprefix('http://')}/jrs"
-    host = Host(
-        tmp_path, url, server,
-        {**environment, "JRS_BACKEND": url, "JRS_STORAGE": str(tmp_path / "storage")},
-        (
-            ("http://etcd1:2379", client), ("http://etcd1:2380", peer),
-            ("/var/lib/etcd", f"{tmp_path}/etcd"),
-        ),
-    )  # fmt: skip
-    restored(host, "etcd")
+    ports, names = Ports(), ("etcd1", "etcd2", "etcd3")
+    client, peer = ({name: f"http://127.0.0.1:{ports.take()}" for name in names} for _ in range(2))
+    places = [
+        place
+        for name in names
+        for place in ((f"http://{name}:2379", client[name]), (f"http://{name}:2380", peer[name]))
+    ]
+    every = ",".join(f"{name}={peer[name]}" for name in names)
+    url = f"etcd://{','.join(at.removeprefix('http://') for at in client.values())}/jrs"
+    hosts = [
+        Host(
+            folder / name, url,
+            f"{etcd} --name={name} --data-dir={folder}/{name}/etcd/data --initial-cluster={every} "
+            f"--listen-client-urls={client[name]} --advertise-client-urls={client[name]} "
+            f"--listen-peer-urls={peer[name]} --initial-advertise-peer-urls={peer[name]}",
+            (*places, ("/var/lib/etcd", f"{folder}/{name}/etcd")),
+            storage=f"{folder}/storage",
+        )
+        for name in names
+    ]  # fmt: skip
+
+    def healthy() -> bool:
+        return all(status(f"{at}/health") == 200 for at in client.values())
+
+    def restore() -> None:
+        stop, member, check, start, kubernetes = blocks("Restore etcd")
+        for host in hosts:
+            host.run(stop)
+        copy = (hosts[0].folder / "backup" / "etcd.db").read_bytes()
+        own = "NAME=etcd1 PEER=http://etcd1:2380"
+        assert own in member
+        for name, host in zip(names, hosts, strict=True):
+            (host.folder / "backup" / "etcd.db").write_bytes(copy)
+            host.run(member.replace(own, own.replace("etcd1", name)))
+        until(healthy, "the members answer")
+        said = hosts[0].run(check)
+        assert re.findall(r'(\d+) "cluster_id"', said) == ["3"], said
+        hosts[0].run(start)
+        assert all(line.startswith("kubectl ") for line in kubernetes.splitlines())
+
+    for host in hosts:
+        (host.folder / "etcd").mkdir()
+        host.run("systemctl start etcd")
+    until(healthy, "the members answer")
+    restored(hosts[0], "etcd", restore)
+    for host in hosts:
+        host.run("systemctl stop etcd")
     ports.close()
 
 
-def test_zookeeper(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_zookeeper(folder: Path) -> None:
     try:
         classpath = zookeeper_classpath()
     except ServerMissing as error:
         missing(error)
     ports = Ports()
-    port, data = ports.take(), tmp_path / "zookeeper"
+    port, data = ports.take(), folder / "zookeeper"
     data.mkdir()
-    (tmp_path / "zoo.cfg").write_text(
+    (folder / "zoo.cfg").write_text(
         f"tickTime=1000\ndataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
         "admin.enableServer=false\n"
     )
-    server = (
-        "java -Xmx256m -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=warn "
-        f"-cp {classpath} org.apache.zookeeper.server.quorum.QuorumPeerMain {tmp_path}/zoo.cfg"
-    )
-    url = f"zookeeper://127.0.0.1:{port}"
     host = Host(
-        tmp_path, url, server,
-        {**environment, "JRS_BACKEND": url, "JRS_STORAGE": str(tmp_path / "storage")},
+        folder / "host1", f"zookeeper://127.0.0.1:{port}",
+        "java -Xmx256m -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=warn "
+        f"-cp {classpath} org.apache.zookeeper.server.quorum.QuorumPeerMain {folder}/zoo.cfg",
         (("/var/lib/zookeeper", str(data)),),
+        storage=f"{folder}/storage",
     )  # fmt: skip
-    restored(host, "ZooKeeper")
+    host.run("systemctl start zookeeper")
+    restored(host, "ZooKeeper", lambda: print(host.run(commands("Restore ZooKeeper"))))
+    host.run("systemctl stop zookeeper")
     ports.close()
+
+
+def test_what_kubectl_stops() -> None:
+    """Each workload of the manifests but the one that has the data is named, by its kind."""
+    named = re.findall(
+        r"kubectl -n jrs (?:scale|patch) (\w+) ([\w -]+?) --", commands("Restore etcd")
+    )
+    stopped = {(kind, name) for kind, names in named for name in names.split()}
+    found = {
+        (document["kind"].lower(), document["metadata"]["name"])
+        for file in (KIT / "kubernetes").glob("*.yaml")
+        for document in yaml.safe_load_all(file.read_text())
+        if "template" in document.get("spec", {}) or "jobTemplate" in document.get("spec", {})
+    }
+
+    assert stopped == found

@@ -4,8 +4,6 @@ masters has something to show in each of its panels."""
 from __future__ import annotations
 
 import json
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -16,7 +14,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from jrs.testing.servers.ports import Ports
-from tests.deploy.found import JRS, KIT, running, status, tool
+from tests.deploy.found import JRS, KIT, counted, running, status, tool
 from tests.deploy.test_prometheus import is_exported, used
 from tests.support import until
 
@@ -121,15 +119,6 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         until(lambda: counted(own, asked) == 2, "each was asked four times")
         yield own
     ports.close()
-
-
-def counted(address: str, query: str) -> int:
-    """Return how many series a query has."""
-    url = f"http://{address}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        said = json.load(answer)
-    assert said["status"] == "success", said
-    return len(said["data"]["result"])
 
 
 @pytest.mark.parametrize("query", queries())

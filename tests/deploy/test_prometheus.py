@@ -3,7 +3,10 @@ cluster that is well, and every metric in them is one that masters have."""
 
 from __future__ import annotations
 
+import json
 import re
+import secrets
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,10 @@ import yaml
 
 from jrs.recovery.health.facts import MasterHealth
 from jrs.recovery.health.metrics import exposition
-from tests.deploy.found import KIT, ROOT, output, tool
+from jrs.testing.servers.ports import Ports
+from tests.deploy.found import KIT, ROOT, counted, output, running, status, tool
+from tests.deploy.units import API, running_api, setting
+from tests.support import until
 
 RULES = KIT / "prometheus" / "jrs.rules.yml"
 CONFIG = KIT / "prometheus" / "prometheus.yml"
@@ -58,10 +64,70 @@ def is_exported(name: str, labels: tuple[tuple[str, str], ...]) -> bool:
     )
 
 
-def test_promtool_finds_nothing() -> None:
+def configured(folder: Path) -> dict[str, Any]:
+    """Return the configuration, with files of a test in the place of its own."""
+    text = CONFIG.read_text().replace("/etc/prometheus/jrs-api", f"{folder}/tls")
+    text = text.replace("/etc/prometheus", str(folder)).replace("[jrs.rules.yml]", f"[{RULES}]")
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+def test_promtool_finds_nothing(tmp_path: Path) -> None:
     """Neither in the rules nor in the configuration, whose rules are those."""
     assert "SUCCESS" in output([promtool(), "check", "rules", RULES])
-    assert "1 rule files found" in output([promtool(), "check", "config", CONFIG])
+    (tmp_path / "tls").mkdir()
+    for name in ("jrs.token", "jrs-ca.pem", "tls/ca.crt", "tls/tls.crt", "tls/tls.key"):
+        (tmp_path / name).touch()
+    (tmp_path / "config.yml").write_text(json.dumps(configured(tmp_path)))  # JSON is YAML.
+    assert "1 rule files found" in output([promtool(), "check", "config", tmp_path / "config.yml"])
+
+
+def test_the_canary_is_scraped(tmp_path: Path) -> None:
+    """A real Prometheus with the settings of the job reaches the API that the unit starts. Only the
+    address is another one."""
+    program = tool("prometheus", "apt-get install prometheus")
+    token, ports = secrets.token_hex(16), Ports()
+    own = f"127.0.0.1:{ports.take()}"
+    with ExitStack() as stack:
+        api = stack.enter_context(running_api(tmp_path, token))
+        (tmp_path / "jrs.token").write_text(token)
+        (tmp_path / "jrs-ca.pem").write_bytes(api.certificates.ca.read_bytes())
+        [job] = (
+            job for job in configured(tmp_path)["scrape_configs"] if job["job_name"] == "canary"
+        )
+        [targets] = job["static_configs"]
+        assert targets["targets"] == ["host1:8443"]
+        assert setting("ExecStart", API).find(" 0.0.0.0:8443 ") > 0
+        targets["targets"] = [f"localhost:{api.port}"]
+        job["scrape_interval"] = "1s"
+        (tmp_path / "config.yml").write_text(json.dumps({"scrape_configs": [job]}))
+        command = [program, f"--config.file={tmp_path}/config.yml"]
+        command += [f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address={own}"]
+        stack.enter_context(running(command, tmp_path / "prometheus.log", {}, tmp_path))
+        until(lambda: status(f"http://{own}/-/ready") == 200, "Prometheus is ready")
+        until(lambda: counted(own, 'up{job="canary"} == 1'), "it reaches the API")
+        until(lambda: counted(own, OF_PREFIX), "it has the metric of the rule")
+    ports.close()
+
+
+def test_the_api_of_the_pods_is_scraped() -> None:
+    """The other job asks for the name and the port of the Service, with a certificate, from the
+    namespace that the policy admits."""
+    api = {d["kind"]: d for d in yaml.safe_load_all((KIT / "kubernetes" / "api.yaml").read_text())}
+    jobs = {job["job_name"]: job for job in configured(Path("/x"))["scrape_configs"]}
+    job, meta = jobs["canary-kubernetes"], api["Service"]["metadata"]
+    name = f"{meta['name']}.{meta['namespace']}.svc"
+    [port] = api["Service"]["spec"]["ports"]
+    [pod] = api["Deployment"]["spec"]["template"]["spec"]["containers"]
+    [admitted] = api["NetworkPolicy"]["spec"]["ingress"]
+
+    assert job["static_configs"] == [{"targets": [f"{name}:{port['port']}"]}]
+    assert f"--allow-host={name}" in pod["args"]
+    assert (job["scheme"], set(job["tls_config"])) == (
+        "https", {"ca_file", "cert_file", "key_file"},
+    )  # fmt: skip
+    namespaces = [peer["namespaceSelector"]["matchLabels"] for peer in admitted["from"]]
+    assert {"kubernetes.io/metadata.name": "monitoring"} in namespaces
 
 
 def test_promtool_finds_a_mistake(tmp_path: Path) -> None:

@@ -3,60 +3,33 @@ unit, with its environment and its credentials, works."""
 
 from __future__ import annotations
 
-import re
 import secrets
-import shlex
-import shutil
 from pathlib import Path
 
 import pytest
 
-from jrs import connect
 from jrs.cli.common import DEFAULT_TTL
 from jrs.testing.servers.certificates import Certificates, make_certificates
 from tests.deploy.commands import parse
-from tests.deploy.found import JRS, KIT, output, running, tool
+from tests.deploy.found import JRS, output, running, tool
+from tests.deploy.units import (
+    API,
+    BACKEND,
+    FOLDER,
+    command,
+    environment,
+    install,
+    running_api,
+    setting,
+    settings,
+)
 from tests.support import until
 
-FOLDER = KIT / "systemd"
 UNITS = ("jrs-master@.service", "jrs-api.service")
 CREDENTIALS = FOLDER / "jrs-master@.service.d" / "credentials.conf"
 STORAGE = FOLDER / "storage.conf"
 MOST_EXPOSED = 35
 """Of 100 points that systemd gives to a service without any limit."""
-
-
-def settings(*files: Path) -> list[tuple[str, str]]:
-    """Return the settings of a unit and its drop-ins, in order."""
-    text = "\n".join(file.read_text() for file in files).replace("\\\n", " ")
-    return re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE)
-
-
-def setting(name: str, *files: Path) -> str:
-    return [value for key, value in settings(*files) if key == name][-1]
-
-
-def resolved(text: str, folder: Path) -> str:
-    """Return a text with the specifiers of the instance 1, and this machine's folders."""
-    for theirs, ours in (
-        ("%i", "1"), ("%l", "host1"), ("%d", folder), ("/run/jrs", folder), ("/etc/jrs", folder),
-        ("/var/cache/jrs", folder / "cache"), ("/opt/jobs", folder), ("/opt/jrs/bin/jrs", JRS),
-    ):  # fmt: skip
-        text = text.replace(theirs, str(ours))
-    return text
-
-
-def environment(folder: Path, *files: Path) -> dict[str, str]:
-    given = [value for key, value in settings(*files) if key == "Environment"]
-    return dict(resolved(value, folder).split("=", 1) for value in given)
-
-
-def command(file: Path, folder: Path, variables: dict[str, str]) -> list[str]:
-    text = resolved(setting("ExecStart", file), folder)
-    for name, value in {"CREDENTIALS_DIRECTORY": str(folder), **variables}.items():
-        text = text.replace(f"${{{name}}}", value)
-    assert "$" not in text, text
-    return shlex.split(text)
 
 
 @pytest.mark.parametrize("name", UNITS)
@@ -106,47 +79,47 @@ def test_jrs_takes_the_command(name: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_api_reads_what_its_operator_changes(tmp_path: Path) -> None:
-    """A token that is removed is refused, and a certificate that is renewed is used. What systemd
-    has copied into the credentials stays as it was when the unit started."""
-    unit, tls, copies = FOLDER / "jrs-api.service", tmp_path / "tls", tmp_path / "credentials"
-    for folder in (tls, copies, tmp_path / "renewed"):
-        folder.mkdir()
-    made, renewed = make_certificates(tls), make_certificates(tmp_path / "renewed")
+    """A token that is removed is refused, and a certificate that is renewed is used. A credential
+    of systemd would stay as it was when the unit started."""
+    assert not [key for key, _ in settings(API) if key == "LoadCredential"]
+    (tmp_path / "renewed").mkdir()
+    renewed = make_certificates(tmp_path / "renewed")
+    curl = [tool("curl", "apt-get install curl"), "--silent"]
+    token, other = secrets.token_hex(16), secrets.token_hex(16)
+    with running_api(tmp_path, token) as api:
 
-    def install(made: Certificates) -> None:
-        (tmp_path / "api.pem").write_bytes(made.cert.read_bytes())
-        (tmp_path / "api-key.pem").write_bytes(made.key.read_bytes())
+        def answer(made: Certificates = api.certificates) -> str:
+            header = f"Authorization: Bearer {token}"
+            told = [
+                "--cacert",
+                str(made.ca),
+                "--output",
+                "/dev/null",
+                "--write-out",
+                "%{http_code}",
+            ]
+            return output([*curl, *told, "--header", header, f"{api.url}/v1/overview"])
 
-    install(made)
-    token, other, tokens = secrets.token_hex(16), secrets.token_hex(16), tmp_path / "tokens"
-    tokens.write_text(f"read {token} one\nread {other} two\n")
-    for key, value in settings(unit):
-        if key == "LoadCredential":
-            name, _, source = value.partition(":")
-            shutil.copyfile(resolved(source, tmp_path), copies / name)
-    for secret in (tokens, tmp_path / "api-key.pem", *copies.iterdir()):
-        secret.chmod(0o640)  # As docs/production.md says.
-    backend = f"file://{tmp_path}/cluster"
-    (tmp_path / "jrs.toml").write_text(f'backend = "{backend}"\n')
-    with connect(backend) as client:
-        client.submit("etl:nightly", id="nightly")  # Which creates the cluster.
-    words = command(unit, tmp_path, {"CREDENTIALS_DIRECTORY": str(copies)})
-    words = [word.replace("0.0.0.0:8443", "127.0.0.1:0") for word in words]
-    log, curl = tmp_path / "log", [tool("curl", "apt-get install curl"), "--silent"]
+        assert answer() == "200"
+        (tmp_path / "tokens").write_text(f"read {other} two\n")
+        assert answer() == "401"
+        install(renewed, tmp_path)
+        assert answer(renewed) == "401"
 
-    def answer(url: str, made: Certificates = made) -> str:
-        header = f"Authorization: Bearer {token}"
-        told = ["--cacert", str(made.ca), "--output", "/dev/null", "--write-out", "%{http_code}"]
-        return output([*curl, *told, "--header", header, f"{url}/v1/overview"])
 
-    with running(words, log, environment(tmp_path, unit), tmp_path):
-        at = until(lambda: re.search(r" at (127[\d.:]+)", log.read_text()), "it listens")
-        url = f"https://{at[1]}"
-        assert answer(url) == "200"
-        tokens.write_text(f"read {other} two\n")
-        assert answer(url) == "401"
-        install(renewed)
-        assert answer(url, renewed) == "401"
+def test_the_name_of_the_api(tmp_path: Path) -> None:
+    """Callers may ask for the name that api.env gives, and for no other one."""
+    curl = [tool("curl", "apt-get install curl"), "--silent"]
+    token = secrets.token_hex(16)
+    with running_api(tmp_path, token, API_NAME="jrs.example.org") as api:
+
+        def answer(host: str) -> str:
+            told = ["--cacert", str(api.certificates.ca), "--output", "/dev/null"]
+            told += ["--write-out", "%{http_code}", "--header", f"Authorization: Bearer {token}"]
+            return output([*curl, *told, "--header", f"Host: {host}", f"{api.url}/v1/overview"])
+
+        assert answer("jrs.example.org") == "200"
+        assert answer("other.example.org") == "421"
 
 
 def test_no_secret_is_on_a_command_line() -> None:
@@ -209,7 +182,7 @@ def test_the_master_of_the_unit_works(tmp_path: Path) -> None:
     (tmp_path / "spec.key").write_text(secrets.token_hex(32) + "\n")
     (tmp_path / "spec.key").chmod(0o400)
     (tmp_path / "jrs.toml").write_text(f'backend = "file://{tmp_path}/cluster"\n')
-    given = environment(tmp_path, unit, CREDENTIALS)
+    given = environment(tmp_path, unit, CREDENTIALS, BACKEND)
     # Nothing but etcd uses these.
     assert {"JRS_BACKEND_CA", "JRS_BACKEND_CERT", "JRS_BACKEND_KEY"} <= given.keys()
     words = command(unit, tmp_path, given)
