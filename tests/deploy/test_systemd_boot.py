@@ -21,7 +21,6 @@ from tests.support import until
 JOBS = Path(__file__).parent / "jobs"
 LONG = 600.0
 """Seconds for what takes a JVM some ten, on a host that does other work as well."""
-AS_JRS = ("setpriv", "--reuid=jrs", "--regid=jrs", "--clear-groups")
 
 
 @attrs.frozen
@@ -40,9 +39,9 @@ class Box:
         return ended.stdout
 
     def jrs(self, *arguments: str, check: bool = True) -> str:
-        variables = ("JRS_CONFIG=/etc/jrs/jrs.toml", "JRS_SPEC_KEY_FILE=/tmp/spec.key")
-        command = ("env", "--chdir=/opt/jobs", *variables, *AS_JRS, "/opt/jrs/bin/jrs", *arguments)
-        return self(*command, check=check)
+        """Run the command of the kit, without an environment: it finds the settings and the key."""
+        path = "PATH=/usr/local/bin:/usr/bin:/bin"
+        return self("env", "--ignore-environment", path, "jrs", *arguments, check=check)
 
     def journal(self) -> str:
         return self("journalctl", "--unit=jrs-master@*", "--no-pager", "--output=short-precise")
@@ -68,9 +67,8 @@ def make_root(docker: Docker, folder: Path, etcd: list[int]) -> None:
     shutil.copy(KIT / "systemd" / "jrs-master@.service", units)
     drop_in = units / "jrs-master@.service.d"
     drop_in.mkdir()
-    given = (KIT / "systemd" / "jrs-master@.service.d" / "credentials.conf").read_text()
-    # This etcd has no certificates.
-    (drop_in / "credentials.conf").write_text(re.sub(r"(?m)^.*(ca|client|key)\.pem.*\n", "", given))
+    shutil.copy(KIT / "systemd" / "jrs-master@.service.d" / "credentials.conf", drop_in)
+    shutil.copy(KIT / "systemd" / "jrs", folder / "usr" / "local" / "bin")
     shutil.copytree(JOBS, folder / "opt" / "jobs", dirs_exist_ok=True)
     settings = folder / "etc" / "jrs"
     settings.mkdir()
@@ -135,7 +133,6 @@ def test_a_real_systemd_runs_masters(docker: Docker, tmp_path: Path) -> None:
             box("systemctl", "start", f"jrs-master@{name}")
             # Before the first one there is no cluster.
             until(lambda: f"jrsbox-{name}" in box.jrs("masters", check=False), "it campaigns")  # noqa: B023
-        box("install", "--owner=jrs", "--mode=600", "/etc/jrs/spec.key", "/tmp/spec.key")
         submitted = ["--arg", "rows=1000", "--arg", "wait=/var/lib/jrs/go"]
         box.jrs("submit", "night", "etl:count", *submitted)
         until(lambda: "stage once finished" in box.journal(), "its stream has finished", LONG)
