@@ -83,7 +83,7 @@ def test_the_recipe_takes_each_batch_once(table: Table) -> None:
 def test_the_recipe_skips_nothing_of_another_cluster(
     table: Table, epoch: int, generation: int, batch: int
 ) -> None:
-    """The job goes on where epochs begin at 1 again, or from an older backup: none of its batches
+    """The job continues where epochs begin at 1 again, or from an older backup: none of its batches
     counts as repeated."""
     table.write(58, 2, 8, 8)
     table.write(58, 2, 9, 9)
