@@ -166,7 +166,7 @@ class Client:
                 self._backend.commit(Create(key, self._value()), deadline=_soon())
 
     def finish_a_job(self) -> None:
-        """Record a result of a job that others record, too, and let some of them be clean."""
+        """Record a result of a job that others record, too; let some be clean, and some expire."""
         job_id = f"job{int(time.monotonic() * 4) % 1000}"
         store = JobResultStore(self._backend)
         now = time.time()
@@ -178,6 +178,8 @@ class Client:
         store.mark_clean(job_id, None)
         with suppress(NoSuchResult, ResultIsDirty):
             store.get(job_id)
+            if self._rng.random() < 0.3:
+                store.delete(job_id)
 
     def once(self) -> None:
         """Write a key that nobody else writes, and remove it."""

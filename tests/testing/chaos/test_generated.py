@@ -179,18 +179,6 @@ def test_two_deletes_without_a_version_deny_no_commit() -> None:
     assert found(script.events) == []
 
 
-def test_a_job_that_was_deleted_may_end_a_second_time() -> None:
-    script = Script()
-    script.commit(["create", "results/j", "1"])
-    script.read("results/j", "1", 1)
-    script.commit(["delete", "results/j", 1])
-    script.commit(["create", "attempts/j", "2"])
-    script.commit(["create", "results/j", "3"])
-    script.read("results/j", "3", 4)
-
-    assert found(script.events) == []
-
-
 def test_an_epoch_that_is_led_twice_is_found() -> None:
     script = Script()
     script.add(Verb.CAMPAIGN, version=1, epoch=1)

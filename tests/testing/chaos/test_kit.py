@@ -25,6 +25,8 @@ from jrs.testing.chaos import (
     chaos,
     kill,
     linearizable,
+    nothing_lost,
+    once_per_job,
     output_equals,
     protocol,
     undisturbed,
@@ -107,6 +109,22 @@ def test_a_result_that_is_committed_until_an_answer_comes() -> None:
     history.commit(["delete", "jobs/j", None])
 
     assert protocol.violations(Run(history.events)) == []
+
+
+@pytest.mark.parametrize("answer", [Kind.OK, Kind.INFO])
+def test_a_result_may_expire(answer: Kind) -> None:
+    """A tombstone takes its place in one commit, also if nobody learned that it did."""
+    history = Writer()
+    history.commit(["create", "results/j", "a"], ["create", "dirty/j", "b"])
+    history.add(Verb.GET, Kind.OK, "results/j", "a", version=1)
+    history.commit(["delete", "dirty/j", None])
+    bury = ["create", "tombstones/j", "c"]
+    history.commit(["delete", "results/j", 1], ["absent", "dirty/j"], bury, answer=answer)
+    history.add(Verb.GET, Kind.OK, "tombstones/j", "c", version=3)
+    history.add(Verb.GET, Kind.OK, "results/j")
+    checks = protocol, once_per_job, nothing_lost, linearizable
+
+    assert [one for check in checks for one in check.violations(Run(history.events))] == []
 
 
 def test_an_attempt_that_is_let_in_next_to_another_one_is_found() -> None:

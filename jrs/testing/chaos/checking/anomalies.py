@@ -275,6 +275,27 @@ def attempt_behind_result(amid: Amid) -> None:
     amid.sign(f"late-{amid.key}", amid.key)
 
 
+@found_by("once_per_job")
+def two_results_around_a_delete(amid: Amid) -> None:
+    """A job gets another result when its first one was deleted."""
+    result = keys.RESULTS + amid.key
+    amid.commit(["create", result, "one"])
+    amid.commit(["delete", result, None])
+    amid.commit(["create", result, "two"])
+
+
+@found_by("once_per_job")
+def attempt_behind_expiry(amid: Amid) -> None:
+    """An attempt begins when the result of its job has become a tombstone."""
+    amid.commit(["create", keys.RESULTS + amid.key, "x"])
+    amid.commit(
+        ["delete", keys.RESULTS + amid.key, None],
+        ["create", keys.TOMBSTONES + amid.key, "y"],
+    )
+    amid.now += 1
+    amid.sign(f"late-{amid.key}", amid.key)
+
+
 @found_by("once_per_stage")
 def stage_twice(amid: Amid) -> None:
     """A stage is recorded twice."""
@@ -319,6 +340,21 @@ def lost_job(amid: Amid) -> None:
 def lost_result(amid: Amid) -> None:
     """A result is gone, and nobody had deleted it."""
     amid.commit(["create", keys.RESULTS + amid.key, "x"])
+    amid.read(None, None, keys.RESULTS + amid.key)
+
+
+@found_by("nothing_lost")
+def deleted_result(amid: Amid) -> None:
+    """A result is deleted, and no tombstone is left in its place."""
+    amid.commit(["create", keys.RESULTS + amid.key, "x"])
+    amid.commit(["delete", keys.RESULTS + amid.key, None])
+
+
+@found_by("nothing_lost")
+def result_lost_by_an_unknown_delete(amid: Amid) -> None:
+    """Such a delete of unknown outcome; the result is gone."""
+    amid.commit(["create", keys.RESULTS + amid.key, "x"])
+    amid.commit(["delete", keys.RESULTS + amid.key, None], answer=None)
     amid.read(None, None, keys.RESULTS + amid.key)
 
 

@@ -159,6 +159,24 @@ def result_with_an_open_fence(life: _Life) -> None:
 
 
 @_breaks
+def result_removed_without_tombstone(life: _Life) -> None:
+    life.submit()
+    life.let_in()
+    life.end()
+    life.commit(life.delete(keys.JOBS), life.delete(keys.FENCES), life.delete(keys.ATTEMPTS))
+    life.commit(life.delete(keys.DIRTY))
+    life.commit(life.delete(keys.RESULTS))
+
+
+@_breaks
+def result_removed_while_it_is_dirty(life: _Life) -> None:
+    life.submit()
+    life.let_in()
+    life.end()
+    life.commit(life.delete(keys.RESULTS), life.create(keys.TOMBSTONES))
+
+
+@_breaks
 def clean_without_result(life: _Life) -> None:
     life.commit(life.create(keys.DIRTY))
     life.commit(life.delete(keys.DIRTY))

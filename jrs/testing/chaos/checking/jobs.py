@@ -16,7 +16,7 @@ from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.testing.chaos.checking.facts import Anomaly, Fact, What
 from jrs.testing.chaos.checking.verdict import Check, Run, check
-from jrs.testing.chaos.recorded import FOREVER, Call, Kind, Verb
+from jrs.testing.chaos.recorded import Call, Kind, Verb
 
 
 def _of(facts: Mapping[str, list[Fact]], prefix: str) -> Iterator[tuple[str, list[Fact]]]:
@@ -31,7 +31,7 @@ def job_of(key: str) -> str:
     return keys.job_of(key) if key.startswith(keys.PER_JOB) else key
 
 
-JUDGED = (keys.JOBS, keys.RESULTS, keys.ATTEMPTS)
+JUDGED = (keys.JOBS, keys.RESULTS, keys.TOMBSTONES, keys.ATTEMPTS)
 """The prefixes whose keys the checks of this module evaluate together, by job."""
 
 
@@ -68,12 +68,12 @@ def results_of(
     for attempt in attempts:
         running[attempt.job_id].append(attempt)
     for job_id, some in _of(facts, keys.RESULTS):
+        # A tombstone forbids what its result did, so all of this holds behind an expiry, too.
         results = [fact for fact in _written(some) if fact.sure]
-        deletes = _deletes(some)
-        if len({fact.digest for fact in results}) > 1 and not deletes:
+        if len({fact.digest for fact in results}) > 1:
             yield f"{job_id} has two results", tuple(fact.name for fact in results)
         seen = {fact.digest: fact for fact in some if fact.what is What.READ and fact.digest}
-        if len(seen) > 1 and not deletes:
+        if len(seen) > 1:
             yield (
                 f"two results of {job_id} were seen",
                 tuple(fact.name for fact in seen.values()),
@@ -82,16 +82,14 @@ def results_of(
         if proof is None:
             continue
         recorded = proof.ended
-        # Once its result may be deleted, a job may be submitted and attempted like a new one.
-        until = min((fact.begun for fact in deletes), default=FOREVER)
         for fact in _written(facts.get(keys.ATTEMPTS + job_id, [])):
-            if fact.sure and recorded < fact.begun <= until:
+            if fact.sure and fact.begun > recorded:
                 yield (
                     f"an attempt of {job_id} was recorded behind its result",
                     (proof.name, fact.name),
                 )
         for attempt in running[job_id]:
-            if recorded < attempt.begun <= until:
+            if attempt.begun > recorded:
                 yield f"an attempt of {job_id} began behind its result", (attempt.call,)
 
 
@@ -193,10 +191,15 @@ def losses_of(facts: Mapping[str, list[Fact]]) -> Iterator[Anomaly]:
         if submitted and _proof(facts.get(keys.RESULTS + job_id, [])) is None:
             yield f"{job_id} was submitted and has no result", (submitted[0].name,)
     for job_id, some in _of(facts, keys.RESULTS):
+        buried = {fact.name for fact in _written(facts.get(keys.TOMBSTONES + job_id, []))}
+        expiries = [fact for fact in _deletes(some) if fact.name in buried]
+        for fact in _deletes(some):
+            if fact.sure and fact.name not in buried:
+                yield f"the result of {job_id} is deleted without a tombstone", (fact.name,)
         reads = [fact for fact in some if fact.what is What.READ]
         newest = max(reads, key=lambda fact: fact.begun, default=None)
         proof = _proof(some)
-        if newest is None or proof is None or _deletes(some):
+        if newest is None or proof is None or expiries:
             continue
         if newest.digest is None and newest.begun > proof.ended:
             yield f"the result of {job_id} is gone", (proof.name, newest.name)

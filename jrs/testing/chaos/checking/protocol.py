@@ -5,6 +5,7 @@ client writes requests alone. Before an attempt is let in, the one before it is 
 in by the commit that records it, while its job has a spec and no result. Only the attempt that is
 let in finishes stages. A result is written once, dirty, and with it the attempt's fence is closed.
 It becomes clean once nothing is left of the job, and its spec is removed only then or before that.
+A clean result may be replaced by a tombstone, which keeps the job from running again.
 
 The simulation folds the function over its commits; `traces` folds it over a recorded history.
 """
@@ -203,6 +204,18 @@ def one_result(state: State, commit: Commit) -> Iterator[str]:
             yield f"the result of {job_id} is written, and its attempt may still write"
 
 
+def results_leave_tombstones(state: State, commit: Commit) -> Iterator[str]:
+    """A result is removed only by the commit that creates its tombstone, once it is clean."""
+    for kind, key, *_ in commit.parts:
+        if kind != "delete" or not key.startswith(keys.RESULTS):
+            continue
+        job_id = key.removeprefix(keys.RESULTS)
+        if ["create", keys.TOMBSTONES + job_id] not in [part[:2] for part in commit.parts]:
+            yield f"the result of {job_id} is removed, and leaves no tombstone"
+        if keys.DIRTY + job_id in state.versions.keys() - state.perhaps_deleted:
+            yield f"the result of {job_id} is removed, and it is dirty"
+
+
 def clean_means_clean(state: State, commit: Commit) -> Iterator[str]:
     """A result becomes clean once it exists and nothing that only a running job needs is left."""
     deleted = {part[1] for part in commit.parts if part[0] == "delete"}
@@ -240,6 +253,7 @@ OF_A_JOB: tuple[Rule, ...] = (
     attempts_are_let_in,
     attempts_write_by_their_fence,
     one_result,
+    results_leave_tombstones,
     clean_means_clean,
     specs_stay_until_the_end,
 )
