@@ -17,7 +17,6 @@ from jrs.records.model import EpochRecord
 from jrs.recovery.rules.events import EventKind
 from jrs.testing.chaos.harm import Harms
 from jrs.testing.chaos.hosts import Hosts
-from jrs.testing.chaos.marks import MARK
 from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.plan import Plan
 from jrs.testing.chaos.reaper import Reaper
@@ -72,13 +71,11 @@ class ChaosCluster:
             self.storage.mkdir()  # Perhaps no job makes it, and `jrs fsck` looks at it.
             self.recording = recording_in(history / self.name)
             stack.callback(end_recording, history / self.name)
-            variables = {**plan.environment, MARK: self._mark}
             self.masters = stack.enter_context(
                 Masters(self.url, cluster=self.name, storage=self.storage, ttl=plan.ttl,
-                        options=plan.options, environment=variables,
-                        on_event=lambda event: _note(trials, event))
+                        options=plan.options, on_event=lambda event: _note(trials, event))
             )  # fmt: skip
-            self.fleet = Hosts(self._url, self.server, folder, self._mark, trials)
+            self.fleet = Hosts(self._url, self.server, folder, self._mark, trials, plan.environment)
             stack.callback(self.fleet.close)
             self._stack = stack.pop_all()
 

@@ -8,7 +8,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,7 @@ class Hosts:
         url: the backend's URL, recorded; as it is reached without a proxy.
         mark: of every process of the run.
         trials: is told of each try of a driver.
+        variables: of every process, in its environment.
     """
 
     def __init__(
@@ -81,8 +82,10 @@ class Hosts:
         folder: Path,
         mark: str,
         trials: Trials,
+        variables: Mapping[str, str],
     ) -> None:
         self._url = url
+        self._variables = variables
         self._trials = trials
         self._server = server
         self._folder = folder
@@ -118,7 +121,7 @@ class Hosts:
         if self._server is not None:
             network = self._stack.enter_context(Proxies(self._server.endpoints))
         meddler = Meddler(self._folder / f"page-{name}")
-        environment = {**meddler.environment(), MARK: self._mark, NAME: name,
+        environment = {**meddler.environment(self._variables), MARK: self._mark, NAME: name,
                        HISTORY: str(self._folder / "history")}  # fmt: skip
         return network, meddler, environment
 

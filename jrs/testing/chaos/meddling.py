@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -52,7 +52,9 @@ class Meddler:
         with self.path.open(mode) as file:
             file.write(struct.pack("ddd", delay, fails, skew))
 
-    def environment(self) -> dict[str, str]:
-        """Return what the host's processes need in their environment."""
-        path = os.pathsep.join(filter(None, (str(_HOOKS), os.environ.get("PYTHONPATH", ""))))
-        return {PAGE: str(self.path), "PYTHONPATH": path}
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Return what the host's processes need in their environment besides that of this process,
+        these variables included."""
+        modules = variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        path = os.pathsep.join(filter(None, (str(_HOOKS), modules)))
+        return {**variables, PAGE: str(self.path), "PYTHONPATH": path}

@@ -31,7 +31,8 @@ class Plan:
         members: how many servers the backend has.
         timeout: seconds behind the faults in which every job has to end.
         options: further arguments of ``jrs master``.
-        environment: further environment variables of all processes.
+        environment: variables of all masters and drivers, besides those of this process or in
+            their place.
     """
 
     masters: int = 3

@@ -250,6 +250,35 @@ class Starter:
         return LoggedProcess(name, self._command, environment, piped=False)
 
 
+SHOWS = """
+import os, sys
+
+open(sys.argv[1], "w").write(f"{os.environ['TABLES']} {sys.path[1]}")
+"""
+
+
+@pytest.mark.parametrize("role", ["master", "driver"])
+def test_all_hosts_have_the_variables_of_the_plan(tmp_path: Path, role: str) -> None:
+    """Masters and drivers alike, and modules are found where the plan says."""
+    modules, shown = tmp_path / "modules", tmp_path / "shown"
+    modules.mkdir()
+    command = [sys.executable, "-c", SHOWS, str(shown)]
+    variables = {"TABLES": "t", "PYTHONPATH": str(modules)}
+    hosts = Hosts(lambda network: "", None, tmp_path, str(tmp_path), Trials(), variables)
+    try:
+        if role == "master":
+            hosts.add_master(role, cast(Masters, Starter(command)))
+        else:
+            hosts.add_driver(role, command, "c", tmp_path)
+        until(lambda: shown.exists() and shown.read_text(), "it has started")
+    finally:
+        for process in hosts.all[role].lives:
+            process.close()
+        hosts.close()
+
+    assert shown.read_text() == f"t {modules}"
+
+
 @pytest.mark.parametrize(
     ("program", "broken"),
     [
@@ -264,7 +293,7 @@ def test_a_master_that_cannot_be_started_is_no_fault(
     tmp_path: Path, program: str, broken: bool
 ) -> None:
     """Without descriptors its interpreter cannot; then it is started again."""
-    hosts = Hosts(lambda network: "", None, tmp_path, str(tmp_path), Trials())
+    hosts = Hosts(lambda network: "", None, tmp_path, str(tmp_path), Trials(), {})
     starter = Starter(["/bin/sh", "-c", program, sys.executable])
     try:
         hosts.add_master("m1", cast(Masters, starter))
@@ -287,7 +316,7 @@ def test_a_library_that_aborts_for_lack_of_descriptors_is_no_fault(
     tmp_path: Path, says: str, starved: bool, broken: bool
 ) -> None:
     """It says nothing; an abort of Python's, or without a reason, is one."""
-    hosts = Hosts(lambda network: "", None, tmp_path, str(tmp_path), Trials())
+    hosts = Hosts(lambda network: "", None, tmp_path, str(tmp_path), Trials(), {})
     program = f"printf '{says}'; kill -ABRT $$"
     try:
         hosts.add_master("m1", cast(Masters, Starter(["/bin/sh", "-c", program])))
@@ -310,7 +339,7 @@ def test_what_is_meant_by_an_attempt_is_no_watchdog(
     """A nemesis strikes what it names: not what has started it, and is told its program."""
     mark = "of-this-run"
     monkeypatch.setenv(MARK, mark)
-    hosts = Hosts(lambda network: "", None, tmp_path, mark, Trials())
+    hosts = Hosts(lambda network: "", None, tmp_path, mark, Trials(), {})
     waits = [sys.executable, "-c", "input()", "-m"]
     started = [
         *(["jrs.recovery.attempt.watchdog", PROGRAM, "old:job:1.1;"], [PROGRAM, "5"]),
