@@ -76,6 +76,7 @@ class ChaosCluster:
                         options=plan.options, on_event=lambda event: _note(trials, event))
             )  # fmt: skip
             self.fleet = Hosts(self._url, self.server, folder, self._mark, trials, plan.environment)
+            stack.callback(self.heal)  # The servers may be another test's next.
             stack.callback(self.fleet.close)
             self._stack = stack.pop_all()
 
@@ -120,9 +121,11 @@ class ChaosCluster:
             self.server.heal()
 
     def close(self) -> None:
-        """End everything. Idempotent."""
-        if self.server is not None:
-            self.server.heal()  # It may be another test's next.
+        """End everything. Idempotent.
+
+        Raises:
+            ServerUnhealthy: a server does not heal. All else has ended.
+        """
         self._stack.close()
 
     # -- what nemeses reach ------------------------------------------------------------------

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,16 +91,19 @@ def _server(config: pytest.Config, scheme: str, members: int) -> Server | None:
     """Return a healthy server, which lives as long as the test run; None for the file backend."""
     if scheme == "file":
         return None
-    from jrs.testing.servers import FINDERS
+    from jrs.testing.servers import FINDERS, ServerUnhealthy
     from jrs.testing.servers.fixtures import had
 
     servers = config.stash[_SERVERS]
+    with suppress(ServerUnhealthy):  # No other test's any more.
+        if (used := servers.pop((scheme, members), None)) is not None:
+            used.heal()
+            servers[scheme, members] = used
     if (scheme, members) not in servers:
         servers[scheme, members] = config.stash[_STACK].enter_context(
             had(lambda: FINDERS[scheme](members))
         )
     server: Server = servers[scheme, members]
-    server.heal()
     return server
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -28,10 +29,12 @@ from jrs.testing.chaos import (
     nothing_lost,
     once_per_job,
     output_equals,
+    plugin,
     protocol,
     undisturbed,
 )
 from jrs.testing.chaos.checking.verdict import Run
+from jrs.testing.chaos.cluster import ChaosCluster
 from jrs.testing.chaos.faults import ALL, Fault
 from jrs.testing.chaos.harm import Harms
 from jrs.testing.chaos.hosts import Hosts
@@ -40,13 +43,13 @@ from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.reading import checks_of, nemesis_of, run_of
 from jrs.testing.chaos.recorded import Event, Kind, Verb, digest, events_of
 from jrs.testing.chaos.recorded_watch import RecordedWatch
-from jrs.testing.chaos.recorder import Recording, recorded
+from jrs.testing.chaos.recorder import HISTORY, Recording, recorded
 from jrs.testing.chaos.report import strikes_by_nemesis
 from jrs.testing.chaos.strikes import Strike, Striker, never_hit, schedule
 from jrs.testing.chaos.trials import Trials
 from jrs.testing.masters import LoggedProcess, Masters
-from jrs.testing.processes import command_lines
-from jrs.testing.servers import Server
+from jrs.testing.processes import all_pids, command_lines
+from jrs.testing.servers import FINDERS, Server, ServerUnhealthy
 from tests.support import until
 
 
@@ -331,6 +334,57 @@ def test_a_library_that_aborts_for_lack_of_descriptors_is_no_fault(
         for process in hosts.all["m1"].lives:
             process.close()
         hosts.close()
+
+
+class Unhealthy:
+    """In the place of servers: a member of them never comes back."""
+
+    endpoints = ()
+
+    def __init__(self, url: str = "") -> None:
+        self._url = url
+
+    def url(self, endpoints: object) -> str:
+        return self._url
+
+    def heal(self) -> None:
+        raise ServerUnhealthy("m0 is not healthy", "")
+
+
+def test_servers_that_do_not_heal_keep_nothing_alive(tmp_path: Path) -> None:
+    """All else of the cluster ends, before the test fails."""
+    server = cast(Server, Unhealthy((tmp_path / "store").as_uri()))
+    plan, before = Plan(masters=0), os.environ.get(HISTORY)
+    cluster = ChaosCluster(plan, "file", tmp_path, server, lambda text: None, Trials())
+    cluster.fleet.add_driver("d1", ["sleep", "600"], cluster.name, cluster.storage)
+    (driver,) = cluster.pids("driver")
+    with pytest.raises(ServerUnhealthy):
+        cluster.close()
+
+    until(lambda: driver not in all_pids(), "the driver has ended")
+    assert os.environ.get(HISTORY) == before
+    cluster.close()
+
+
+def test_a_server_that_does_not_heal_is_no_other_tests(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next test gets a new one."""
+    made: list[object] = []
+
+    def find(members: int) -> ExitStack:
+        made.append(members)
+        return ExitStack()
+
+    monkeypatch.setitem(FINDERS, "unhealthy", cast(Any, find))
+    servers = pytestconfig.stash[plugin._SERVERS]
+    servers["unhealthy", 1] = Unhealthy()
+    try:
+        found = plugin._server(pytestconfig, "unhealthy", 1)
+        assert isinstance(found, ExitStack)
+        assert made == [1]
+    finally:
+        del servers["unhealthy", 1]
 
 
 def test_what_is_meant_by_an_attempt_is_no_watchdog(

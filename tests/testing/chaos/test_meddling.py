@@ -61,8 +61,9 @@ def test_all_wall_clocks_jump_together(tmp_path: Path) -> None:
     times = []
     for skew in (0.0, AHEAD):
         meddler.show([Meddling(skew=skew)])
+        env = {**os.environ, **meddler.environment({})}
         done = subprocess.run([sys.executable, *program], capture_output=True, text=True,
-                              env={**os.environ, **meddler.environment({})}, check=False)  # fmt: skip
+                              env=env, check=False)  # fmt: skip
         assert done.returncode == 0, done.stderr
         times.append([float(line) for line in done.stdout.split()])
     real, ahead = times
