@@ -22,7 +22,7 @@ from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Refused, Unavaila
 from jrs.contract.operations import Op, Record, create_or_update, unchanged
 from jrs.store.opening import open_backend
 from jrs.testing.chaos.recorded import LISTS
-from jrs.testing.chaos.recorder import NAME
+from jrs.testing.chaos.recorder import NAME, unique_name
 
 _KEYS = 3
 """How many lists there are at a time."""
@@ -52,7 +52,7 @@ class _Client:
     def __init__(self, backend: Backend, name: str) -> None:
         self.accepted = 0
         self._backend = backend
-        self._name = f"{name}.{os.getpid()}"
+        self._name = unique_name(name)
         self._random = Random(self._name)
         self._count = 0
 

@@ -18,7 +18,7 @@ from jrs.recovery.leader.process_end import EXIT_DEPOSED
 from jrs.testing.chaos.marks import MARK, end, marked
 from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.recorded import Verb
-from jrs.testing.chaos.recorder import HISTORY, NAME
+from jrs.testing.chaos.recorder import HISTORY, NAME, files_of
 from jrs.testing.chaos.trials import Trials
 from jrs.testing.masters import LoggedProcess, MasterProcess, Masters
 from jrs.testing.processes import command_lines
@@ -167,7 +167,7 @@ class Hosts:
 
     def _had_opened(self, master: LoggedProcess) -> bool:
         """Return whether a master had opened its store: then it has campaigned."""
-        paths = (self._folder / "history").glob(f"*/{master.name}.{master.process.pid}.jsonl")
+        paths = files_of(self._folder / "history", master.name, master.process.pid)
         return any(f'"{Verb.CAMPAIGN}"'.encode() in path.read_bytes() for path in paths)
 
     def unfinished(self) -> list[str]:
@@ -223,7 +223,7 @@ class Hosts:
         command that starts it, such as a shell; none if the host has no living process."""
         if host.is_driver and host.process is not None:
             for pid in self._all_of(host):
-                if any((self._folder / "history").glob(f"*/{host.name}.{pid}.jsonl")):
+                if files_of(self._folder / "history", host.name, pid):
                     return [pid]
         return _started(host)
 

@@ -74,7 +74,7 @@ class Event:
     """One line of a history.
 
     Attributes:
-        process: the name of the process: ``NAME.PID``.
+        process: the name of the process, which no other one has: ``NAME.PID-RANDOM``.
         seq: the number of the operation in its process.
         f: the `Verb`.
         key: the key, the prefix of a scan or a watch, or the job.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -53,6 +54,17 @@ _CHUNK = 1000
 T = TypeVar("T")
 
 
+def unique_name(name: str) -> str:
+    """Return a name for this process, ``NAME.PID-RANDOM``. The pid alone is not unique: a long run
+    has it twice, and each container has its own pid 1."""
+    return f"{name}.{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def files_of(history: Path, name: str, pid: int) -> list[Path]:
+    """Return the files of a process in the folders of some histories."""
+    return list(history.glob(f"*/{name}.{pid}-*.jsonl"))
+
+
 def recorded(url: str) -> str:
     """Return the URL under which a backend is recorded."""
     return f"{SCHEME}:{url}"
@@ -82,10 +94,11 @@ class Recording:
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.process = f"{name}.{os.getpid()}"
+        self.process = unique_name(name)
         self._numbers = itertools.count(1)
         path = folder / f"{self.process}.jsonl"
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(path, flags, 0o600)
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._signs: threading.Thread | None = None

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,10 +17,12 @@ import attrs
 import pytest
 
 from jrs.contract.errors import InvalidInput
+from jrs.contract.operations import Create
 from jrs.contract.texts import redacted
 from jrs.contract.watch import Watch
 from jrs.recovery.attempt_main import PROGRAM
 from jrs.store.attempt_fence import NOBODY
+from jrs.store.opening import open_backend
 from jrs.testing.chaos import (
     Nemesis,
     Plan,
@@ -43,7 +46,7 @@ from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.reading import checks_of, nemesis_of, run_of
 from jrs.testing.chaos.recorded import Event, Kind, Verb, digest, events_of
 from jrs.testing.chaos.recorded_watch import RecordedWatch
-from jrs.testing.chaos.recorder import HISTORY, Recording, recorded
+from jrs.testing.chaos.recorder import HISTORY, RecordedBackend, Recording, parts_of, recorded
 from jrs.testing.chaos.report import strikes_by_nemesis
 from jrs.testing.chaos.strikes import Strike, Striker, never_hit, schedule
 from jrs.testing.chaos.trials import Trials
@@ -241,6 +244,24 @@ def test_histories_of_several_clusters(tmp_path: Path) -> None:
     assert len(run_of(tmp_path / "history" / "demo").events) == 1
     with pytest.raises(InvalidInput, match="has no history"):
         run_of(tmp_path / "other")
+
+
+def test_processes_with_one_name_and_one_pid_are_two(tmp_path: Path) -> None:
+    """Two containers have them, and a long run. One was killed, and its commit is only seen."""
+    inner = open_backend(f"memory://{uuid.uuid4().hex}")
+    first, second = (Recording(tmp_path, "process") for _ in range(2))
+    first.begin(Verb.COMMIT, "", parts_of([Create("k", b"1")], None))
+    os.write(first._file, b'["process.1", 2, "inv')
+    inner.commit(Create("k", b"1"))
+    backend = RecordedBackend(inner, second)
+    backend.commit(Create("other", b"2"))
+    backend.get("k")
+    first.close()
+    second.close()
+    run = Run(events_of(tmp_path))
+
+    assert len(run.calls) == 3
+    assert linearizable.violations(run) == []
 
 
 class Starter:
