@@ -234,7 +234,8 @@ class World:
         return self.cluster.pids(who)
 
     def strike(self, nemesis: faults.Nemesis) -> list[str]:
-        """Let a nemesis strike now; return whom it hit, if there was anyone to hit.
+        """Let a nemesis strike now; return whom it hit, if there was anyone to hit. `never_hit`
+        counts these strikes apart from those of the plan.
 
         Harm that lasts is undone after its time, or at the end of the run.
         """
@@ -374,8 +375,8 @@ class World:
         return self._run
 
     def never_hit(self) -> list[str]:
-        """Return a line for each fault of the plan that has hit nobody; none before the run was
-        checked."""
+        """Return a line for each fault, of the plan or at once, that has hit nobody; none before
+        the run was checked."""
         return [] if self._run is None else never_hit(self._run.notes)
 
     def figures(self) -> dict[str, int]:

@@ -542,6 +542,7 @@ def test_strikes_that_hit_nobody_are_counted(tmp_path: Path) -> None:
     striker = Striker(Fake(), faults, planned, recording, lambda: None, seed=1)
     striker.start()
     until(lambda: striker.tallies["hits"].hits, "all have struck")
+    assert striker.strike_now(Fault("nobody", lambda arena, rng: iter(()))) is None
     striker.stop()
     with pytest.raises(InvalidInput, match="the time of the faults is over"):
         striker.strike_now(faults.faults[1])
@@ -551,10 +552,12 @@ def test_strikes_that_hit_nobody_are_counted(tmp_path: Path) -> None:
     assert never_hit(notes) == [
         "refused: 0 of 2 strikes hit anyone ([Errno 1] Operation not permitted)",
         "never: 0 of 0 strikes hit anyone (the faults were over before its first one)",
+        "nobody, at once: 0 of 1 strike hit anyone",
     ]
     rows = {row["name"]: row for row in strikes_by_nemesis(Run(events_of(tmp_path), notes))}
     assert (rows["refused"]["strikes"], rows["refused"]["hits"]) == (2, 0)
-    assert rows["hits"]["hits"] == 2  # The one that came too late is in the history, healed.
+    assert rows["hits"]["hits"] == 1
+    assert rows["hits, at once"]["hits"] == 1  # It came too late: it is in the history, healed.
     assert striker.quiet_since > 0
 
 
