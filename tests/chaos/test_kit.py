@@ -230,12 +230,27 @@ def place(job, target: str, owner: str) -> dict[str, str]:  # type: ignore[no-un
     return {"at": f"{target}/rows.txt", "owner": owner, "id": job.job_id}
 
 
+def deep(job, config: dict[str, list[str]]) -> None:  # type: ignore[no-untyped-def]
+    """A job whose place is within an argument."""
+    (target,) = config["targets"]
+    Path(target).mkdir()
+    (Path(target) / "rows.txt").write_text("one\n")
+
+
 def test_jobs_that_return_their_id_and_their_place(tmp_path: Path) -> None:
     """Neither is that of the run without faults, and yet each returns what it should."""
     with World(Plan(masters=1, seconds=0, timeout=60), "file", tmp_path / "run") as world:
         world.submit("copy", place, copies=2, target=world.output / "{id}", owner="of {id}")
         world.submit("job", place, target=world.output / "job", owner="me")
-        world.check(output_equals(undisturbed))
+        world.submit("deep", deep, copies=2, config={"targets": [world.output / "{id}"]})
+        run = world.check(output_equals(undisturbed))
+
+    rows = [one["files"] for name, one in run.notes["ended"].items() if name.startswith("deep")]
+    assert [len(files) for files in rows] == [1, 1]
+    assert len({*map(str, rows)}) == 1
+    assert {path.name for path in world.output.iterdir()} == {
+        *("job", "copy-1", "copy-2", "deep-1", "deep-2")
+    }
 
 
 def test_a_full_disk_and_a_blackout(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,6 +43,29 @@ def _rows(file: Path) -> list[str]:
 
 def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return JSON, in which paths may stand for texts, with each text changed but for names."""
+    if isinstance(value, (str, Path)):
+        return change(str(value))
+    if isinstance(value, (list, tuple)):
+        return [with_texts(one, change) for one in value]
+    if isinstance(value, Mapping):
+        return {name: with_texts(one, change) for name, one in value.items()}
+    return value
+
+
+def places(value: Any, folder: Path) -> list[Path]:
+    """Return the places below a folder that the texts of JSON name, in their order."""
+    found: list[Path] = []
+
+    def look(text: str) -> str:
+        found.append(Path(text))
+        return text
+
+    with_texts(value, look)
+    return [place for place in found if place.is_relative_to(folder)]
 
 
 def moved(value: Json, before: str, after: str) -> Json:

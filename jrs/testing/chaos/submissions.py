@@ -16,7 +16,7 @@ from jrs.records.model import JobResult, JobSpec
 from jrs.records.policies import RestartPolicy
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
-from jrs.testing.chaos.outputs import contents
+from jrs.testing.chaos.outputs import contents, places
 
 LASTING = RestartPolicy(attempts=10_000, delay=0.1, max_delay=1.0, on_exception=True)
 """For jobs that must finish however often they are killed."""
@@ -138,5 +138,4 @@ class Submissions:
 
 def _files(spec: JobSpec, output: Path) -> list[Any]:
     """Return what a job has written below a folder, as far as its arguments name it."""
-    places = [Path(value) for value in spec.arguments.values() if isinstance(value, str)]
-    return [contents(place) for place in places if place.is_relative_to(output)]
+    return [contents(place) for place in places(spec.arguments, output)]

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +25,7 @@ from jrs.testing.chaos.checking.verdict import Check, Run
 from jrs.testing.chaos.checking.watches import DUE, watched
 from jrs.testing.chaos.cluster import ChaosCluster
 from jrs.testing.chaos.failure import ChaosFailure
-from jrs.testing.chaos.outputs import moved
+from jrs.testing.chaos.outputs import moved, with_texts
 from jrs.testing.chaos.plan import Plan
 from jrs.testing.chaos.progress import Progress
 from jrs.testing.chaos.recorded import Event, events_of
@@ -140,7 +141,8 @@ class World:
 
         Args:
             entry: ``module:function``, ``/path/file.py:function``, or a function of a test.
-            arguments: of the function, JSON or paths. ``{id}`` in a text stands for the job's id.
+            arguments: of the function, JSON or paths, also in lists and objects. ``{id}`` in a
+                text stands for the job's id.
 
         Raises:
             InvalidInput: masters cannot import it, or it does not take the arguments.
@@ -149,8 +151,7 @@ class World:
 
             world.submit("orders", "etl.jobs:orders", copies=50, target=world.output / "{id}")
         """
-        given = {name: str(value) if isinstance(value, Path) else value
-                 for name, value in arguments.items()}  # fmt: skip
+        given = with_texts(arguments, str)
         self.submit_spec(JobSpec(id, _entry(entry), given, restart=LASTING), copies=copies)
 
     def submit_spec(self, spec: JobSpec, *, copies: int = 1, after: float = 0.0) -> None:
@@ -165,8 +166,7 @@ class World:
         pace = self.plan.seconds * _SPREAD / copies
         for number in range(copies):
             job_id = spec.job_id if copies == 1 else f"{spec.job_id}-{number + 1}"
-            arguments = {name: value.replace("{id}", job_id) if isinstance(value, str) else value
-                         for name, value in spec.arguments.items()}  # fmt: skip
+            arguments = with_texts(spec.arguments, partial(_with_id, job_id))
             copy = attrs.evolve(spec, job_id=job_id, arguments=arguments)
             self._submissions.add(
                 Submission(copy, time.monotonic() + after + number * pace, spec.job_id)
@@ -382,6 +382,10 @@ class World:
     def figures(self) -> dict[str, int]:
         """Return figures of the run, once it was checked."""
         return counts(self.ended)
+
+
+def _with_id(job_id: str, text: str) -> str:
+    return text.replace("{id}", job_id)
 
 
 def _entry(entry: str | Callable[..., Any]) -> str:
