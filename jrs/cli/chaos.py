@@ -119,10 +119,8 @@ def check_command(folder: Path, names: Sequence[str], as_json: bool) -> None:
     for each in blind:
         if each.name in names:
             raise InvalidInput(f"{folder} has nothing that {each.name} could look at")
-    for each in blind:
-        echo(f"not checked: {each.name}: the run has nothing that it looks at", err=True)
-    used = [each for each in wanted if each not in blind]
-    _print(run, used, [one for each in used for one in each.violations(run)], folder, as_json)
+    able = [each for each in wanted if each not in blind]
+    _print(run, wanted, [one for each in able for one in each.violations(run)], folder, as_json)
 
 
 def _print(

@@ -78,7 +78,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     with World(plan, request.param, folder, server=server, seed=seed, again=again,
                say=lambda text: print(text, file=sys.stderr)) as made:  # fmt: skip
         yield made
-        for line in made.never_hit():
+        for line in made.without_effect():
             request.node.warn(pytest.PytestWarning(line))
     keep = request.config.getoption("--chaos-report")
     if keep is not None and (folder / "report.html").exists():

@@ -21,7 +21,7 @@ from jrs.recovery.rules.events import EventKind
 from jrs.testing.chaos import faults
 from jrs.testing.chaos.checking.jobs import counts
 from jrs.testing.chaos.checking.run_itself import NOTES, OF_THE_RUN, idle
-from jrs.testing.chaos.checking.verdict import Check, Run
+from jrs.testing.chaos.checking.verdict import Check, Run, evaluated_nothing
 from jrs.testing.chaos.checking.watches import DUE, watched
 from jrs.testing.chaos.cluster import ChaosCluster
 from jrs.testing.chaos.failure import ChaosFailure
@@ -93,6 +93,7 @@ class World:
         )
         self._again = again
         self._checked: set[str] = set()
+        self._used: list[Check] = []
         self._commands: list[Sequence[str]] = []
         self._striker: Striker | None = None
         self._run: Run | None = None
@@ -234,7 +235,7 @@ class World:
         return self.cluster.pids(who)
 
     def strike(self, nemesis: faults.Nemesis) -> list[str]:
-        """Let a nemesis strike now; return whom it hit, if there was anyone to hit. `never_hit`
+        """Let a nemesis strike now; return whom it hit, if there was anyone to hit. The report
         counts these strikes apart from those of the plan.
 
         Harm that lasts is undone after its time, or at the end of the run.
@@ -261,7 +262,7 @@ class World:
         run = self._end(watched in checks)
         if any(check.needs == "undisturbed" for check in checks) and "undisturbed" not in run.notes:
             run = self._keep({**run.notes, "undisturbed": self._undisturbed()}, run.events)
-        used = list(dict.fromkeys([*checks, *OF_THE_RUN]))
+        used = self._used = list(dict.fromkeys([*checks, *OF_THE_RUN]))
         found = [violation for check in used for violation in check.violations(run)]
         report = self.folder / "report.html"
         write_report(report, run, used, found, self._again)
@@ -374,10 +375,12 @@ class World:
             raise InvalidInput("the run has not ended: call check() first")
         return self._run
 
-    def never_hit(self) -> list[str]:
-        """Return a line for each fault, of the plan or at once, that has hit nobody; none before
-        the run was checked."""
-        return [] if self._run is None else never_hit(self._run.notes)
+    def without_effect(self) -> list[str]:
+        """Return a line for each fault, of the plan or at once, that has hit nobody, and for each
+        check with nothing to look at; none before the run was checked."""
+        if self._run is None:
+            return []
+        return [*never_hit(self._run.notes), *evaluated_nothing(self._used, self._run)]
 
     def figures(self) -> dict[str, int]:
         """Return figures of the run, once it was checked."""

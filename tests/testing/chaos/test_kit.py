@@ -36,7 +36,7 @@ from jrs.testing.chaos import (
     protocol,
     undisturbed,
 )
-from jrs.testing.chaos.checking.verdict import Run
+from jrs.testing.chaos.checking.verdict import Run, evaluated_nothing
 from jrs.testing.chaos.cluster import ChaosCluster
 from jrs.testing.chaos.faults import ALL, Fault
 from jrs.testing.chaos.harm import Harms
@@ -170,6 +170,36 @@ def test_rules_that_cannot_be_checked_are_no_success() -> None:
     assert "no order" in found.message
 
 
+EVENTFUL = {
+    "once_per_job",
+    "once_per_stage",
+    "no_overlap",
+    "nothing_lost",
+    "list_append",
+    "watched",
+}
+"""The checks that look at what may not have happened."""
+
+
+def test_what_did_not_happen_does_not_hold() -> None:
+    """A check that has looked at nothing says so, until there is something to look at."""
+    history = Writer()
+    history.commit(["create", "masters/m1", "a"])
+    checks = [one for one in checks_of(()) if not one.needs]
+
+    def blind() -> set[str]:
+        return {line.split()[0] for line in evaluated_nothing(checks, Run(history.events))}
+
+    assert blind() == EVENTFUL
+    history.commit(["create", "jobs/j", "b"])
+    assert blind() == EVENTFUL - {"nothing_lost"}  # It finds the job without a result.
+    history.commit(["create", "stages/j/s", "c"])
+    history.commit(["create", "results/j", "d"], ["create", "lists/0", "one"])
+    assert blind() == {"no_overlap", "watched"}
+    history.add(Verb.ALIVE, Kind.INFO, "j", version=1)
+    assert blind() == {"watched"}
+
+
 def test_what_was_not_noted_is_not_judged(tmp_path: Path) -> None:
     """A kept history without notes has no verdict on what was left, and none on outputs."""
     recording = Recording(tmp_path / "history", "p")
@@ -177,9 +207,8 @@ def test_what_was_not_noted_is_not_judged(tmp_path: Path) -> None:
     recording.close()
     run = run_of(tmp_path)
 
-    assert [one.name for one in checks_of(()) if not one.can_judge(run)] == [
-        *("nothing_left", "all_ended", "no_crash", "works", "watched", "output_equals"),
-    ]  # fmt: skip
+    noted = {"nothing_left", "all_ended", "no_crash", "works", "output_equals"}
+    assert {one.name for one in checks_of(()) if not one.can_judge(run)} == noted | EVENTFUL
     assert output_equals({"j": 1}).needs == "ended"
 
 
@@ -401,7 +430,7 @@ def test_a_server_that_does_not_heal_is_no_other_tests(
     servers = pytestconfig.stash[plugin._SERVERS]
     servers["unhealthy", 1] = Unhealthy()
     try:
-        found = plugin._server(pytestconfig, "unhealthy", 1)
+        found: object = plugin._server(pytestconfig, "unhealthy", 1)
         assert isinstance(found, ExitStack)
         assert made == [1]
     finally:

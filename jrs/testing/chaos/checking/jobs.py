@@ -6,7 +6,7 @@ import functools
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -54,7 +54,16 @@ def _proof(facts: list[Fact]) -> Fact | None:
     return min(proofs, key=lambda fact: fact.ended, default=None)
 
 
-@check
+def _has(prefix: str) -> Callable[[Run], bool]:
+    """Return what tells whether any key under a prefix has had a value."""
+    return lambda run: any(_proof(some) is not None for _, some in _of(run.facts, prefix))
+
+
+def _has_attempts(run: Run) -> bool:
+    return bool(attempts_of(run))
+
+
+@functools.partial(check, able=_has(keys.RESULTS))
 def once_per_job(run: Run) -> Iterator[Anomaly]:
     """Every job has at most one result, and no attempt of it begins behind that."""
     yield from results_of(run.facts, attempts_of(run))
@@ -93,7 +102,7 @@ def results_of(
                 yield f"an attempt of {job_id} began behind its result", (attempt.call,)
 
 
-@check
+@functools.partial(check, able=_has(keys.STAGES))
 def once_per_stage(run: Run) -> Iterator[Anomaly]:
     """Every stage of a job is recorded as finished at most once."""
     yield from stages_of(run.facts)
@@ -157,7 +166,7 @@ def attempts_in(
     return sorted([*found.values(), *in_threads], key=lambda one: (one.begun, one.call))
 
 
-@check
+@functools.partial(check, able=_has_attempts)
 def no_overlap(run: Run) -> Iterator[Anomaly]:
     """No attempt of a job begins while another attempt of the job is alive."""
     yield from overlaps(attempts_of(run))
@@ -178,7 +187,11 @@ def overlaps(attempts: Iterable[RunningAttempt]) -> Iterator[Anomaly]:
             newest[attempt.job_id] = attempt
 
 
-@check
+def _has_jobs(run: Run) -> bool:
+    return _has(keys.JOBS)(run) or _has(keys.RESULTS)(run)
+
+
+@functools.partial(check, able=_has_jobs)
 def nothing_lost(run: Run) -> Iterator[Anomaly]:
     """Every job whose submission was acknowledged gets a result, and no result disappears."""
     yield from losses_of(run.facts)

@@ -12,6 +12,7 @@ A commit of unknown outcome has happened if one of its elements was read.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
@@ -30,9 +31,14 @@ from jrs.testing.chaos.checking.cycles import (
 from jrs.testing.chaos.checking.facts import Anomaly
 from jrs.testing.chaos.checking.lists import items_of, told_of
 from jrs.testing.chaos.checking.verdict import Run, check
+from jrs.testing.chaos.recorded import LISTS
 
 
-@check
+def _has_lists(run: Run) -> bool:
+    return any(key.startswith(LISTS) for key in run.facts)
+
+
+@functools.partial(check, able=_has_lists)
 def list_append(run: Run) -> Iterator[Anomaly]:
     """Appends to lists are atomic and serializable, evaluated by what the lists show."""
     seen: set[str] = set()

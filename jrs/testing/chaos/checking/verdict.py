@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -87,6 +87,16 @@ class Check:
         """Return what it finds in a run."""
         with without_collections():
             return [Violation(self.name, message, calls) for message, calls in self._find(run)]
+
+
+def evaluated_nothing(checks: Iterable[Check], run: Run) -> list[str]:
+    """Return a line for each of some checks that has found nothing wrong because the run has
+    nothing that it looks at."""
+    return [
+        f"{one.name} judged nothing: the run has nothing that it looks at"
+        for one in checks
+        if not one.can_judge(run) and not one.violations(run)
+    ]
 
 
 def check(
