@@ -3,13 +3,18 @@
 A thread waits for the backend's watch, and notes in each reader what may have changed. A note is
 level-triggered and bounded: it names jobs to read again, or says that any may have changed. A
 reader that does not keep up finds one note, and reads the newest state.
+
+Time changes something as well: a master that is killed commits nothing, and leads no more once its
+heartbeat is old. So the thread also looks who leads, once for all readers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -18,6 +23,7 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.runtime import RUNTIME, Runtime, call_until
 from jrs.records import keys
+from jrs.store.masters import INTERVAL, Registry
 
 _log = logging.getLogger("jrs.sidecar")
 _POLL = 0.25
@@ -93,6 +99,7 @@ class Changes:
         self._over = threading.Event()
         self._readers: dict[str | None, set[Reader]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._order: object = None
         self.generation = 0
         """Grows with each change that was heard."""
         self._thread = runtime.thread(self._run, "jrs-changes")
@@ -147,13 +154,25 @@ class Changes:
         )
 
     def _watch(self) -> None:
+        looked = -math.inf
         with self._backend.watch("") as watch:
             while not self._over.is_set():
                 names = watch.changes(_POLL)
-                if names is None:
-                    self._tell(EVERYTHING)
-                elif names:
-                    self._tell(note_of(names))
+                note = EVERYTHING if names is None else note_of(names)
+                if note.cluster or time.monotonic() - looked >= INTERVAL:
+                    looked = time.monotonic()
+                    if (order := self._look()) != self._order:
+                        self._order = order
+                        note = EVERYTHING
+                if names or note is EVERYTHING:
+                    self._tell(note)
+
+    def _look(self) -> object:
+        """Return what the state of every job depends on: who leads, and a pause."""
+        registry = Registry(self._backend)
+        roles = [(view.info.name, view.role) for view in registry.views()]
+        pause = self._backend.get(keys.PAUSE)
+        return str(registry.leading()), roles, None if pause is None else pause.version
 
     def _pause(self) -> None:
         self._tell(EVERYTHING)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ from jrs import Client, JobResult, JobStatus
 from jrs.client.job import JobHandle
 from jrs.contract.backend import Backend
 from jrs.contract.errors import NotFound, Unavailable
-from jrs.sidecar import streams
+from jrs.records.model import MasterInfo
+from jrs.sidecar import changes, streams
 from jrs.sidecar.changes import EVERYTHING, NOTHING, Note, note_of
 from jrs.sidecar.streams import MOST_FOLLOWED
+from jrs.store.masters import Registry
+from jrs.testing.contract import lead
 from tests.sidecar.conftest import OPERATE, READ, Served, serving, write_tokens
 from tests.support import BOUND, until
 
@@ -55,6 +59,45 @@ def test_the_cluster_is_watched(served: Served, closing: ExitStack) -> None:
     stream.until(lambda _, data: data["jobs"] is None or "nightly" in data["jobs"])
     served.post("/v1/cluster/pause")
     stream.until(lambda _, data: data["cluster"])
+
+
+def test_a_leader_that_is_gone(
+    client: Client, tmp_path: Path, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A master that is killed commits nothing: the page and streams hear of it by time alone."""
+    gone = threading.Event()
+    monkeypatch.setattr(changes, "INTERVAL", 0.05)
+    monkeypatch.setattr(Registry, "_is_running", lambda registry, info: not gone.is_set())
+    with lead(client.backend) as leadership, serving(client, tmp_path) as served:
+        info = MasterInfo("m1", "h", 1, time.time(), 0.0, leading=leadership.epoch)
+        Registry(client.backend).put(info)
+        served.post("/v1/jobs", JOB)
+        job, cluster = [served.events(f"/v1/{path}events") for path in ("jobs/nightly/", "")]
+        closing.callback(job.close)
+        closing.callback(cluster.close)
+        job.until(lambda name, data: name == "job" and "no master leads" not in data["reason"])
+        until(lambda: "m1 leads" in served.get("/").text, "the page shows its leader")
+        gone.set()
+
+        job.until(lambda name, data: "no master leads" in data["reason"])
+        cluster.until(lambda name, data: data["cluster"])
+        assert "No master leads" in served.get("/").text
+
+
+def test_a_job_is_watched_over_a_pause(served: Served, closing: ExitStack) -> None:
+    """What a leader does with a job depends on records that are not the job's own."""
+    with lead(served.client.backend) as leadership:
+        info = MasterInfo("m1", "h", 1, time.time(), 0.0, leading=leadership.epoch)
+        Registry(served.client.backend).put(info)
+        served.client.raise_cluster_format()
+        served.post("/v1/jobs", JOB)
+        stream = served.events("/v1/jobs/nightly/events")
+        closing.callback(stream.close)
+        stream.until(lambda name, data: name == "job" and data["decision"] == "recover")
+        served.post("/v1/cluster/pause")
+        stream.until(lambda name, data: data["decision"] == "wait")
+        served.post("/v1/cluster/unpause")
+        stream.until(lambda name, data: data["decision"] == "recover")
 
 
 def test_a_hundred_clients_and_one_that_does_not_read(served: Served, closing: ExitStack) -> None:
