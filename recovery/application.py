@@ -361,7 +361,7 @@ def _led(main: Callable[[Driver], T], name: str, master: Master, replica: Replic
     waits = daemon(partial(standby.run, stop, over), "jrs-standby")
     start_thread(waits)
     try:
-        master.run(stop, lead)
+        master.run(stop, lead, name)
     except RaisedByMain as error:
         raised = error.error
     finally:

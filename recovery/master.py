@@ -207,16 +207,18 @@ class Master:
         self,
         stop: threading.Event,
         lead: Callable[[Dispatcher, Leadership, threading.Event], bool] | None = None,
+        application: str = "",
     ) -> None:
         """Campaign and lead, repeatedly, until `stop` is set.
 
         `lead` is called in this thread while this master leads, once it has recovered; it returns
         True if the master has nothing more to do. The default waits for `stop` or a loss.
+        `application` is the one whose main it calls.
         """
         say = partial(self._emit, EventKind.ERROR, 0)
         registration = Registration(
             self._registry, self.name, max_attempts=self._max_attempts, runtime=self._runtime,
-            acknowledged=self._health.answered, report=say,
+            application=application, acknowledged=self._health.answered, report=say,
         )  # fmt: skip
         switchovers = Switchovers(self.backend, self.name, registration, stop, self._runtime, say)
         try:

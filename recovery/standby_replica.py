@@ -90,7 +90,9 @@ class Standby:
             return False
         if has_ended:
             return not self._is_needed()
-        _log.warning("application %r waits for its turn: %s", self._name, view)
+        never = "; it runs no application, and does not end by itself: stop it"
+        also = never if view.leader.application == "" else ""
+        _log.warning("application %r waits for its turn: %s%s", self._name, view, also)
         self._said = True
         return False
 

@@ -44,6 +44,7 @@ from jrs.recovery.leader.trust import Trust
 from jrs.recovery.master import Master
 from jrs.recovery.rules.events import Event
 from jrs.recovery.rules.resource import Resource
+from jrs.store import applications
 from jrs.store.opening import open_backend
 
 
@@ -157,6 +158,8 @@ def master_command(
         if opened is None:
             return
         with opened as backend:
+            for waiting in applications.waiting(backend):
+                _say(as_json, "warning", _IN_THE_WAY.format(waiting))
             master = Master(
                 backend, url=url, storage=storage, ttl=ttl, name=name, resources=found,
                 cleanup_policy=policy, report=report, max_attempts=max_attempts, trust=trust,
@@ -165,6 +168,12 @@ def master_command(
             )  # fmt: skip
             credentials.take()  # The master has read them; its children must not inherit them.
             master.run(stop)
+
+
+_IN_THE_WAY = (
+    "the application {!r} has not ended, and does not run while this master leads: stop it, and "
+    "start the program of the application again"
+)
 
 
 def _print_event(event: Event, master: str, as_json: bool) -> None:
@@ -176,9 +185,13 @@ def _print_event(event: Event, master: str, as_json: bool) -> None:
 
 
 def _say_that_it_waits(as_json: bool, why: str) -> None:
-    said = f"jrs: {why}; waiting for it"
+    _say(as_json, "waiting", f"{why}; waiting for it")
+
+
+def _say(as_json: bool, kind: str, text: str) -> None:
+    said = f"jrs: {text}"
     if as_json:
-        line = {"at": time.time(), "kind": "waiting", "message": said}
+        line = {"at": time.time(), "kind": kind, "message": said}
         echo_json(line, indent=None, err=True)
     else:
         echo(said, err=True)

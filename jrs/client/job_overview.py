@@ -169,13 +169,15 @@ def job_overview(client: Client, job_id: str, *, now: Clock = time.time) -> JobO
     line = job_line(view, explained)
     leads = client.leader()
     led = leads.leader is not None
-    will_be = led or bool(leads.elected or leads.standby)
     paused = explained is not None and plain.of_pause(client) is not None
     problem, snapshots = "", list[SnapshotRecord]()
     try:
         snapshots = job.snapshots.list()
     except JrsError as error:  # Damage of one record, or a storage that is not known.
         problem = printable(bounded(str(error)))
+    steps = next_steps(
+        view, explained, client.backend.cluster, paused=paused, needs_master=leads.needs_master
+    )
     return JobOverview(
         at=at,
         view=view,
@@ -188,9 +190,7 @@ def job_overview(client: Client, job_id: str, *, now: Clock = time.time) -> JobO
         history=job.history(),
         snapshots=tuple(snapshots),
         snapshots_problem=problem,
-        steps=tuple(
-            next_steps(view, explained, client.backend.cluster, paused=paused, led=will_be)
-        ),
+        steps=tuple(steps),
     )
 
 

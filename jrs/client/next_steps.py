@@ -22,18 +22,21 @@ class Step:
 
 
 def next_steps(
-    view: JobView, explained: Explanation | None, cluster: str, *, paused: bool, led: bool
+    view: JobView, explained: Explanation | None, cluster: str, *, paused: bool, needs_master: bool
 ) -> list[Step]:
     """Return the commands for a job in that state, the likeliest first.
 
     Args:
         explained: what a leader does with it; None once it has ended.
-        led: whether a master leads, or one is there that will.
+        needs_master: see `LeaderView`.
     """
     named = "" if cluster == "default" else f" --cluster {cluster}"
     found = list(_of_ended(view))
     if explained is not None:
-        found = [*_of_cluster(paused=paused, led=led), *_of_unfinished(view, explained)]
+        found = [
+            *_of_cluster(paused=paused, needs_master=needs_master),
+            *_of_unfinished(view, explained),
+        ]
     return [Step(f"{command.format(job=view.job_id)}{named}", said) for command, said in found]
 
 
@@ -56,8 +59,8 @@ def _of_ended(view: JobView) -> _Found:
     yield _SHOW
 
 
-def _of_cluster(*, paused: bool, led: bool) -> _Found:
-    if not led:
+def _of_cluster(*, paused: bool, needs_master: bool) -> _Found:
+    if needs_master:
         yield "jrs master", "start a master: none leads"
     if paused:
         yield "jrs unpause", "end the pause of the cluster"

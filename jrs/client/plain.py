@@ -136,6 +136,7 @@ def of_cluster(client: Client) -> Plain:
         "leader": None if leads.leader is None else to_plain(leads.leader),
         "summary": str(leads),
         "elected": leads.elected,
+        "application": leads.application,
         "since": leads.leader.led_since if leads.leader is not None else leads.since,
         "paused": of_pause(client),
         "format": of_format(client.cluster_format()),

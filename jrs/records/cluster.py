@@ -29,6 +29,9 @@ class MasterInfo(Stored):
     led_since: float = 0.0
     """Since when it leads, in seconds since 1970, by its own clock; 0 if it does not, or an older
     version wrote it."""
+    application: str | None = None
+    """The application of which it is a replica; empty for a master that runs none, None if an older
+    version wrote it."""
 
 
 @attrs.frozen

@@ -26,6 +26,14 @@ def stored(backend: Backend, name: str) -> Record | None:
     return backend.get(keys.APPLICATIONS + name)
 
 
+def waiting(backend: Backend) -> list[str]:
+    """Return the names of the applications that have begun and not ended: only a replica of their
+    own continues them. One that is being canceled is left out, since any master ends it."""
+    prefix = keys.APPLICATIONS
+    names = [record.key.removeprefix(prefix) for record in backend.scan(prefix)]
+    return [name for name in names if backend.get(keys.CANCEL + name) is None]
+
+
 def of_name(backend: Backend, name: str) -> ApplicationRecord | None:
     """Return an application that has begun and has not ended; None if there is none.
 

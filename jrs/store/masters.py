@@ -27,6 +27,7 @@ from jrs.contract.texts import when
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord, MasterInfo
+from jrs.store import applications
 
 INTERVAL = 5.0
 """Seconds between two heartbeats."""
@@ -73,8 +74,16 @@ class LeaderView:
     """Since when no master leads, in seconds since 1970, by its last heartbeat; 0 if unknown."""
     standby: bool = False
     """Whether no master leads, and one that stands by will."""
+    application: str = ""
+    """An application that waits for a replica of its own while no master leads: any other master
+    that led would keep it from running. Empty if there is none."""
     problem: str = ""
     """Why the record of the epoch cannot be read, so that nobody can tell who leads; else empty."""
+
+    @property
+    def needs_master(self) -> bool:
+        """Whether no master leads or will, and one that is started now has something to do."""
+        return self.leader is None and not (self.elected or self.standby or self.application)
 
     def __str__(self) -> str:
         """Return it for people, in one line."""
@@ -89,6 +98,11 @@ class LeaderView:
             return f"no master leads{since}; {self.elected} is elected and recovers the jobs"
         if self.standby:
             return f"no master leads{since}; a master that stands by takes over"
+        if self.application:
+            return (
+                f"no master leads{since}: start the program of the application "
+                f"{self.application!r} again"
+            )
         return f"no master leads{since}: start one with 'jrs master'"
 
 
@@ -176,7 +190,8 @@ class Registry:
         last = max((info.seen_at for info in masters if info.leading is not None), default=0.0)
         # One that led an earlier epoch may have died since its heartbeat.
         standby = any(info.leading is None and self._is_running(info) for info in masters)
-        return LeaderView(newest.epoch, None, elected[0] if elected else "", last, standby)
+        waiting = next(iter(applications.waiting(self._backend)), "")
+        return LeaderView(newest.epoch, None, elected[0] if elected else "", last, standby, waiting)
 
     def put(self, info: MasterInfo) -> None:
         """Write a master's heartbeat."""
@@ -217,6 +232,7 @@ class Registration:
     """A registered master: a thread of its own writes the heartbeats until `close`.
 
     Args:
+        application: of which it is a replica; empty if it runs none.
         acknowledged: called after each heartbeat that the backend has acknowledged.
         report: called with why heartbeats fail, unless the backend does not answer.
 
@@ -230,6 +246,7 @@ class Registration:
         name: str,
         *,
         max_attempts: int = 0,
+        application: str = "",
         runtime: Runtime = RUNTIME,
         acknowledged: Callable[[], None] = lambda: None,
         report: Callable[[str], None] = lambda said: None,
@@ -246,6 +263,7 @@ class Registration:
             runtime.now(),
             reads_format=NEWEST_FORMAT,
             max_attempts=max_attempts,
+            application=application,
         )
         self._said: MasterInfo | None = None
         self._changed = threading.Condition()

@@ -107,7 +107,7 @@ class Explainer:
         return Explanation(
             view.job_id,
             decision.action,
-            _reason(view, decision),
+            self._waits_for_replica(view, decision) or _reason(view, decision),
             tuple(_details(view, self.leads, facts, decision)),
             decision.action in _RUNS or self._runs_main(view, decision),
             "" if self.leader.leader is not None else str(self.leader),
@@ -151,6 +151,18 @@ class Explainer:
         if main is None or decision.action is not Action.WAIT:
             return False  # It is no application, or is being canceled.
         return main.epoch == self.leads
+
+    def _waits_for_replica(self, view: JobView, decision: Decision) -> str:
+        """Return what keeps an application from running while another master leads; else nothing,
+        also if an older version has not said what the leader is."""
+        main, leader = view.application, self.leader.leader
+        if main is None or leader is None or decision.action is not Action.WAIT:
+            return ""
+        if leader.application in (None, main.name):
+            return ""
+        runs = f"the application {leader.application}" if leader.application else "no application"
+        ends = "" if leader.application else ": stop it, and a replica can lead"
+        return f"waiting: {leader.name} on {leader.host} leads, and runs {runs}{ends}"
 
     def _is_lost(self, spec: JobSpec) -> bool:
         return bool(spec.application) and not self._runs(spec.application)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.support import until
 
 from .conftest import Jrs
 
@@ -62,6 +66,39 @@ def test_u1_the_second_night_is_another_run(nightly: Nightly) -> None:
     assert "InvalidInput: 'nightly-2026-11-20' has ended already" in same_name.stderr
     assert 'name=f"nightly-{date}"' in unnamed.stderr
     assert second.stdout == "{'rows': 10, 'day': '2026-11-21'}\n"
+
+
+def test_a_master_keeps_an_application_from_running(
+    nightly: Nightly, jrs: Jrs, home: Path, url: str
+) -> None:
+    """No command says to start one for it; one that is started says so, and so does whoever waits
+    for it."""
+    nightly("bad", "nightly-bad")
+    listed, explained = jrs("list"), jrs("explain", "nightly-bad")
+    top = json.loads(jrs("top", "nightly-bad", "--json").stdout)
+    for said in (listed.stderr, explained.stdout):
+        assert "start the program of the application 'nightly-bad' again" in said
+    assert not any("jrs master" in step["command"] for step in top["steps"])
+
+    command = [sys.executable, "-m", "jrs", "--backend", url, "master", "--name", "m1"]
+    program = [sys.executable, "nightly.py", "bad", "nightly-bad", url]
+    with meanwhile(command, home) as master:
+        assert "'nightly-bad' has not ended" in next(master.stderr)
+        until(lambda: "leads," in jrs("masters").stdout, "it leads")
+        said = jrs("explain", "nightly-bad").stdout
+        assert "leads, and runs no application: stop it" in said
+        with meanwhile(program, home) as replica:
+            assert "it runs no application, and does not end by itself" in next(replica.stderr)
+
+
+@contextmanager
+def meanwhile(command: list[str], folder: Path) -> Iterator[Any]:
+    """Run a program."""
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            yield running
+        finally:
+            running.terminate()
 
 
 def test_u18_a_failed_main_is_listed_shown_and_canceled(nightly: Nightly, jrs: Jrs) -> None:

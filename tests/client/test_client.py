@@ -53,6 +53,7 @@ from jrs import (
 from jrs.client import cluster_history
 from jrs.contract.backend import Backend
 from jrs.records import keys
+from jrs.records.applications import ApplicationRecord
 from jrs.records.codec import encode
 from jrs.records.model import FormatRecord, StreamRecord
 from jrs.records.stored import Stored
@@ -456,11 +457,19 @@ def test_masters(client: Client) -> None:
 def test_no_master_leads(client: Client) -> None:
     """Whether one takes over is told, and that one has to be started otherwise. One that led, and
     may have died since its heartbeat, takes over nothing."""
+    client.raise_cluster_format()
     with lead(client.backend) as leadership:
         dead = MasterInfo("a", "host", 1, 1.0, 0.0, leading=leadership.epoch - 1)
         Registry(client.backend).put(dead)
         assert not client.leader().standby
         assert "start one with 'jrs master'" in str(client.leader())
+        assert client.leader().needs_master
+        main = ApplicationRecord("app", "d:main", started_at=1.0, epoch=leadership.epoch)
+        client.backend.overwrite(keys.APPLICATIONS + "app", encode(main))
+        assert "start the program of the application 'app' again" in str(client.leader())
+        assert not client.leader().needs_master
+        client.job("app").cancel()
+        assert client.leader().needs_master  # Any master ends it.
         Registry(client.backend).put(MasterInfo("b", "host", 1, 1.0, 0.0))
         found = client.leader()
     assert (found.leader, found.standby) == (None, True)
