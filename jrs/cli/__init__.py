@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from io import TextIOWrapper
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from jrs.cli.commands import COMMANDS, SECTIONS
-from jrs.cli.common import EXIT_REFUSED, ClusterRef, Suggesting, echo, failed_with, may_have_changed
+from jrs.cli.common import (
+    EXIT_REFUSED,
+    EXIT_UNREAD,
+    ClusterRef,
+    Suggesting,
+    echo,
+    failed_with,
+    may_have_changed,
+)
 from jrs.cli.toml_file import from_file
 from jrs.contract.errors import JrsError
 from jrs.contract.runtime import MORE_THREADS
 
 
+class _Unread(Exception):
+    """Who reads what is printed has closed the pipe. click itself would end the program by 1, which
+    says that a job did not finish."""
+
+
+@contextmanager
+def _read_or_unread() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _Unread from error
+
+
 class _Lazy(Suggesting):
     """A group that imports only the module of the called command, to keep `jrs master` small."""
+
+    def make_context(self, *given: Any, **options: Any) -> click.Context:
+        with _read_or_unread():  # It prints the help.
+            return super().make_context(*given, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _read_or_unread():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -50,7 +81,8 @@ class _Lazy(Suggesting):
     "problem; "
     "2 refused, nothing was changed (one line says why), or fsck found damage; 3 timed out; "
     "4 failed after a change, or it is unknown whether something was changed: check before you "
-    "repeat the command; 130 interrupted.",
+    "repeat the command; 130 interrupted; 141 nothing was changed, and what reads the output has "
+    "closed it.",
 )
 @click.version_option(package_name="jrs")
 @click.option(
@@ -104,9 +136,10 @@ def main() -> NoReturn:
     except click.Abort:
         _say("interrupted")
         status = 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        status = 141
+    except _Unread as error:
+        # What is left in the buffer would fail once more at the end, with an exit code of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = EXIT_UNREAD if failed_with(error) == EXIT_REFUSED else failed_with(error)
     except (JrsError, MemoryError, RuntimeError, OSError) as error:
         if isinstance(error, RuntimeError) and str(error) != _NO_THREAD:
             raise

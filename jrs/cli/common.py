@@ -9,7 +9,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
 import click
@@ -26,10 +26,15 @@ from jrs.host.filesystems import STORAGE
 from jrs.records.codec import to_plain
 from jrs.records.signing import SpecKey
 
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
 EXIT_DIFFERS = 1
 EXIT_REFUSED = 2
 EXIT_TIMEOUT = 3
 EXIT_CHANGED = 4
+EXIT_UNREAD = 141
+"""As a shell shows it of a program that a closed pipe has ended."""
 DEFAULT_TTL = 15.0
 """Of masters, in seconds."""
 
@@ -275,7 +280,14 @@ def table(columns: list[str], rows: list[list[str]]) -> None:
     drawn = Table(*names, box=SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
-    console.print(drawn)
+    print_drawn(console, drawn)
+
+
+def print_drawn(console: Console, drawn: RenderableType) -> None:
+    """Print what rich draws. rich itself would end the program, by 1, at a closed pipe."""
+    with console.capture() as text:
+        console.print(drawn)
+    click.echo(text.get(), nl=False)
 
 
 _FURTHER = " " * 10

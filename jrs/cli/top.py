@@ -13,7 +13,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from jrs.cli.common import ClusterRef, echo_json, shortened, took, when, with_cluster
+from jrs.cli.common import (
+    ClusterRef,
+    echo_json,
+    print_drawn,
+    shortened,
+    took,
+    when,
+    with_cluster,
+)
 from jrs.cli.completion import optional_job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import Duration
@@ -82,7 +90,7 @@ def top_command(
             echo_json(found.plain())
         elif once or not sys.stdout.isatty():
             width = None if sys.stdout.isatty() else 160
-            Console(width=width).print(draw(sys.maxsize))
+            print_drawn(Console(width=width), draw(sys.maxsize))
         else:
             _live(client, every, lambda: draw(_MOST))
     return 0

@@ -111,6 +111,30 @@ def test_output_that_cannot_be_written(
     assert jrs_here(*args).returncode == code
 
 
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["wait", "ended-1"], 141),
+        (["list"], 141),
+        (["wait", "--help"], 141),
+        (["expire", "ended-1"], 4),
+    ],
+    ids=lambda given: given[0] if isinstance(given, list) else str(given),
+)
+def test_output_that_nobody_reads(home: Path, url: str, args: list[str], code: int) -> None:
+    """It says nothing about the job, or about what was looked for."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "jrs", "--backend", url, *args]
+    with os.fdopen(writes, "wb") as closed:
+        done = subprocess.run(
+            command, cwd=home, stdout=closed, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    assert (done.returncode, done.stderr) == (code, "")
+
+
 def test_a_commit_that_may_have_happened(
     jrs_here: Jrs, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
