@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import socket
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import attrs
@@ -63,50 +65,39 @@ class Address:
             )
         return cls(host=match["host"].strip("[]"), port=int(match["port"]))
 
-    def bind(self) -> socket.socket:
-        """Return a listening socket. Only this user can open one in a folder.
+    def bind(self) -> Listening:
+        """Begin to listen. Only this user can open a socket in a folder.
 
         Raises:
             InvalidInput: another process listens there, or it cannot be used.
         """
         try:
-            return self._unix(self.path) if self.path is not None else self._tcp()
+            return self._tcp() if self.path is None else self._unix(self.path)
         except OSError as error:
             why = error.strerror or str(error)
             raise InvalidInput(f"cannot listen at {self}: {why}") from None
-
-    def of_socket(self, listening: socket.socket) -> Address:
-        """Return the address at which a socket of `bind` listens: with its port, also if any free
-        one was asked for."""
-        if self.path is not None:
-            return self
-        return attrs.evolve(self, port=listening.getsockname()[1])
-
-    def release(self) -> None:
-        """Remove the socket from its folder. Idempotent."""
-        if self.path is not None:
-            with suppress(OSError):
-                self.path.unlink()
 
     def __str__(self) -> str:
         if self.path is not None:
             return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def _unix(self, path: Path) -> socket.socket:
-        self._remove_stale(path)
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            made.bind(str(path))
-            # Nobody can connect before `listen`, so that nobody could while it had other bits.
-            path.chmod(0o600)
-            made.listen(_BACKLOG)
-        except BaseException:
-            made.close()
-            raise
-        return made
+    def _unix(self, path: Path) -> Listening:
+        with _alone_in(path.parent):
+            self._remove_stale(path)
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                made.bind(str(path))
+                # Nobody can connect before `listen`, so that nobody could while it had other bits.
+                path.chmod(0o600)
+                made.listen(_BACKLOG)
+                place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+                return Listening(made, self, place)
+            except BaseException:
+                made.close()
+                raise
 
-    def _tcp(self) -> socket.socket:
+    def _tcp(self) -> Listening:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         made = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -118,10 +109,10 @@ class Address:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _UNANSWERED)
             made.bind((self.host, self.port))
             made.listen(_BACKLOG)
+            return Listening(made, attrs.evolve(self, port=made.getsockname()[1]))
         except BaseException:
             made.close()
             raise
-        return made
 
     def _remove_stale(self, path: Path) -> None:
         """Remove the socket of a process that was killed; refuse anything else."""
@@ -139,3 +130,47 @@ class Address:
                 path.unlink(missing_ok=True)
                 return
         raise InvalidInput(f"cannot listen at {self}: another process listens there")
+
+
+@attrs.frozen(eq=False)
+class Listening:
+    """What `Address.bind` has begun.
+
+    Attributes:
+        socket: accepts the connections.
+        address: where it listens: with its port, also if any free one was asked for.
+        place: a descriptor of the socket's entry in its folder; None for TCP. While it is open, no
+            other entry gets the same inode.
+    """
+
+    socket: socket.socket
+    address: Address
+    place: int | None = None
+
+    def leave(self) -> None:
+        """Remove the socket from its folder, unless another process listens at that path by now.
+        Call it before the socket is closed: a process that starts at that moment would take a
+        closed one for that of a dead process. Idempotent."""
+        path = self.address.path
+        if path is not None and self.place is not None:
+            with suppress(OSError), _alone_in(path.parent):
+                if os.path.samestat(path.lstat(), os.fstat(self.place)):
+                    path.unlink()
+
+    def close(self) -> None:
+        """Leave, and close the socket. Call it once."""
+        self.leave()
+        self.socket.close()
+        if self.place is not None:
+            os.close(self.place)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Let one process at a time look at a socket of the folder, and replace or remove it."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)

@@ -16,7 +16,7 @@ import uvicorn
 
 from jrs.client.client import Client
 from jrs.contract.errors import InvalidInput
-from jrs.host.listening import Address
+from jrs.host.listening import Address, Listening
 from jrs.host.reloading import Reloaded
 from jrs.sidecar.certificates import NamingProtocol
 from jrs.sidecar.changes import Changes
@@ -119,11 +119,10 @@ def serve(
         )  # fmt: skip
         config.load()
         config.ssl = context
-        server = _Server(config, lambda: ready(address.of_socket(listening)))
+        server = _Server(config, lambda: ready(listening.address))
         asyncio.run(_run(server, changes, listening, stop))
     finally:
         listening.close()
-        address.release()
 
 
 def names(address: Address, more: Iterable[str]) -> list[str]:
@@ -133,11 +132,12 @@ def names(address: Address, more: Iterable[str]) -> list[str]:
 
 
 async def _run(
-    server: uvicorn.Server, changes: Changes, listening: socket.socket, stop: threading.Event
+    server: uvicorn.Server, changes: Changes, listening: Listening, stop: threading.Event
 ) -> None:
-    serving = asyncio.create_task(server.serve([listening]))
+    serving = asyncio.create_task(server.serve([listening.socket]))
     while not serving.done() and not stop.is_set():
         await asyncio.wait([serving], timeout=0.1)
+    listening.leave()  # A server that takes its place need not wait until this one has ended.
     changes.end()  # Before the server waits for what is open.
     server.should_exit = True
     await serving

@@ -55,10 +55,9 @@ class HealthServer:
     """
 
     def __init__(self, address: Address, health: MasterHealth, runtime: Runtime = RUNTIME) -> None:
-        self._address = address
         self._health = health
         self._listening = address.bind()
-        self._listening.setblocking(False)
+        self._listening.socket.setblocking(False)
         self._wakes, self._wake = socket.socketpair()
         self._clients: dict[socket.socket, _Client] = {}
         self._selector = selectors.DefaultSelector()
@@ -70,7 +69,7 @@ class HealthServer:
     @property
     def port(self) -> int:
         """The TCP port, also if any free one was asked for; 0 for a socket in a folder."""
-        return self._address.of_socket(self._listening).port
+        return self._listening.address.port
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -83,10 +82,10 @@ class HealthServer:
         trace: TracebackType | None,
     ) -> None:
         self._over = True
+        self._listening.leave()
         self._wake.send(b"\0")
         self._thread.join()
         self._listening.close()
-        self._address.release()
         self._wake.close()
         self._wakes.close()
 
@@ -94,7 +93,7 @@ class HealthServer:
 
     def _run(self) -> None:
         events = selectors.EVENT_READ
-        self._selector.register(self._listening, events, self._accept)
+        self._selector.register(self._listening.socket, events, self._accept)
         self._selector.register(self._wakes, events, lambda: None)
         with self._selector:
             while not self._over:
@@ -106,18 +105,18 @@ class HealthServer:
                     self._drop(client)
                 if self._accepts_from is not None and self._accepts_from <= now:
                     self._accepts_from = None
-                    self._selector.register(self._listening, events, self._accept)
+                    self._selector.register(self._listening.socket, events, self._accept)
             for client in list(self._clients.values()):
                 self._drop(client)
 
     def _accept(self) -> None:
         try:
-            connection, _ = self._listening.accept()
+            connection, _ = self._listening.socket.accept()
         except OSError as error:
             if (
                 error.errno in _SHORT
             ):  # The client stays in the queue, and would be told of forever.
-                self._selector.unregister(self._listening)
+                self._selector.unregister(self._listening.socket)
                 self._accepts_from = time.monotonic() + _TICK
             return  # Else it has gone away.
         connection.setblocking(False)

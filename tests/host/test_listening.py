@@ -1,11 +1,14 @@
-"""A client whose host is gone does not stay."""
+"""Listening: a client whose host is gone does not stay; a socket is that of one process."""
 
 from __future__ import annotations
 
 import socket
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from jrs.contract.errors import InvalidInput
 from jrs.host.listening import Address
 
 
@@ -15,10 +18,10 @@ def test_a_silent_client_is_asked_whether_it_is_there(host: str) -> None:
     a client that does not answer, also where the server has nothing to send. TCP alone never
     does."""
     with (
-        Address.of(f"{host}:0").bind() as listening,
-        socket.create_connection(listening.getsockname()[:2]),
+        closing(Address.of(f"{host}:0").bind()) as listening,
+        socket.create_connection(listening.socket.getsockname()[:2]),
     ):
-        accepted, _ = listening.accept()
+        accepted, _ = listening.socket.accept()
         with accepted:
             found = {
                 option: accepted.getsockopt(socket.IPPROTO_TCP, option)
@@ -30,3 +33,20 @@ def test_a_silent_client_is_asked_whether_it_is_there(host: str) -> None:
         socket.TCP_KEEPINTVL: 10,
         socket.TCP_KEEPCNT: 3,
     }
+
+
+def test_a_process_that_ends_leaves_the_socket_of_the_next(tmp_path: Path) -> None:
+    """One that starts while another one ends takes the path over, and keeps it."""
+    address = Address.of(f"unix:{tmp_path}/jrs.sock")
+    ends = address.bind()
+    ends.socket.close()  # As a server does that waits for the requests in flight.
+    with closing(address.bind()) as starts:
+        ends.close()
+        with socket.socket(socket.AF_UNIX) as asks:
+            asks.connect(str(address.path))
+        with pytest.raises(InvalidInput, match="another process listens"):
+            address.bind()
+        starts.leave()
+        with closing(address.bind()) as next_one:
+            assert next_one.address.path == address.path
+    assert not list(tmp_path.iterdir())

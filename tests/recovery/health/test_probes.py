@@ -280,7 +280,7 @@ def test_slow_and_broken_clients_delay_nobody(server: HealthServer) -> None:
 
 def test_a_process_without_free_descriptors(server: HealthServer) -> None:
     """It does not ask at once for a client that it cannot accept, and answers it later."""
-    listening, selector = server._listening, server._selector
+    listening, selector = server._listening.socket, server._selector
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket() as client:
         client.settimeout(BOUND)
