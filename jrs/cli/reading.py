@@ -102,6 +102,7 @@ def list_command(
         found = list(islice(views, limit + 1))
         if as_json:
             echo_json(found[:limit])
+            _tell_more(order, found, limit)
             return 0
         if not found:
             echo("no jobs", err=True)
@@ -115,10 +116,14 @@ def list_command(
     )
     if leader is not None and leader.leader is None:
         echo(str(leader), err=True)
+    _tell_more(order, found, limit)
+    return 0
+
+
+def _tell_more(order: JobOrder | None, found: list[JobView], limit: int) -> None:
     if len(found) > limit:
         behind = (order or JobOrder.ID).after(found[limit - 1])
         echo(f"more jobs: repeat it with --after {behind}", err=True)
-    return 0
 
 
 @click.command("explain")

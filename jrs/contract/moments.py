@@ -10,6 +10,9 @@ from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
 
 _FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)([smhd]?)")
+_NO_AGE = 1e7
+"""Seconds, nearly four months: such a number without a unit is meant as a date, or as seconds since
+1970."""
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -33,6 +36,11 @@ def moment(name: str, text: str, now: float) -> float:
         InvalidInput: none of them.
     """
     age = seconds_of(text)
+    if age is not None and age >= _NO_AGE and text.strip()[-1] not in "smhd":
+        raise InvalidInput(
+            f"{name} is no time: {shown(text)} would be an age of {age / 86400:,.0f} days; write "
+            f"{text.strip()}s for that, or a date as 2026-11-20 or 2026-11-20T18:30, in UTC"
+        )
     if age is not None:
         return now - age
     try:

@@ -62,7 +62,7 @@ class StopRecord(Stored):
         if self.mode is StopMode.HOLD:
             return f"held{why}; 'jrs resume' tries again"
         if self.state is StopState.DONE:
-            return f"suspended{why}; resume it with 'jrs resume'"
+            return f"suspended{why}; resume it with `jrs resume`"
         if self.state is StopState.REFUSED:
             return f"cannot be drained{why}; the job keeps running"
         return f"{self.mode.value} requested{why}"

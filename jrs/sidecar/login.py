@@ -20,6 +20,8 @@ def paths(sessions: Sessions, *, secure: bool) -> list[Route]:
         return json_answer({"path": f"/login?code={code}", "lasts": LINK_LASTS}, 201)
 
     async def login(request: Request) -> Response:
+        if request.method == "HEAD":  # What checks links must not use this one up.
+            return plain_page("A link is opened by GET", "It works once.", 405)
         session = sessions.open(request.query_params.get("code", ""))
         if session is None:
             said = "A link works once, for a minute. Run “jrs open” for another one."

@@ -124,6 +124,8 @@ class _Api:
                 said = f"{route.path} needs the role {route.role.value}"
                 return problem_answer(Problem(403, "The role is too small", said))
             if route.call is None:
+                if request.method == "HEAD":
+                    raise HTTPException(405, headers={"Allow": "GET"})  # It would never end.
                 return await self._streams.answer(route, request)
             values = query_values(request.query_params.multi_items(), route.query)
             if route.method == "POST":

@@ -44,3 +44,11 @@ def test_moments(text: str, meant: str) -> None:
 def test_what_is_no_moment(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"--at is no time: .*write 90s, 12h or 7d, 14:03, "):
         moment("--at", text, NOW)
+
+
+@pytest.mark.parametrize("text", ["20261129", "1795831459.5"])
+def test_a_number_that_is_meant_as_a_date(text: str) -> None:
+    """Without a unit it would be an age of months or years."""
+    with pytest.raises(InvalidInput, match="would be an age"):
+        moment("--since", text, 2e9)
+    assert moment("--since", f"{text}s", 2e9) == 2e9 - float(text)

@@ -367,3 +367,13 @@ def test_the_history_of_all_jobs_resumes(served: Served, closing: ExitStack) -> 
     assert [also.next()[1] for _ in range(2)] == found[2:]
     for cursor, status in (("x", 422), ("1~nightly~x.000000", 404)):
         assert served.get(f"{path}?after={cursor}", token=READ).status == status
+
+
+def test_the_head_of_what_does_not_end(served: Served) -> None:
+    """It is refused: no log is followed for it, and no login link is used up."""
+    served.post("/v1/jobs", JOB)
+    for path in ("events", "jobs/nightly/events", "jobs/nightly/log?follow=true"):
+        assert served.ask("HEAD", f"/v1/{path}").status == 405
+    link = served.post("/v1/login-link").json["path"]
+    assert served.ask("HEAD", link, token=None).status == 405
+    assert served.get(link, token=None).status == 303
