@@ -4,7 +4,7 @@ A thread waits for the backend's watch, and notes in each reader what may have c
 level-triggered and bounded: it names jobs to read again, or says that any may have changed. A
 reader that does not keep up finds one note, and reads the newest state.
 
-Time changes something as well: a master that is killed commits nothing, and leads no more once its
+Time changes something as well: a master that is killed commits nothing, and does not lead once its
 heartbeat is old. So the thread also looks who leads, once for all readers.
 """
 
