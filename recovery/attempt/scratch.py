@@ -1,6 +1,8 @@
 """The folder for the temporary files of an attempt, such as what Spark spills.
 
 It is below ``JRS_SCRATCH``, a folder on a local disk of the host, and named by the attempt's mark.
+Other things may lie there, such as storages and work folders: only what has the name of such a
+folder, in the folder that all of them are in, is ever removed.
 The attempt's watchdog removes it. If the watchdog was killed, the next attempt on this host does:
 each attempt has a lock on its folder while it lives, which other containers see, too.
 Without ``JRS_SCRATCH``, temporary files are in the job's staging, and removed with it.
@@ -18,6 +20,7 @@ from jrs.contract.errors import CannotStartHere
 from jrs.contract.storage_place import work_folder
 
 VARIABLE = "JRS_SCRATCH"
+_PREFIX = "attempt-"
 _held: dict[Path, int] = {}
 """The folders of this process, and the descriptors that lock them."""
 
@@ -34,7 +37,7 @@ def make(mark: str) -> Path | None:
     place = _place()
     if place is None:
         return None
-    folder = place / mark
+    folder = place / f"{_PREFIX}{mark}"
     try:
         while folder not in _held:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -44,7 +47,7 @@ def make(mark: str) -> Path | None:
         raise CannotStartHere(f"{VARIABLE}: {folder} cannot be created: {error.strerror}") from None
     with suppress(OSError):  # What is left of others is no obstacle.
         for other in place.iterdir():
-            if other not in _held:
+            if other.name.startswith(_PREFIX) and other not in _held:
                 _remove_unheld(other)
     return folder
 
@@ -59,7 +62,7 @@ def remove(mark: str) -> None:
     """Remove the folder of the attempt with that mark, whose processes have ended."""
     place = _place()
     if place is not None and mark:
-        shutil.rmtree(place / mark, ignore_errors=True)
+        shutil.rmtree(place / f"{_PREFIX}{mark}", ignore_errors=True)
 
 
 def _remove_unheld(folder: Path) -> None:
@@ -94,4 +97,4 @@ def _lock(folder: Path, how: int = fcntl.LOCK_EX) -> int | None:
 
 def _place() -> Path | None:
     root = os.environ.get(VARIABLE)
-    return Path(root, f"jrs-{os.getuid()}") if root else None
+    return Path(root, f"jrs-scratch-{os.getuid()}") if root else None

@@ -25,7 +25,7 @@ def main() -> None:
         return configuration.complete({"spark.app.name": "jrs job", **conf}, found, shared=False)
 
     prepared.prepare(WarmPlan({PARTITIONS: "7", JOINS: "-1"}))
-    scratch = os.path.join(os.environ["JRS_SCRATCH"], f"jrs-{os.getuid()}", "mark")
+    scratch = os.path.join(os.environ["JRS_SCRATCH"], f"jrs-scratch-{os.getuid()}", "attempt-mark")
     first = prepared.take(complete({PARTITIONS: "3"}), found)
     assert first is not None
     usual = first.conf.get(JOINS)

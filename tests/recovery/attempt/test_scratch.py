@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from jrs.contract import storage_place
 from jrs.contract.errors import CannotStartHere
 from jrs.recovery.attempt import scratch
 
@@ -27,7 +28,7 @@ sys.stdin.read()
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(scratch.VARIABLE, str(tmp_path))
-    return tmp_path / f"jrs-{os.getuid()}"
+    return tmp_path / f"jrs-scratch-{os.getuid()}"
 
 
 def test_c8_a_dead_attempts_folder_is_removed_and_a_living_ones_stays(place: Path) -> None:
@@ -37,16 +38,16 @@ def test_c8_a_dead_attempts_folder_is_removed_and_a_living_ones_stays(place: Pat
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as living:  # fmt: skip
         assert living.stdout is not None
-        assert living.stdout.readline().strip() == str(place / "living")
-        (place / "dead").mkdir()
-        (place / "dead" / "spilled").touch()
+        assert living.stdout.readline().strip() == str(place / "attempt-living")
+        (place / "attempt-dead").mkdir()
+        (place / "attempt-dead" / "spilled").touch()
 
-        assert scratch.make("mine") == scratch.make("mine") == place / "mine"
-        assert sorted(os.listdir(place)) == ["living", "mine"]
+        assert scratch.make("mine") == scratch.make("mine") == place / "attempt-mine"
+        assert sorted(os.listdir(place)) == ["attempt-living", "attempt-mine"]
         living.kill()
 
     scratch.make("mine")
-    assert os.listdir(place) == ["mine"]
+    assert os.listdir(place) == ["attempt-mine"]
     scratch.remove("mine")
     assert os.listdir(place) == []
 
@@ -75,35 +76,35 @@ def test_c8_attempts_that_start_at_once_do_not_lose_their_folders(
 
     def then_sweep(*arguments: Any, **more: Any) -> Any:
         done = real(*arguments, **more)
-        if not swept and (place / "mine").exists():
+        if not swept and (place / "attempt-mine").exists():
             swept.append(call)
-            shutil.rmtree(place / "mine")
+            shutil.rmtree(place / "attempt-mine")
         return done
 
     monkeypatch.setattr(module, call, then_sweep)
 
-    assert scratch.make("mine") == place / "mine"
+    assert scratch.make("mine") == place / "attempt-mine"
     assert swept == [call]
-    assert (place / "mine").exists()
+    assert (place / "attempt-mine").exists()
 
 
 def test_c8_a_new_folder_is_not_taken_for_the_one_before(place: Path) -> None:
     """C8: an attempt that has opened a folder, and locks it only once that was removed and made
     again, leaves the new one alone."""
-    (place / "mine").mkdir(parents=True)
+    (place / "attempt-mine").mkdir(parents=True)
     with subprocess.Popen(
-        [sys.executable, "-c", SWEEP, place / "mine"],
+        [sys.executable, "-c", SWEEP, place / "attempt-mine"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as sweeping:  # fmt: skip
         assert sweeping.stdout is not None
         assert sweeping.stdout.readline() == "opened\n"
-        (place / "mine").rmdir()
+        (place / "attempt-mine").rmdir()
         scratch.make("mine")
-        (place / "mine" / "spilled").touch()
+        (place / "attempt-mine" / "spilled").touch()
         sweeping.communicate("go on\n")
 
     assert sweeping.returncode == 0
-    assert (place / "mine" / "spilled").exists()
+    assert (place / "attempt-mine" / "spilled").exists()
 
 
 def test_c8_a_sweep_that_fails_is_no_obstacle(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +115,7 @@ def test_c8_a_sweep_that_fails_is_no_obstacle(place: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(Path, "iterdir", fails)
 
-    assert scratch.make("mine") == place / "mine"
+    assert scratch.make("mine") == place / "attempt-mine"
 
 
 def test_c8_a_place_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,3 +127,18 @@ def test_c8_a_place_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Monk
         scratch.make("mine")
     monkeypatch.delenv(scratch.VARIABLE)
     assert scratch.make("mine") is None
+
+
+def test_c8_what_others_have_beside_it_stays(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C8: the place may be the folder that the work folder of this host is in by default."""
+    work = tmp_path / f"jrs-{os.getuid()}"
+    monkeypatch.setenv(storage_place.WORK, str(work))
+    staged = storage_place.place_of("s3://bucket/prefix").root / "default" / "job" / "e1"
+    staged.mkdir(parents=True)
+    (place / "of-a-user").mkdir(parents=True)
+
+    scratch.make("mine")
+    assert staged.exists()
+    assert sorted(os.listdir(place)) == ["attempt-mine", "of-a-user"]
