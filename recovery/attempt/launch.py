@@ -102,19 +102,16 @@ def launch_of(
     context: AttemptContext,
     url: str,
     secrets: dict[str, str],
-    job_secrets: dict[str, str],
+    found: host.Found,
     logs: tuple[Path, Path],
     log_limit: int,
 ) -> Launch:
     """Return what another process needs to run the attempt of `context`.
 
     Args:
-        job_secrets: the job's own, by the names of environment variables.
+        found: what the host of the process has for the job.
         logs: the files for its standard output and its standard error.
         log_limit: the most bytes of each of them.
-
-    Raises:
-        CannotStartHere: this host does not have the job's interpreter.
     """
     settings, record = context.spec.settings, context.own.record
     place = context.storage.place
@@ -131,9 +128,9 @@ def launch_of(
         first_started_at=context.first_started_at,
         secrets=secrets,
         mark=context.mark,
-        python=host.interpreter_of(context.spec) if settings.python else "",
+        python=found.python,
         env=settings.env,
-        job_secrets=job_secrets,
+        job_secrets=found.secrets,
         stdout=str(logs[0]),
         stderr=str(logs[1]),
         log_limit=log_limit,

@@ -15,6 +15,7 @@ import attrs
 
 from jrs.records.model import JobSpec
 
+from ..attempt.host import names_files
 from ..attempt.runners import AttemptExit
 from ..rules import used_time
 from ..rules.decision import Action, Attempt, Decision, Facts, Spec, Stop
@@ -307,6 +308,13 @@ TABLE = (
         "ends",
         lambda reactions, case: reactions.actions.cancel(case.job_id),
         during_snapshot=True,
+    ),
+    Reaction(
+        Action.RECOVER,
+        "starts_with_files",
+        lambda reactions, case: reactions.start(case.spec),
+        when=lambda reactions, case: names_files(case.spec),
+        then=Reactions.started,
     ),
     Reaction(
         Action.RECOVER,

@@ -94,6 +94,8 @@ class Pools:
 
     records: Pool
     starts: Pool
+    starts_with_files: Pool
+    """Starts of jobs that name files of the host, which may hang."""
     ends: Pool
     cleanups: Pool
     snapshots: Pool
@@ -103,13 +105,14 @@ class Pools:
         return cls(
             records=Pool("jrs-record", 4, runtime),
             starts=Pool("jrs-start", 4, runtime),
+            starts_with_files=Pool("jrs-start-files", 16, runtime),
             ends=Pool("jrs-end", 32, runtime),
             cleanups=Pool("jrs-clean-up", 16, runtime),
             snapshots=Pool("jrs-snapshot", 8, runtime),
         )
 
     def all(self) -> tuple[Pool, ...]:
-        return (self.records, self.starts, self.ends, self.cleanups, self.snapshots)
+        return tuple(getattr(self, field.name) for field in attrs.fields(Pools))
 
 
 @attrs.frozen

@@ -20,8 +20,8 @@ from jrs.records.model import AttemptRecord, JobSpec
 from ...files import logs
 from ...processes import marks
 from ...rules.retention import LogLimits
-from .. import host
 from ..context import AttemptContext
+from ..host import HostLooks
 from ..launch import (
     EXIT_CANNOT_START,
     EXIT_DIED,
@@ -78,6 +78,7 @@ class ProcessRunner(Runner):
         self._shared = shared
         self._secrets = credentials.secrets_of(os.environ)
         self._reports = Reports()
+        self._host = HostLooks()
 
     def reserve(self, spec: JobSpec, before: AttemptRecord | None) -> str | None:
         if self._warm is None:
@@ -96,15 +97,14 @@ class ProcessRunner(Runner):
             raise InvalidInput("a function of the driver cannot run in a process of its own")
         marks.check_visible()
         spec = context.spec
-        host.check(spec, environment())
-        job_secrets = host.secrets_of(spec)
+        found = self._host.look(spec, environment())
         folder = context.storage.logs(spec.job_id)
         logs.make_room(folder, self._limits.room_in_job)
         out, err = (logs.stream(folder, context.attempt, name) for name in logs.STREAMS)
         line = context.lifeline
         lifeline = (line.until, line.held) if line else ()
         launch = launch_of(
-            context, self._url, self._secrets, job_secrets, (out, err), self._limits.stream
+            context, self._url, self._secrets, found, (out, err), self._limits.stream
         )
         reports = self._reports.open(context.on_report)
         try:
@@ -115,7 +115,7 @@ class ProcessRunner(Runner):
             raise
         finally:
             os.close(reports.writing)
-        reveal = masks.hide(job_secrets.values())
+        reveal = masks.hide(found.secrets.values())
 
         def ended(how: AttemptExit) -> None:
             self._reports.close(reports)

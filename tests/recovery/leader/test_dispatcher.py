@@ -15,6 +15,7 @@ from jrs.contract.errors import CorruptRecord, Fenced, OutcomeUnknown, Unavailab
 from jrs.records import keys
 from jrs.records.model import Failure, JobResult, JobSpec, JobStatus, StopMode
 from jrs.records.policies import RestartPolicy, SnapshotPolicy
+from jrs.records.settings import JobSettings
 from jrs.records.time_limits import OnTimeout, TimeLimits
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.job import Job
@@ -86,6 +87,32 @@ def test_a_job_that_is_submitted_later_is_started_at_once(memory: FaultyMemory, 
 
         assert attempt.context.attempt == 1
         assert attempt.context.fence.check() == leader.fence.check()
+
+
+def test_starts_whose_files_hang_delay_no_job_without_files(
+    memory: FaultyMemory, root: Path
+) -> None:
+    """However many of them hang."""
+    answers = threading.Event()
+    settings = JobSettings(secrets={"KEY": "file:/mnt/key"})
+
+    def hang(context: AttemptContext) -> None:
+        if context.spec.settings.secrets:
+            answers.wait()
+
+    jobs = JobCatalog(memory)
+    with Leader(memory, root) as leader:
+        leader.runner.before_start = hang
+        try:
+            for number in range(20):
+                jobs.submit(spec(f"bad-{number}", settings=settings))
+            for number in range(4):
+                leader.until_said("attempt", f"bad-{number}")
+            jobs.submit(spec("good"))
+            leader.runner.of("good").finish()
+            leader.until_clean("good")
+        finally:
+            answers.set()
 
 
 def test_a_death_is_followed_by_the_next_attempt_after_the_policys_delay(

@@ -11,6 +11,7 @@ import pytest
 
 from jrs import JobSpec, SnapshotPolicy
 from jrs.contract.runtime import Runtime
+from jrs.records.settings import JobSettings
 from jrs.records.time_limits import TimeLimits
 from jrs.recovery.leader.agenda import Agenda
 from jrs.recovery.leader.facts import Look
@@ -64,12 +65,16 @@ def reaction(
     every: float | None = None,
     snapshot_at: float | None = None,
     limit: float | None = None,
+    settings: JobSettings = JobSettings(),  # noqa: B008 - it cannot be changed
 ) -> list[tuple[str, str]]:
     """Return the pool and the action that a decision leads to, if any."""
     record, reactions = recorded(survived)
     job = JobMemory(pinning=pinning, snapshot=SnapshotMemory(snapshot_at))
     facts = Facts(spec=spec, result=Result.NONE, attempt=attempt, stop=stop)
-    stored = JobSpec("j", "m:f", snapshots=SnapshotPolicy(every=every), timeout=TimeLimits(limit))
+    stored = JobSpec(
+        "j", "m:f", snapshots=SnapshotPolicy(every=every), timeout=TimeLimits(limit),
+        settings=settings,
+    )  # fmt: skip
     reactions.react(Case("j", job, Look(facts, stored, None, None), Decision(action, "why")))
     return record.calls
 
@@ -77,6 +82,7 @@ def reaction(
 RUNNING = Attempt.RUNNING
 WITHOUT_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] = [
     (Action.RECOVER, {}, [("starts", "start")]),
+    (Action.RECOVER, {"settings": JobSettings(python="py")}, [("starts_with_files", "start")]),
     (Action.CLEAN_UP, {}, [("cleanups", "clean_up")]),
     (Action.CLEAN_UP, {"attempt": RUNNING}, [("ends", "end")]),
     (Action.SKIP, {}, [("records", "sweep_spec")]),
