@@ -18,7 +18,7 @@ from jrs.records.stages import StageRecord
 
 ATTEMPT = "jrs.attempt"
 STAGE = "jrs.stage"
-_FLUSHED_IN = 5.0
+FLUSHED_IN = 5.0
 """Seconds for which a process that ends waits for its spans to be exported."""
 
 
@@ -94,7 +94,7 @@ def flush() -> None:
     if flushed is not None:
         thread = threading.Thread(target=flushed, name="jrs-spans", daemon=True)
         thread.start()
-        thread.join(_FLUSHED_IN)
+        thread.join(FLUSHED_IN)
 
 
 def _loaded(wanted: bool) -> Any:

@@ -47,6 +47,7 @@ from jrs.store.stops import JobStops
 from ..attempt.context import AttemptContext
 from ..attempt.own_attempt import OwnAttempt
 from ..attempt.runners import AttemptExit, NotStarted, OnEnd, RunningAttempt
+from ..attempt.tracing import FLUSHED_IN
 from ..processes import last_words, left_running
 from ..processes.pools import side_by_side
 from ..rules.events import EventKind
@@ -64,6 +65,9 @@ from .take_over import publish_finished, take_over
 
 _KILL = 30.0
 """Seconds in which processes have to die after SIGKILL."""
+
+_COMPLETED = FLUSHED_IN + 1.0
+"""Seconds in which an attempt that has recorded its job's result has to end by itself."""
 
 
 @attrs.frozen
@@ -275,9 +279,11 @@ class Actions:
         self._context.decisions.fold(job_id)
         return wait
 
-    def end(self, job_id: str) -> None:
-        """End the job's attempt: its result is durable, so its further work is useless."""
-        self._attempts.end(job_id, Deadline.after(_KILL), "completed")
+    def end(self, job_id: str, *, completed: bool) -> None:
+        """End the job's attempt. One that has recorded the job's result may do so by itself: its
+        process exports what it has traced."""
+        how, patience = ("completed", _COMPLETED) if completed else ("stopped", 0.0)
+        self._attempts.end(job_id, Deadline.after(_KILL), how, patience=patience)
 
     def record_hold(self, job_id: str, why: str) -> None:
         """Record in the history why this leader can do nothing about the job. Durable."""

@@ -115,11 +115,14 @@ class Attempts:
             self._changed.notify_all()
             return not begun.on_purpose
 
-    def end(self, job_id: str, deadline: Deadline, ended_as: str = "stopped") -> None:
+    def end(
+        self, job_id: str, deadline: Deadline, ended_as: str = "stopped", *, patience: float = 0.0
+    ) -> None:
         """End the job's attempt, if it has one, and forget it. Idempotent.
 
         Args:
             ended_as: why, for metrics.
+            patience: seconds in which it may still end by itself, unless `end_all` is called.
 
         Raises:
             Unavailable: it does not end.
@@ -130,6 +133,10 @@ class Attempts:
             return
         begun.ended_as = begun.ended_as or ended_as
         begun.on_purpose = True  # Its end may be reported before this returns.
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._over or self._begun.get(job_id) is not begun, patience
+            )
         if not self._end(begun, deadline):
             raise Unavailable(f"the attempt of {job_id!r} does not end")
         self.forget(job_id, begun)
@@ -138,6 +145,7 @@ class Attempts:
         """End every attempt, all at once; return the jobs whose attempt is not known to be dead."""
         with self._changed:
             self._over = True
+            self._changed.notify_all()
             begun = dict(self._begun)
         calls = [partial(self._end, one, deadline) for one in begun.values()]
         # A little longer than each attempt has: one that hangs must not block the caller.

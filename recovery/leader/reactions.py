@@ -271,7 +271,7 @@ class Reaction:
 
 
 def _end(reactions: Reactions, case: Case) -> None:
-    reactions.actions.end(case.job_id)
+    reactions.actions.end(case.job_id, completed=case.decision.action is Action.CLEAN_UP)
 
 
 TABLE = (

@@ -88,6 +88,22 @@ def test_one_trace_over_a_failover(tmp_path: Path, late: str) -> None:
     assert [one["parent"] for one in found if one["name"] == "mine"] == [last]
 
 
+def test_spans_of_a_job_that_has_ended_are_exported(tmp_path: Path) -> None:
+    """Its leader lets the process end by itself, although it has seen the result."""
+    path, taken = tmp_path / "spans", tmp_path / "taken"
+    more = {SPANS: str(path), "JRS_TEST_LATE": "1", "JRS_TEST_UNTIL": str(taken)}
+    with masters_in(tmp_path, **more) as masters:
+        masters.start("a")
+        JobCatalog(masters.backend).submit(JobSpec("job", f"{FILE}:traced"))
+        masters.until(
+            lambda: any("[clean up]" in event.message for event in masters.events),
+            "the leader has seen the result",
+        )
+        taken.touch()
+        masters.until(lambda: ended(path, 1), "they are exported", 30)
+        masters.until(lambda: JobResultStore(masters.backend).has_clean("job"), "it is clean")
+
+
 def test_without_a_submitter_that_is_traced(tmp_path: Path) -> None:
     """Cluster and job name the trace; a job may set the variable itself; a master's own variable
     is none of the job's."""

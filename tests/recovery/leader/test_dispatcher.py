@@ -21,6 +21,7 @@ from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.job import Job
 from jrs.recovery.attempt.runners import AttemptExit, OnEnd
 from jrs.recovery.attempt.runners.thread import ThreadRunner
+from jrs.recovery.leader import actions
 from jrs.recovery.leader.actions import Actions
 from jrs.recovery.leader.attempt_records import AttemptRecords
 from jrs.recovery.leader.attempts import Attempts
@@ -34,6 +35,7 @@ from jrs.store.stop_transitions import StopEvent, StopStep
 from jrs.store.stops import JobStops
 from tests.recovery.support import (
     DirectedAttempt,
+    DirectedRunner,
     FaultyMemory,
     Leader,
     Thing,
@@ -665,9 +667,10 @@ def test_an_interval_of_snapshots_outlasts_its_leader(
 
 
 def test_an_attempt_that_lingers_after_its_result_is_ended_before_cleanup(
-    memory: FaultyMemory, root: Path
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is cleaned up under an attempt that still runs though its result is durable."""
+    monkeypatch.setattr(actions, "_COMPLETED", 0.1)
     thing = Thing()
     order: list[str] = []
     thing.on_clean = lambda job_id: order.append("cleaned")
@@ -1146,6 +1149,22 @@ def test_a_thread_attempt_is_told_that_its_leader_is_gone(memory: FaultyMemory, 
 
     assert len(seen) == 1
     assert leader.store.get("job") is None
+
+
+def test_an_attempt_that_may_end_by_itself_does_not_delay_the_end_of_all() -> None:
+    """Another leader may start its job."""
+    attempts, runner = Attempts(), DirectedRunner()
+    nothing: Any = None
+    attempts.begin(
+        "job", lambda on_end: DirectedAttempt(runner, nothing, on_end), lambda begun, how: None
+    )
+    ending = threading.Thread(
+        target=lambda: attempts.end("job", Deadline.after(BOUND), patience=threading.TIMEOUT_MAX)
+    )
+    ending.start()
+    assert attempts.end_all(Deadline.after(BOUND)) == []
+    ending.join(BOUND)
+    assert not ending.is_alive()
 
 
 def test_end_all_ends_attempts_side_by_side() -> None:

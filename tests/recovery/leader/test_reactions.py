@@ -39,7 +39,7 @@ class Recorder:
         work()
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *args: self.calls.append((self.pool, name))
+        return lambda *args, **more: self.calls.append((self.pool, name))
 
 
 def recorded(survived: bool = False) -> tuple[Recorder, Reactions]:
