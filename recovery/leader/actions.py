@@ -6,8 +6,6 @@ returns what it learns, and commits under the fence what must outlive this leade
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -20,9 +18,7 @@ from jrs.contract.errors import (
     CannotStartHere,
     Conflict,
     CorruptRecord,
-    Fenced,
     JobHeld,
-    Unavailable,
 )
 from jrs.contract.operations import Delete
 from jrs.contract.texts import error_text
@@ -30,7 +26,6 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.history import HistoryKind
 from jrs.records.model import (
-    AttemptRecord,
     CleanupJournal,
     Failure,
     JobSpec,
@@ -48,7 +43,7 @@ from ..attempt.context import AttemptContext
 from ..attempt.own_attempt import OwnAttempt
 from ..attempt.runners import AttemptExit, NotStarted, OnEnd, RunningAttempt
 from ..attempt.tracing import FLUSHED_IN
-from ..processes import last_words, left_running
+from ..processes import last_words
 from ..processes.pools import side_by_side
 from ..rules.events import EventKind
 from ..rules.used_time import Passed
@@ -58,13 +53,11 @@ from .attempts import AttemptHandle, Attempts
 from .context import LeaderContext
 from .hand_over import HandOver
 from .job_memory import End
+from .left_over import KILL, LeftOver
 from .recovery_point import RecoveryPoints
 from .restart_plan import RestartPlan
 from .results import Results
-from .take_over import publish_finished, take_over
-
-_KILL = 30.0
-"""Seconds in which processes have to die after SIGKILL."""
+from .take_over import publish_finished
 
 _COMPLETED = FLUSHED_IN + 1.0
 """Seconds in which an attempt that has recorded its job's result has to end by itself."""
@@ -96,6 +89,7 @@ class Actions:
         folder = last_words.folder_of(context.storage.root)
         self._last_words = last_words.LastWords(folder, self._fence.epoch)
         self._recovery_points = RecoveryPoints(context)
+        self._left_over = LeftOver(context, records)
         self.consider_hand_over = HandOver(context, attempts).consider
 
     # -- running ---------------------------------------------------------------------------
@@ -115,7 +109,7 @@ class Actions:
         job_id = spec.job_id
         try:
             self._recovery_points.refuse_foreign_files(job_id)
-            self._end_left_over(job_id)
+            self._left_over.end(job_id)
             self._recovery_points.ensure_recoverable(job_id)
             self._context.decisions.fold(job_id)
             recorded = self._records.begin(spec)
@@ -156,7 +150,7 @@ class Actions:
         """End the job's attempt because a time limit has passed; return that end, still to be
         counted."""
         assert passed is not None, "a job that is in time is not timed out"
-        self._attempts.end(job_id, Deadline.after(_KILL))
+        self._attempts.end(job_id, Deadline.after(KILL))
         return AttemptExit(passed.said, timed_out=True, used_up=passed.of_job)
 
     def evaluate(self, end: End, interruptions: int) -> RestartPlan | None:
@@ -221,7 +215,7 @@ class Actions:
 
     def cancel(self, job_id: str) -> None:
         """End the job's attempt, then record the job as canceled once it cannot act any more."""
-        self._attempts.end(job_id, Deadline.after(_KILL))
+        self._attempts.end(job_id, Deadline.after(KILL))
         self._end_for_good(job_id)
         stored, _ = self._records.newest(job_id)
         why = self._results.why_canceled(job_id)
@@ -236,7 +230,7 @@ class Actions:
     def suspend(self, spec: JobSpec) -> None:
         """End the job's attempt, then record that the job is suspended and must not be started."""
         job_id = spec.job_id
-        self._attempts.end(job_id, Deadline.after(_KILL))
+        self._attempts.end(job_id, Deadline.after(KILL))
         attempt_fence.shut_out(self._backend, job_id, self._fence)
         if spec.timeout.any:
             self._records.count_time(spec, ended=True)
@@ -244,7 +238,7 @@ class Actions:
         if stop is None or stop.mode is not StopMode.SUSPEND or stop.state is StopState.DONE:
             return
         try:
-            self._end_left_over(job_id)
+            self._left_over.end(job_id)
         except JobHeld as error:
             self._hold(job_id, error)
             return
@@ -259,11 +253,11 @@ class Actions:
 
     def finish_restore(self, job_id: str) -> None:
         """Carry out an interrupted restore of the job; a restore in progress is left alone."""
-        self._attempts.end(job_id, Deadline.after(_KILL))
+        self._attempts.end(job_id, Deadline.after(KILL))
 
         def end_all() -> None:
             with suppress(JobHeld):  # A restore replaces the bad state.
-                self._end_left_over(job_id)
+                self._left_over.end(job_id)
 
         # Not before the restore is ours: another process may need the epoch's folder in place.
         if self._recovery_points.finish_restore(job_id, end_all):
@@ -283,7 +277,7 @@ class Actions:
         """End the job's attempt. One that has recorded the job's result may do so by itself: its
         process exports what it has traced."""
         how, patience = ("completed", _COMPLETED) if completed else ("stopped", 0.0)
-        self._attempts.end(job_id, Deadline.after(_KILL), how, patience=patience)
+        self._attempts.end(job_id, Deadline.after(KILL), how, patience=patience)
 
     def record_hold(self, job_id: str, why: str) -> None:
         """Record in the history why this leader can do nothing about the job. Durable."""
@@ -347,55 +341,10 @@ class Actions:
             return  # The job has just changed, or is being restored: it is decided again.
         self._emit(EventKind.HELD, job_id, f"held: {error}; then: jrs resume {job_id}")
 
-    def _end_left_over(self, job_id: str) -> None:
-        """Ensure that no earlier attempt of the job can do harm any more.
-
-        Raises:
-            JobHeld: its files are of an epoch that the backend has not reached, or the head of a
-                stream cannot be read.
-            Unavailable: its files cannot be taken over now; the call may be repeated.
-        """
-        problem: JobHeld | Unavailable | None = None
-        # Shut out, then read: from here on no older attempt commits anything.
-        attempt_fence.shut_out(self._backend, job_id, self._fence)
-        try:
-            # The files first: from here on no older attempt can publish, dead or not.
-            take_over(self._backend, self._storage, job_id, self._fence)
-        except (JobHeld, Unavailable) as error:
-            problem = error  # The processes that are ended below may be what it is about.
-        except Fenced:
-            if not self._backend.is_current(self._fence):
-                raise
-            # No newer leader exists, so the folder predates the backend: only this job is affected.
-            folder = self._storage.folder(job_id)
-            problem = JobHeld(
-                f"{folder} has files of a later epoch than {self._fence.epoch}, from before the "
-                f"backend was new; restore the job: jrs snapshot restore --from {folder}/snapshots/"
-                f"NUMBER; or move the folder away"
-            )
-        orphans = left_running.end(
-            self._backend, job_id, Deadline.after(_KILL), up_to_epoch=self._fence.epoch
-        )
-        if orphans:
-            self._emit(EventKind.ORPHANS, job_id, f"killed {len(orphans)} left-over processes")
-        before, _ = self._records.newest(job_id)
-        spark = None if before is None or self._ran_here(before) else before.spark
-        if spark is not None:
-            from ..processes import left_on_cluster  # A client of HTTP, which takes 2 MB.
-
-            if said := left_on_cluster.end(spark):
-                self._emit(EventKind.ORPHANS, job_id, said)
-        if problem is not None:
-            raise problem
-
-    def _ran_here(self, attempt: AttemptRecord) -> bool:
-        """Return whether an attempt ran in this process, whose other jobs share its session."""
-        return (attempt.host, attempt.pid) == (socket.gethostname(), os.getpid())
-
     def _end_for_good(self, job_id: str) -> None:
         """Ensure that nothing of the job appears after its result is recorded: no record, and no
         batch that a sink publishes. The output of its finished stages appears before."""
         with suppress(JobHeld):  # The reason to hold does not matter: the job ends here.
-            self._end_left_over(job_id)
+            self._left_over.end(job_id)
         if self._storage.objects is None:
             publish_finished(self._backend, self._storage, job_id, self._fence)

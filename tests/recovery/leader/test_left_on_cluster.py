@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,9 +60,11 @@ def told(memory: FaultyMemory) -> list[tuple[str, object]]:
 
 
 def test_c4_what_a_lost_leader_has_left(memory: FaultyMemory, root: Path, ended: list[str]) -> None:
-    """C4: the application of an earlier epoch's attempt is ended before the next attempt."""
+    """C4: the application of an earlier epoch's attempt is ended before the next attempt, also if
+    that ran in a process with this one's number: a container has the same one after a restart."""
     submit(memory)
-    before = AttemptRecord("job", epoch=0, spark=APPLICATION, pid=os.getpid() + 1)
+    place: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "in_thread": True}
+    before = AttemptRecord("job", epoch=0, spark=APPLICATION, **place)
     memory.commit(create_or_update(keys.ATTEMPTS + "job", encode(before), None))
     with Leader(memory, root, runner=ThreadRunner()) as leader:
         result = leader.store.wait("job", 60)
