@@ -146,12 +146,13 @@ class Actions:
             raise
         return record.used
 
-    def time_out(self, job_id: str, passed: Passed | None) -> AttemptExit:
+    def time_out(self, job_id: str, passed: Passed | None) -> tuple[AttemptExit, float]:
         """End the job's attempt because a time limit has passed; return that end, still to be
-        counted."""
+        counted, and the seconds that it ran."""
         assert passed is not None, "a job that is in time is not timed out"
+        ran = self._attempts.ran(job_id)
         self._attempts.end(job_id, Deadline.after(KILL))
-        return AttemptExit(passed.said, timed_out=True, used_up=passed.of_job)
+        return AttemptExit(passed.said, timed_out=True, used_up=passed.of_job), ran
 
     def evaluate(self, end: End, interruptions: int) -> RestartPlan | None:
         """Count the end of an attempt that ended by itself: as a death, durably; and for the
@@ -160,7 +161,9 @@ class Actions:
         Args:
             interruptions: how many attempts in a row before this one have not died.
         """
-        death = self._records.count_death(end.spec, end.how, end.count, interruptions, end.ran)
+        death = self._records.count_death(
+            end.spec, end.how, end.count, ran=end.ran, interruptions=interruptions
+        )
         if end.counted:
             return death
         how = end.how.how

@@ -160,8 +160,9 @@ class AttemptRecords:
         spec: JobSpec,
         ended: AttemptExit,
         count: EndCount,
+        *,
+        ran: float,
         interruptions: int = 0,
-        ran: float = 0.0,
     ) -> RestartPlan | None:
         """Count an attempt that ended without a result; return None if no attempt has to follow.
 
@@ -171,8 +172,8 @@ class AttemptRecords:
         Args:
             count: that of this end, the same one if the call is repeated: a commit whose outcome
                 was unknown has perhaps counted it.
-            interruptions: how many attempts in a row before this one were not counted.
             ran: the seconds that it ran.
+            interruptions: how many attempts in a row before this one were not counted.
         """
         job_id = spec.job_id
         if ended.lapsed:

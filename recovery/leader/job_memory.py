@@ -38,7 +38,7 @@ class End:
     how: AttemptExit
     at: float
     """On the monotonic clock; from then on the next attempt waits for its delay."""
-    ran: float = 0.0
+    ran: float
     """The seconds that the attempt had run."""
     counted: bool = False
     """Whether the metrics have already counted it."""

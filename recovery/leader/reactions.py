@@ -172,8 +172,9 @@ class Reactions:
             self._agenda.at(case.job.time.count_at, case.job_id, "count")
         return now >= due
 
-    def timed_out(self, case: Case, how: AttemptExit) -> None:
-        case.job.ended = End(case.spec, how, self._clock(), counted=True)
+    def timed_out(self, case: Case, found: tuple[AttemptExit, float]) -> None:
+        how, ran = found
+        case.job.ended = End(case.spec, how, self._clock(), ran, counted=True)
 
     def suspended(self, case: Case, _: None) -> None:
         case.job.restart.deaths = None  # The record of its attempt has more: it is read again.

@@ -538,7 +538,7 @@ def test_every_write_of_a_deposed_leader_is_refused(open_faulty: Open, root: Pat
         "stage record": lambda: AttemptRun(context).commit_stages([_stage_record()]),
         "attempt": lambda: actions.start(stored, None, lambda begun, ended: None),
         "death": lambda: old.dispatcher._records.count_death(
-            spec("job"), AttemptExit("it died"), EndCount()
+            spec("job"), AttemptExit("it died"), EndCount(), ran=1.0
         ),
         "failed": lambda: actions.fail(spec("job")),
         "canceled": lambda: actions.cancel("job"),

@@ -112,18 +112,18 @@ def test_a_count_that_lands_after_it_was_repeated(root: Path, landing: int) -> N
         memory.hold = True
         for _ in range(2):
             with pytest.raises(OutcomeUnknown):
-                records.count_death(of_job, end, count)
+                records.count_death(of_job, end, count, ran=1.0)
         memory.hold = False
         memory.land(landing)
         with pytest.raises(Conflict):
             memory.land(1 - landing)
-        plan = records.count_death(of_job, end, count)
+        plan = records.count_death(of_job, end, count, ran=1.0)
 
         assert plan is not None
         assert plan.deaths == recorded(memory).deaths == 1
         assert kinds(memory).count(HistoryKind.DIED.value) == 1
 
-        again = records.count_death(of_job, end, EndCount())
+        again = records.count_death(of_job, end, EndCount(), ran=1.0)
 
         assert again is not None
         assert again.deaths == 2  # A further end of the same attempt counts.

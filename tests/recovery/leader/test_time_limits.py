@@ -10,14 +10,21 @@ from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.contract.operations import Update
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.model import AttemptRecord, Failure, JobResult, JobStatus, StopMode
+from jrs.records.model import (
+    AttemptRecord,
+    Failure,
+    JobResult,
+    JobStatus,
+    StageRecord,
+    StopMode,
+)
 from jrs.records.policies import RestartPolicy
 from jrs.records.time_limits import OnTimeout, TimeLimits
 from jrs.recovery.leader.facts import Look
 from jrs.recovery.rules import used_time
 from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
-from tests.recovery.support import Fault, FaultyMemory, Leader, spec
+from tests.recovery.support import Fault, FaultyMemory, Leader, put, spec
 from tests.support import FakeClock, until
 
 HOUR = 3600.0
@@ -203,6 +210,25 @@ def test_an_attempt_that_takes_too_long_is_started_again(memory: FaultyMemory, r
 
         assert result.attempt == 2
         assert failure.kind == "timeout"
+
+
+def test_an_attempt_that_got_on_until_its_time_was_up_has_recovered(
+    memory: FaultyMemory, root: Path
+) -> None:
+    """U16: a stream that is restarted each day does not end FAILED at its third restart."""
+    time = Time()
+    limits = TimeLimits(attempt=24 * HOUR, then=OnTimeout.RESTART)
+    restart = RestartPolicy(attempts=2, delay=0.0)
+    JobCatalog(memory).submit(spec("job", timeout=limits, restart=restart))
+    with leading(memory, root, time) as leader:
+        for day in (1, 2, 3):
+            leader.runner.of("job", day)
+            done = StageRecord("job", f"s{day}", None, day, leader.fence.epoch, time.now, 1.0)
+            put(memory, keys.stage("job", f"s{day}"), done)
+            time.pass_by(24 * HOUR, leader)
+        leader.runner.of("job", 4).finish("at last")
+
+        assert leader.store.wait("job", 60).payload == "at last"
 
 
 def test_after_a_restart_a_job_has_its_whole_time_again(memory: FaultyMemory, root: Path) -> None:
