@@ -162,7 +162,7 @@ class JobStops:
             raise WrongState(f"job {job_id!r} {obstacle(before.stop)}; it is not suspended")
         drain = before.stop.drain
         op = _delete(before) if drain is None else self._put(before, drain)
-        conditions = Check(spec.key, spec.version), restores.none_of(job_id)
+        conditions = Check(spec.key, spec.version), *_is_free(job_id)
         try:
             with self._historian.recorded(job_id, HistoryKind.RESUMED, "resumed") as also:
                 self._backend.commit(op, *conditions, *also)
@@ -290,7 +290,7 @@ class JobStops:
             stages: the steps of the streaming stages.
 
         Raises:
-            Conflict: the stop has just changed, or the job is being restored: decide again.
+            Conflict: the stop has just changed, or the job has ended or is being restored.
             Fenced: a newer leader exists.
             Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
         """
@@ -300,11 +300,11 @@ class JobStops:
         step = step_after(STOP, before.step, event)
         if step is None:
             return None
-        none = restores.none_of(stop.job_id)
+        free = _is_free(stop.job_id)
         kind, said = stop_came_to(step, before.stop.mode, reason or "")
         if step is StopStep.NONE:
             with self._historian.recorded(stop.job_id, kind, said) as also:
-                self._backend.commit(_delete(before), none, *also, fence=fence)
+                self._backend.commit(_delete(before), *free, *also, fence=fence)
             return step
         after = at_step(before.stop, step)
         if reason is not None:
@@ -313,7 +313,7 @@ class JobStops:
             after = attrs.evolve(after, stages=stages)
         own = self._put(before, after)
         with self._historian.recorded(stop.job_id, kind, said) as also:
-            commit_and_read_back(self._backend, own, none, *also, fence=fence)
+            commit_and_read_back(self._backend, own, *free, *also, fence=fence)
         return step
 
     def hold(self, job_id: str, reason: str, fence: Fence) -> None:
@@ -322,7 +322,7 @@ class JobStops:
         A requested drain is kept in the record.
 
         Raises:
-            Conflict: the stop has just changed, or the job is being restored: decide again.
+            Conflict: the stop has just changed, or the job has ended or is being restored.
             Fenced: a newer leader exists.
             Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
         """
@@ -331,10 +331,10 @@ class JobStops:
         if step_after(STOP, before.step, StopEvent.HOLD) is StopStep.HELD_IN_DRAIN:
             assert before.stop is not None
             held = attrs.evolve(held, drain=before.stop.drain or before.stop)
-        none, own = restores.none_of(job_id), self._put(before, held)
+        free, own = _is_free(job_id), self._put(before, held)
         said = hold_text(reason)
         with self._historian.recorded(job_id, HistoryKind.STOP, said) as also:
-            commit_and_read_back(self._backend, own, none, *also, fence=fence)
+            commit_and_read_back(self._backend, own, *free, *also, fence=fence)
 
     def report_progress(self, job_id: str, stages: dict[str, str], fence: Fence) -> None:
         """Record the step of each stage if a stop is under way; best effort."""

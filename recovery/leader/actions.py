@@ -248,7 +248,12 @@ class Actions:
         self._records.end(job_id, "suspended")
         self._recovery_points.complete_rescales(job_id)
         self._recovery_points.take_scheduled_snapshot(job_id, spec.snapshots)
-        step = self._stops.advance(stop, StopEvent.COMPLETE, self._fence)
+        try:
+            step = self._stops.advance(stop, StopEvent.COMPLETE, self._fence)
+        except Conflict:
+            if JobResultStore(self._backend).has_entry(job_id):
+                return  # It ended before it could be shut out.
+            raise
         if step is StopStep.NONE:
             self._emit(EventKind.SUSPENDED, job_id, "suspended; it starts again with the changes")
         elif step is StopStep.SUSPENDED:

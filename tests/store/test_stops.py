@@ -10,7 +10,15 @@ import pytest
 
 from jrs import JobSpec
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, Fenced, InvalidInput, NoSuchJob, NotFound, WrongState
+from jrs.contract.errors import (
+    Conflict,
+    CorruptRecord,
+    Fenced,
+    InvalidInput,
+    NoSuchJob,
+    NotFound,
+    WrongState,
+)
 from jrs.contract.operations import Create, Fence, Op, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -190,6 +198,20 @@ def test_a_job_that_ends_in_this_moment(
         stops.request("job", SUSPEND)
 
     assert backend.get(f"{keys.STOPS}job") is None
+
+
+def test_a_job_that_has_ended_is_not_stopped(
+    stops: JobStops, backend: Backend, fence: Fence
+) -> None:
+    """Its result may land while its attempt is ended for the stop."""
+    stop = stops.request("job", SUSPEND)
+    end(backend, fence)
+    before = contents(backend)
+    with pytest.raises(Conflict):
+        stops.advance(stop, StopEvent.COMPLETE, fence)
+    with pytest.raises(Conflict):
+        stops.hold("job", "no good", fence)
+    assert contents(backend) == before
 
 
 def test_a_job_that_is_resumed_while_it_is_changed(
