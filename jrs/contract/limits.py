@@ -36,13 +36,18 @@ class Capabilities:
     """A scan leaves out records that damage may have hit; `get` raises `CorruptRecord` for them."""
 
 
+def is_key(text: str) -> bool:
+    """Return whether a text has the form of a key, however long it is."""
+    return _KEY.fullmatch(text) is not None
+
+
 def check_key(key: str, limits: Capabilities) -> None:
     """Raise `InvalidInput` for what is no key, and `TooLarge` for a key that is too long."""
     if not isinstance(key, str):
         raise InvalidInput(f"not a key: {shown(key)}")
     if len(key) > limits.max_key:
         raise TooLarge(f"key of {len(key)} characters; limit {limits.max_key}")
-    if not _KEY.fullmatch(key):
+    if not is_key(key):
         raise InvalidInput(f"not a key: {key!r} (names of A-Z a-z 0-9 . _ - joined by /)")
 
 

@@ -120,18 +120,20 @@ def fsck(backend: Backend, folders: JobStorage | None) -> FsckReport:
     damaged = list(backend.check())
     left: list[str] = []
     held: list[str] = []
-    try:
-        damaged += unreadable(backend)
-        if folders is not None:
-            damaged += StorageIdentity(backend, folders).problems()
-            damaged += object_check.missing(backend, folders)
-        damaged += wrong_histories(backend)
-        left += left_over(backend, folders)
-        left += _index(backend)
-        held += _held(backend)
-    except CorruptRecord as error:
-        if not damaged:
-            damaged.append(str(error))
+    checks = [(damaged, unreadable(backend))]
+    if folders is not None:
+        checks.append((damaged, StorageIdentity(backend, folders).problems()))
+        checks.append((damaged, object_check.missing(backend, folders)))
+    checks.append((damaged, wrong_histories(backend)))
+    checks.append((left, left_over(backend, folders)))
+    checks.append((left, _index(backend)))
+    checks.append((held, _held(backend)))
+    for found, check in checks:
+        try:
+            found.extend(check)
+        except CorruptRecord as error:  # It ends this check alone.
+            if str(error) not in damaged:
+                damaged.append(str(error))
     leader = Registry(backend).leading()
     nobody = "" if leader.leader is not None else str(leader)
     return FsckReport(tuple(damaged), tuple(left), tuple(held), nobody)

@@ -115,6 +115,10 @@ class Gatherer:
             CorruptRecord: the records cannot be listed.
         """
         dirty = [keys.job_of(one.key) for one in self._backend.scan(keys.DIRTY)]
+        damaged = self._backend.damaged_under(keys.DIRTY)
+        if damaged:
+            lost = f"some dirty results may be missing, because damage in {damaged} may have hit"
+            self._emit(EventKind.HELD, "", f"{lost} their markers; restore the file from a copy")
         return [*attempt_fence.let_in(self._backend), *dirty]
 
     def changed(

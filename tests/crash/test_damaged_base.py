@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from jrs.testing.contract import contents, present
 from tests.support import rot
 
 
-def compacted(root: Path, names: str) -> FileBackend:
+def compacted(root: Path, names: Iterable[str]) -> FileBackend:
     backend = FileBackend(root)
     for name in names:
         backend.commit(Create(f"r/{name}", f"old-{name}".encode()))
@@ -43,6 +45,22 @@ def test_a_scan_continues_behind_a_damaged_key(tmp_path: Path) -> None:
 
         assert [r.key for r in backend.scan("r/")] == [f"r/{i}" for i in "0124678"]
         assert dict(contents(backend, "r/"))["r/6"] == b"new"
+
+
+def test_a_scan_yields_only_keys_that_can_be_read(tmp_path: Path) -> None:
+    """Whichever bit of a key is flipped: a caller of a scan reads more of what it yields."""
+    with compacted(tmp_path, ["a", "nn", "z"]) as backend:
+        run = backend.replica.segment.base.runs[0].path
+    assert run is not None
+    sound = run.read_bytes()
+    for at, bit in product(range(4), range(8)):
+        data = bytearray(sound)
+        data[data.index(b"\tr/nn\t") + 1 + at] ^= 1 << bit
+        run.write_bytes(bytes(data))
+        with FileBackend(tmp_path) as again:
+            again.get_many([record.key for record in again.scan("")])
+            assert again.damaged_under("r/nn")
+            assert any("is held" in line for line in again.check())
 
 
 def test_compaction_over_damage_revives_nothing_and_loses_nothing(tmp_path: Path) -> None:

@@ -12,16 +12,18 @@ from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode
-from jrs.records.model import RunnerKind
+from jrs.records.model import JobResult, JobStatus, RunnerKind
 from jrs.records.snapshots import RestoreRecord
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.cleanup.job_objects import JobObjects
 from jrs.recovery.cleanup.object_garbage import ObjectGarbage
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.inspect.fsck import fsck
 from jrs.recovery.leader.take_over import take_over
 from jrs.store import restores
 from jrs.store.jobs import JobCatalog
 from jrs.store.migration import Migration
+from jrs.store.result_store import JobResultStore
 from tests.recovery.attempt.objects_attempt import begin
 from tests.recovery.lead import Lead
 from tests.recovery.storage.support import Store, storage
@@ -132,3 +134,25 @@ def test_a_cluster_that_may_have_lost_a_record_is_not_migrated(tmp_path: Path, s
         with FileBackend(tmp_path / "target", CLUSTER) as target:
             with pytest.raises(CorruptRecord, match="may be missing"):
                 Migration(again, target, by="me").survey()
+
+
+@pytest.mark.parametrize("other", [b"n)ghtly", b"nhghtly"])
+def test_a_flipped_bit_in_the_key_of_a_marker(tmp_path: Path, store: Path, other: bytes) -> None:
+    """A leader leads, says that a dirty result may be missing, and cleans up the others. fsck names
+    that and all else."""
+    with FileBackend(store, CLUSTER) as backend:
+        results = JobResultStore(backend)
+        for job_id in ("alpha", "nightly", "zeta"):
+            results.create_dirty(JobResult(job_id, JobStatus.FINISHED, finished_at=1.0), None)
+        backend.compact()
+    (run,) = store.rglob("*.run")
+    run.write_bytes(run.read_bytes().replace(b"\tdirty/nightly\t", b"\tdirty/%s\t" % other))
+
+    with FileBackend(store, CLUSTER) as backend, Leader(backend, tmp_path / "jobs") as leader:
+        leader.until_clean("alpha", "zeta")
+        leader.until_said("held", "", "some dirty results may be missing")
+        backend.commit(Create(keys.JOBS + "torn", b"no record"))
+        report = fsck(backend, None)
+    assert any("jobs/torn" in line for line in report.damaged)
+    assert any("'torn'" in line for line in report.held)
+    assert any("results/nightly" in line or "is held" in line for line in report.damaged)

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from jrs.contract.limits import is_key
 from jrs.contract.operations import Record
 
 from ..format.lines import checked, sealed, unescape
@@ -56,12 +57,14 @@ def record_in(line: bytes) -> Record | None:
 
 
 def salvaged(line: bytes) -> Record | None:
-    """Return what is readable in a damaged line: its key and version, with `UNREADABLE`."""
+    """Return what is readable in a damaged line: its key and version, with `UNREADABLE`. None if
+    the damage has hit the key so that it is none: no caller of a scan could read such a key."""
     if line.startswith(b"?"):
         return None  # The line only marks held keys around it.
     try:
         _, version, key, _ = line.split(b"\t", 3)
-        return Record(key.decode("ascii"), UNREADABLE, int(version))
+        name = key.decode("ascii")
+        return Record(name, UNREADABLE, int(version)) if is_key(name) else None
     except ValueError:
         return None
 
