@@ -8,10 +8,9 @@ deleted by itself. One that cannot be deleted stays, and keeps no other one.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from itertools import chain, islice
+from itertools import islice
 
 import attrs
 
@@ -43,8 +42,6 @@ _PAGE = 256
 """Results that are read at once."""
 _AHEAD = 1
 """Pages whose commits may be under way while the next one is read."""
-_FEW = 32
-"""Jobs whose events are read job by job."""
 
 
 def check(older_than: float, keep: int) -> None:
@@ -109,7 +106,6 @@ def expire(
         return
     old = result_order.places(backend, None, None, result_order.FIRST_END, horizon, after)
     runs = applications.running(backend)
-    live = _LiveEvents(backend)
     commits = _Commits(backend, delete, fence)
     sent: list[list[_Sent]] = []
     while page := [entry.job_id for entry in islice(old, _PAGE)]:
@@ -117,7 +113,9 @@ def expire(
             one for one in _clean(backend, page) if not (one.application and runs(one.application))
         ]
         if clean:
-            sent.append(commits.send(_deletions(backend, clean, now(), who, live)))
+            few, others = _deletions(backend, clean, now(), who)
+            sent.append(commits.send(few))
+            yield from commits.apiece(others)
         if len(sent) > _AHEAD:
             yield from commits.settled(sent.pop(0))
     for each in sent:
@@ -137,29 +135,6 @@ def _last_kept(backend: Backend, keep: int) -> Entry | None:
 
 
 # -- reading -------------------------------------------------------------------------------
-
-
-class _LiveEvents:
-    """What removes the events of jobs that are not folded, as of when they are first asked for.
-
-    The events of a few jobs are read job by job. For more, all are read at once, those of other
-    jobs included: most are of jobs that have not ended.
-    """
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._all: Mapping[str, Sequence[Delete]] | None = None
-        self._few = _FEW
-
-    def of_jobs(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Delete]]:
-        """Return what removes the events of some jobs, and perhaps of others, by job."""
-        self._few -= len(job_ids)
-        if self._few >= 0:
-            prefixes = map(keys.history, job_ids)
-            return _by_job(chain.from_iterable(map(self._backend.scan, prefixes)))
-        if self._all is None:
-            self._all = _by_job(self._backend.scan(keys.HISTORY))
-        return self._all
 
 
 @attrs.frozen
@@ -233,31 +208,23 @@ def _clean(backend: Backend, job_ids: Sequence[str]) -> list[_Old]:
 
 
 def _deletions(
-    backend: Backend,
-    clean: Sequence[_Old],
-    now: float,
-    who: tuple[str, str],
-    live: _LiveEvents,
-) -> list[_Deletion]:
-    """Return what replaces each of some clean results by its tombstone.
+    backend: Backend, clean: Sequence[_Old], now: float, who: tuple[str, str]
+) -> tuple[list[_Deletion], list[str]]:
+    """Return what replaces each of some clean results by its tombstone, and the ids of the others,
+    of whose history there is more than one commit removes.
 
     Args:
         who: expires them, and why.
     """
     job_ids = [one.job_id for one in clean]
     index = result_index.clean_delete_ops(backend, {one.job_id: one.indexed() for one in clean})
-    told = history.removals(backend, job_ids, live.of_jobs(job_ids))
-    return [
+    told = history.removals(backend, job_ids)
+    few = [
         _Deletion(one.job_id, deletion_ops(one.record, one.tombstone(now, *who), (*ops, *also)))
         for one, ops, also in zip(clean, index, told, strict=True)
+        if also is not None
     ]
-
-
-def _by_job(records: Iterable[Record]) -> Mapping[str, Sequence[Delete]]:
-    found: defaultdict[str, list[Delete]] = defaultdict(list)
-    for record in records:
-        found[keys.job_of(record.key)].append(Delete(record.key, record.version))
-    return found
+    return few, [job_id for job_id, also in zip(job_ids, told, strict=True) if also is None]
 
 
 # -- committing ----------------------------------------------------------------------------
@@ -316,8 +283,17 @@ class _Commits:
                 else:
                     yield from (one.job_id for one in batch)
             self.apart = self.apart or 2 * refused > len(sent) > 1
-            yield from self._deleted(alone)
+            yield from self.apiece(one.job_id for one in alone)
             sent = self.send(left)
+
+    def apiece(self, job_ids: Iterable[str]) -> Iterator[str]:
+        """Delete results each by itself; yield the id of each one that is gone."""
+        for job_id in job_ids:
+            try:
+                self.delete(job_id)
+            except STAYS:
+                continue  # fsck names what is damaged.
+            yield job_id
 
     def _commit(self, batch: Sequence[_Deletion]) -> Future[None]:
         ops = (op for one in batch for op in one.ops)
@@ -325,11 +301,3 @@ class _Commits:
         if self.apart:
             sent.exception()
         return sent
-
-    def _deleted(self, deletions: Sequence[_Deletion]) -> Iterator[str]:
-        for one in deletions:
-            try:
-                self.delete(one.job_id)
-            except STAYS:
-                continue  # fsck names what is damaged.
-            yield one.job_id

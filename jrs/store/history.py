@@ -15,7 +15,7 @@ history is as it was written.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby, takewhile
 
@@ -202,16 +202,15 @@ def drop_older(backend: Backend, job_id: str, fence: Fence, before: float) -> in
     return left.dropped - len(left.kept) - dropped
 
 
-def removals(
-    backend: Backend, job_ids: Sequence[str], live: Mapping[str, Sequence[Delete]]
-) -> list[tuple[Delete, ...]]:
-    """Return for each of some ended jobs the operations that remove its history: as much as one
-    commit takes."""
+def removals(backend: Backend, job_ids: Sequence[str]) -> list[tuple[Delete, ...] | None]:
+    """Return for each of some ended jobs the operations that remove its history as it is now; None
+    for one whose history is more than one commit removes: see `removal`."""
     folds = backend.get_many([keys.history_fold(job_id) for job_id in job_ids])
-    removed = []
+    removed = list[tuple[Delete, ...] | None]()
     for job_id, fold in zip(job_ids, folds, strict=True):
         own = [Delete(fold.key, fold.version)] if isinstance(fold, Record) else []
-        removed.append((*own, *live.get(job_id, ())[:MANY]))
+        live = _first(backend, job_id, MANY + 1)
+        removed.append((*own, *live) if len(live) <= MANY else None)
     return removed
 
 
@@ -228,20 +227,23 @@ def removal(
         Conflict: one of the conditions does not hold.
         Fenced, Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
     """
-    while True:
-        found = backend.scan(keys.history(job_id), limit=2 * MANY)
-        live = [Delete(record.key, record.version) for record in found]
-        if len(live) <= MANY:
-            return removals(backend, [job_id], {job_id: live})[0]
+    while (left := removals(backend, [job_id])[0]) is None:
         try:
-            backend.commit(*under, *live[:MANY], fence=fence)
+            backend.commit(*under, *_first(backend, job_id, MANY), fence=fence)
         except Conflict as conflict:
             if conflict.op in under:
                 raise
             # Another process removes it, too.
+    return left
 
 
 # -- inside --------------------------------------------------------------------------------
+
+
+def _first(backend: Backend, job_id: str, most: int) -> list[Delete]:
+    """Return what removes the first live events of a job, in the order of their keys."""
+    found = backend.scan(keys.history(job_id), limit=most)
+    return [Delete(record.key, record.version) for record in found]
 
 
 def state_of(backend: Backend, job_id: str) -> State:

@@ -1,7 +1,9 @@
-"""Records that jobs need only while they run, of jobs that have ended: after a forced cleanup."""
+"""Records that jobs need only while they run, of jobs that have ended: after a forced cleanup. And
+events that were recorded while their job's result was expired."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 
 from jrs.contract.backend import Backend
@@ -37,7 +39,19 @@ def records_left(backend: Backend) -> dict[str, list[str]]:
             for key in page:
                 if over[keys.job_of(key)]:
                     left.setdefault(keys.job_of(key), []).append(key)
+    for key in _told_of_expired(backend):
+        left.setdefault(keys.job_of(key), []).append(key)
     return left
+
+
+def _told_of_expired(backend: Backend) -> Iterator[str]:
+    """Yield the keys of the events of jobs whose results were expired."""
+    found = backend.scan(keys.HISTORY)
+    while page := [record.key for record in islice(found, _PAGE)]:
+        jobs = list(dict.fromkeys(map(keys.job_of, page)))
+        tombstones = backend.get_many([keys.TOMBSTONES + job_id for job_id in jobs])
+        expired = {one for one, stone in zip(jobs, tombstones, strict=True) if stone is not None}
+        yield from (key for key in page if keys.job_of(key) in expired)
 
 
 def _are_over(backend: Backend, job_ids: list[str]) -> dict[str, bool]:

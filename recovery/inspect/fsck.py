@@ -156,7 +156,8 @@ def wrong_histories(backend: Backend) -> Iterator[str]:
     with suppress(CorruptRecord):  # It is among the unreadable records.
         yield from cluster_history.problems(backend)
     for found in history_checks.histories(backend):
-        if found.suspect:
+        # What is left of the history of an expired job is no whole one.
+        if found.suspect and backend.get(keys.TOMBSTONES + found.job_id) is None:
             yield from history_checks.problems(backend, found.job_id)
         yield from wrong_decisions(found.job_id, found.events)
 

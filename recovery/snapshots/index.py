@@ -12,7 +12,7 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
-from jrs.contract.errors import InvalidInput, NoSuchSnapshot
+from jrs.contract.errors import Conflict, InvalidInput, NoSuchSnapshot
 from jrs.contract.operations import Absent, Fence, Op, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import shown
@@ -187,14 +187,17 @@ def none_listed_meanwhile(catalog: SnapshotIndex, own: SnapshotRecord) -> tuple[
 def recorded_if_kept(historian: Historian, job_id: str, text: str) -> Iterator[tuple[Op, ...]]:
     """Yield the operations that record what happens to a snapshot, for the commit in the block.
 
-    Yields no operations if the job's result was expired: its history is gone with it.
+    Yields no operations if the job's result was expired: its history is gone with it. If that
+    happens at this moment, the block raises `Conflict`, and the caller repeats it.
     """
-    if not any(historian.backend.get(prefix + job_id) for prefix in (keys.JOBS, keys.RESULTS)):
+    backend, tombstone = historian.backend, keys.TOMBSTONES + job_id
+    known = any(backend.get(prefix + job_id) for prefix in (keys.JOBS, keys.RESULTS))
+    if not known or backend.get(tombstone) is not None:
         yield ()
         return
     # In a chain of its own: the result may be expired at this moment.
     with historian.recorded(job_id, HistoryKind.SNAPSHOT, text, repeatable=True) as event:
-        yield event
+        yield (Absent(tombstone), *event)
 
 
 def replace_entry(
@@ -222,8 +225,21 @@ def replace_entry(
     changed = attrs.evolve(record, **changes)
     if changed != record:
         update = Update(key, encode(changed), stored.version)
-        historian, nothing = catalog.historian(fence), nullcontext(())
-        history = recorded_if_kept(historian, record.job_id, text) if text else nothing
-        with history as event:
-            commit_and_read_back(catalog.backend, update, *event, fence=fence)
+        _commit_change(catalog, record.job_id, update, fence, text)
     return changed
+
+
+def _commit_change(
+    catalog: SnapshotIndex, job_id: str, update: Update, fence: Fence | None, text: str
+) -> None:
+    historian, nothing = catalog.historian(fence), nullcontext(())
+    while True:
+        history = recorded_if_kept(historian, job_id, text) if text else nothing
+        try:
+            with history as event:
+                commit_and_read_back(catalog.backend, update, *event, fence=fence)
+            return
+        except Conflict as conflict:
+            if conflict.op.key == update.key:
+                raise
+            # Its result was just expired.

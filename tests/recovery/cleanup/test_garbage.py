@@ -19,6 +19,7 @@ from jrs.contract.errors import Conflict, CorruptRecord
 from jrs.contract.operations import Create, Delete, Record
 from jrs.contract.runtime import random_token
 from jrs.records import keys
+from jrs.records.history import HistoryKind
 from jrs.records.model import AttemptRecord, JobStatus, StageRecord, Tombstone
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord, TakenBy
 from jrs.recovery.cleanup import records_left
@@ -38,6 +39,7 @@ from jrs.recovery.snapshots import (
 )
 from jrs.recovery.snapshots.blobs import Blobs
 from jrs.recovery.storage.packed_copies import sha256_of
+from jrs.store.historian import Historian
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from tests.recovery.snapshots.fabricate import FakeJob, file_sink, put, tree
@@ -319,6 +321,25 @@ def test_what_was_left_lately(client: Client, storage: JobStorage, memory: Fault
         finally:
             process.kill()
     assert "attempts/job" in collected(client)
+
+
+def test_events_that_stayed_behind_an_expired_result(
+    client: Client, storage: JobStorage, memory: FaultyMemory
+) -> None:
+    """They are no damaged history, as fsck would take them for: the rest of it is gone."""
+    expired(client, "old", storage)
+    historian = Historian(memory, "me")
+    for _ in range(3):
+        with historian.recorded("old", HistoryKind.SNAPSHOT) as event:
+            memory.commit(*event)
+    first, second, last = [record.key for record in memory.scan(keys.history("old"))]
+    memory.commit(Delete(second))
+    report = client.fsck()
+    assert report.damaged == ()
+    assert [line.partition(":")[0] for line in report.left_over] == [first, last]
+
+    assert {first, last} <= set(collected(client))
+    assert client.fsck().left_over == ()
 
 
 def test_records_of_a_job_that_is_there_again(

@@ -24,7 +24,7 @@ from jrs.records.model import JobResult, JobSpec, JobStatus, Json, StopMode
 from jrs.records.signing import SpecKey
 from jrs.recovery.inspect.history import wrong_decisions
 from jrs.recovery.rules.decision import RULES, Facts, Spec
-from jrs.store import history, history_checks
+from jrs.store import expiry, history, history_checks
 from jrs.store.historian import Historian, Why, because
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
@@ -570,13 +570,16 @@ def test_many_results_are_expired_with_their_histories(backend: Backend, fence: 
     assert list(history_checks.histories(backend)) == []
 
 
-def test_a_few_results_are_expired_without_the_events_of_other_jobs(
+def test_results_are_expired_without_the_events_of_other_jobs(
     backend: Backend, fence: Fence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The leader expires each result when it is due: 10,000 waiting jobs must not slow that."""
+    """The leader expires each result when it is due: 10,000 waiting jobs must not slow that. What
+    was recorded meanwhile of a job of a later page goes with its result."""
     store = JobResultStore(backend)
-    store.create_dirty(JobResult("job", JobStatus.FINISHED, finished_at=1.0), fence)
-    store.mark_clean("job", fence)
+    names = ["job", *(f"other-{number:02}" for number in range(40))]
+    for name in names:
+        store.create_dirty(JobResult(name, JobStatus.FINISHED, finished_at=1.0), fence)
+        store.mark_clean(name, fence)
     tell(Historian(backend, "me"), "a snapshot was deleted")
     scanned, scan = list[str](), backend.scan
 
@@ -585,22 +588,31 @@ def test_a_few_results_are_expired_without_the_events_of_other_jobs(
         return scan(prefix, **how)
 
     monkeypatch.setattr(backend, "scan", noting)
+    monkeypatch.setattr(expiry, "_PAGE", 1)
 
-    assert store.expire(0.0) == ["job"]
+    gone = store.expiring(0.0)
+    assert next(gone) == "job"
+    with Historian(backend, "me").recorded(names[-1], HistoryKind.SNAPSHOT) as event:
+        backend.commit(*event)
+    assert [*gone] == names[1:]
     assert keys.HISTORY not in scanned
+    monkeypatch.undo()
     assert list(history_checks.histories(backend)) == []
 
 
+@pytest.mark.parametrize("how", ["expire", "delete"])
 def test_what_is_more_than_one_commit_takes_goes_with_the_result(
-    backend: Backend, fence: Fence
+    backend: Backend, fence: Fence, how: str
 ) -> None:
     store = JobResultStore(backend)
     store.create_dirty(JobResult("job", JobStatus.FINISHED, finished_at=1.0), fence)
     store.mark_clean("job", fence)
     for number in range(history.MANY * 2 + 3):
         tell(Historian(backend, "me"), str(number))
-    store.delete("job")
+    store.delete("job") if how == "delete" else store.expire(0.0)
 
+    assert store.has_entry("job")
+    assert list(backend.scan(keys.RESULTS)) == []
     assert list(history_checks.histories(backend)) == []
 
 
