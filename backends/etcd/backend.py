@@ -37,7 +37,7 @@ from ..remote.address import Address
 from ..shared.group_commit import GroupCommit
 from . import diagnostics, leader, transaction
 from ._etcd3 import rpc
-from .cluster import Marker, check_version, reach
+from .cluster import Marker, check_members, check_version, reach
 from .connection import ATTEMPT, WRITE, Connection, behind
 from .error_mapping import Compacted, OutOfSpace
 from .revoke_lease import revoke
@@ -67,7 +67,8 @@ def open_etcd(url: str, cluster: str, create: bool = True) -> EtcdBackend:
             another program, or (without `create`) the cluster does not exist.
         AccessDenied: a wrong user or password, or no permission on the prefix.
         UnsupportedVersion: a newer jrs made the cluster.
-        Unavailable: no member answers; the message gives the reasons.
+        Unavailable: no member answers, or members belong to different etcds; the message gives the
+            reasons.
         WrongAddress: the address or the certificates are wrong; waiting does not help.
     """
     address = Address.parse(url, default_port=DEFAULT_PORT)
@@ -76,6 +77,7 @@ def open_etcd(url: str, cluster: str, create: bool = True) -> EtcdBackend:
     try:
         deadline = Deadline.after(address.timeout)
         check_version(reach(connection, deadline), address)
+        check_members(connection)
         backend.enter(create, deadline)
     except BaseException:
         backend.close()

@@ -25,8 +25,17 @@ from .connection import Connection, behind
 
 _OLDEST = (3, 4)
 
+MEND = (
+    "remove each member from the URL that was created or restored as an etcd of its own, or wipe "
+    "it and add it to the others"
+)
+
 _AT_FIRST = 1.0
 """Seconds to wait for an answer before the cause of the silence is examined."""
+
+_OTHERS = 0.3
+"""Seconds for each member to say which etcd it belongs to. A member that hangs must not delay
+every command; if it answers later, its answers are checked then."""
 
 
 def reach(connection: Connection, deadline: Deadline) -> Any:
@@ -71,6 +80,24 @@ def version_of(status: Any) -> tuple[int, ...]:
     """Return the version of a member with this status."""
     numbers = status.version.partition("-")[0].split(".")
     return tuple(int(number) if number.isdigit() else 0 for number in numbers)
+
+
+def check_members(connection: Connection) -> None:
+    """Raise `Unavailable` if members belong to different etcds: each would have its own leader."""
+    hosts = connection.address.hosts.split(",")
+    if len(hosts) == 1:
+        return
+    answers = connection.each(lambda stubs: stubs.maintenance.Status, rpc.StatusRequest(), _OTHERS)
+    found = {
+        host: answer.header.cluster_id
+        for host, answer in zip(hosts, answers, strict=True)
+        if not isinstance(answer, Exception) and answer.header.cluster_id
+    }
+    if len(set(found.values())) > 1:
+        each = ", ".join(f"{host} of cluster id {etcd:x}" for host, etcd in found.items())
+        raise Unavailable(
+            f"{connection.address.url} names members of different etcds: {each}; {MEND}"
+        )
 
 
 class Read(Protocol):

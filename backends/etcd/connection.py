@@ -10,6 +10,10 @@ a write that is dropped, or keeping a watch that receives nothing. A write goes 
 whose last call was answered; otherwise the member is probed first. So a server that hangs or is
 gone makes the outcome of one write unknown, not of each.
 
+Every answer names the etcd that its member belongs to. A handle uses the etcd of its first answer,
+and takes no answer of another one: a member that was created anew has other records, and so has an
+etcd that was restored.
+
 When no member can be reached and the files of certificates have changed, the channels are replaced.
 """
 
@@ -31,7 +35,15 @@ from ..remote.address import Address, Tls
 from ..remote.signal_safe_calls import SignalSafeCalls
 from ..remote.tls import load
 from ._etcd3 import grpc, rpc
-from .error_mapping import NeverSent, answered, expired, not_logged_in, translate_error, words
+from .error_mapping import (
+    NeverSent,
+    OtherEtcd,
+    answered,
+    expired,
+    not_logged_in,
+    translate_error,
+    words,
+)
 
 ATTEMPT = 1.5
 """Seconds for one member: longer than an election, during which requests hang."""
@@ -61,7 +73,8 @@ Method = Callable[["Stubs"], Callable[..., Any]]
 class Stubs:
     """The services of one member."""
 
-    def __init__(self, channel: Any) -> None:
+    def __init__(self, target: str, channel: Any) -> None:
+        self.target = target
         self.channel = channel
         self.kv = rpc.KVStub(channel)
         self.lease = rpc.LeaseStub(channel)
@@ -94,6 +107,7 @@ class Connection:
         self._current = random.randrange(len(self._members))
         self._login = threading.Lock()
         self._token: str | None = None
+        self._etcd = 0
         self._over = threading.Event()
         self.safe_calls = SignalSafeCalls("jrs-etcd-calls")
         self._forked = False
@@ -144,6 +158,13 @@ class Connection:
                 found.append(error)
         return found
 
+    def check_etcd(self, answer: Any, member: str) -> None:
+        """Raise `OtherEtcd`, an error of gRPC, if `member` answers for another etcd than ours."""
+        found = answer.header.cluster_id
+        self._etcd = self._etcd or found
+        if found not in (0, self._etcd):  # A proxy may leave it out.
+            raise OtherEtcd(member, found, self._etcd)
+
     def next_member(self) -> None:
         """Switch to the next member, because the current one does not answer."""
         self._current = (self._current + 1) % len(self._members)
@@ -185,7 +206,7 @@ class Connection:
     def _ask(
         self, method: Method, request: Any, deadline: Deadline, attempt: float, *, wrote: bool
     ) -> Any:
-        why = "no answer within the deadline"
+        reasons: dict[str, str] = {}
         pause, longest = _PAUSES
         failures = 0
         while not deadline.expired:
@@ -198,13 +219,14 @@ class Connection:
                 metadata = self._metadata(stubs, deadline)
                 timeout = min(attempt, deadline.bounded())
                 answer = method(stubs)(request, timeout=timeout, metadata=metadata)
+                self.check_etcd(answer, stubs.target)
             except grpc.RpcError as error:
                 if expired(error) and len(metadata) > 1:
                     self._forget(metadata)
-                    why = words(error)
+                    reasons[stubs.target] = words(error)
                 else:
                     stubs.answers = answered(error)
-                    why = translate_error(error, self.address.url, wrote=wrote)
+                    reasons[stubs.target] = translate_error(error, self.address.url, wrote=wrote)
                     if stubs is self._members[self._current]:
                         self.next_member()
             except ValueError:
@@ -222,6 +244,7 @@ class Connection:
                     break  # The answer to another try could come too late for the caller.
                 self._over.wait(pause)
                 pause = min(2 * pause, longest)
+        why = "; ".join(dict.fromkeys(reasons.values())) or "no answer within the deadline"
         raise Unavailable(f"{self.address.url} cannot be reached: {why}; nothing was changed")
 
     def _renew(self) -> None:
@@ -254,12 +277,15 @@ class Connection:
 
         Raises:
             NeverSent: the member did not answer.
+            OtherEtcd: it belongs to another etcd.
         """
         request = rpc.RangeRequest(key=b"jrs", keys_only=True)
         timeout = min(ATTEMPT, deadline.bounded())
         try:
-            stubs.kv.Range(request, timeout=timeout, metadata=self._metadata(stubs, deadline))
-        except NeverSent:
+            metadata = self._metadata(stubs, deadline)
+            answer = stubs.kv.Range(request, timeout=timeout, metadata=metadata)
+            self.check_etcd(answer, stubs.target)
+        except (NeverSent, OtherEtcd):
             raise
         except grpc.RpcError as error:
             if not answered(error):
@@ -300,9 +326,10 @@ def _members(address: Address) -> list[Stubs]:
     credentials = _credentials(address.tls)
     return [
         Stubs(
+            target,
             grpc.insecure_channel(target, _OPTIONS)
             if credentials is None
-            else grpc.secure_channel(target, credentials, _OPTIONS)
+            else grpc.secure_channel(target, credentials, _OPTIONS),
         )
         for target in address.hosts.split(",")
     ]

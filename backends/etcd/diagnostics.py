@@ -10,7 +10,7 @@ from jrs.contract.clock import Deadline
 from ..remote.address import Address
 from ..remote.diagnostics import diagnose
 from ._etcd3 import rpc
-from .cluster import version_of
+from .cluster import MEND, version_of
 from .connection import Connection
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -20,6 +20,7 @@ def members(connection: Connection, timeout: float) -> Iterator[Diagnostic]:
     """Yield the condition of each member."""
     address = connection.address
     answers = connection.each(lambda stubs: stubs.maintenance.Status, rpc.StatusRequest(), timeout)
+    etcd = 0
     for (host, port), answer in zip(address.endpoints, answers, strict=True):
         where = f"{host}:{port}"
         if isinstance(answer, Exception):
@@ -33,6 +34,9 @@ def members(connection: Connection, timeout: float) -> Iterator[Diagnostic]:
             + (", leads" if answer.leader == answer.header.member_id else ""),
             None if answer.leader else "it knows no leader: most members are down; start them",
         )
+        etcd = etcd or answer.header.cluster_id
+        if answer.header.cluster_id not in (0, etcd):
+            yield Diagnostic("member", f"{where}: of another etcd than those before it", MEND)
         if (3, 4) <= version_of(answer) < (3, 4, 24):
             yield Diagnostic(
                 "version",

@@ -74,6 +74,29 @@ class NeverSent(grpc.RpcError):  # type: ignore[misc]
         return f"{self._what}: {words(self._cause)}"
 
 
+class OtherEtcd(grpc.RpcError):  # type: ignore[misc]
+    """A member of another etcd has answered: ours has not got the request.
+
+    Args:
+        member: its address.
+        found: the cluster id of its etcd.
+        ours: that of the etcd that the handle uses.
+    """
+
+    def __init__(self, member: str, found: int, ours: int) -> None:
+        self._what = (
+            f"{member} is not of this etcd any more (cluster id {found:x}, not {ours:x}): if it "
+            "was created anew, wipe it and add it as a member, or remove it from the URL; if etcd "
+            "was restored, restart this process"
+        )
+
+    def code(self) -> Any:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return self._what
+
+
 def words(error: Any) -> str:
     """Return the message of gRPC or the server."""
     return str(error.details() or error.code().name)
@@ -101,7 +124,7 @@ def translate_error(error: Any, where: str, *, wrote: bool) -> str:
     """
     code, details = error.code(), words(error)
     said = details.lower()
-    if isinstance(error, NeverSent):
+    if isinstance(error, (NeverSent, OtherEtcd)):
         return details
     if expired(error) or code is grpc.StatusCode.PERMISSION_DENIED or _says(said, _DENIED):
         raise AccessDenied(f"{where}: {_denied(details)}") from error

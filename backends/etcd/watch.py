@@ -120,6 +120,7 @@ class EtcdWatch(Watch):
         heard = False
         try:
             for answer in self._stream:
+                self._connection.check_etcd(answer, "a member")
                 heard = True
                 for event in answer.events:
                     self._hear(event.kv.key[self._above :].decode())

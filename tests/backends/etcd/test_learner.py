@@ -48,7 +48,9 @@ def test_a_request_that_comes_to_a_learner(code: Any, verb: str) -> None:
     """Both in the form of etcd 3.4 and in that of 3.6 the next member is asked."""
     made = connection.Connection(Address.parse("etcd://127.0.0.1:1,127.0.0.1:2", default_port=2379))
     learner, healthy = Keys(code), Keys(None)
-    members: list[Any] = [SimpleNamespace(kv=each, answers=False) for each in (learner, healthy)]
+    members: list[Any] = [
+        SimpleNamespace(target="h", kv=each, answers=False) for each in (learner, healthy)
+    ]
     made._members = members
     made._current = 0
 

@@ -51,15 +51,19 @@ COMPARISONS = ("CREATE", "EQUAL", "GREATER", "MOD", "VALUE", "VERSION")
 
 ANSWERS = {
     "AuthenticateResponse": ("token",),
-    "LeaseGrantResponse": ("ID", "TTL"),
-    "LeaseKeepAliveResponse": ("TTL",),
-    "RangeResponse": ("header.revision", "kvs.key", "kvs.mod_revision", "kvs.value", "more"),
-    "StatusResponse": ("dbSize", "header.member_id", "leader", "version"),
+    "LeaseGrantResponse": ("ID", "TTL", "header.cluster_id"),
+    "LeaseKeepAliveResponse": ("TTL", "header.cluster_id"),
+    "LeaseRevokeResponse": ("header.cluster_id",),
+    "RangeResponse": (
+        *("header.cluster_id", "header.revision"),
+        *("kvs.key", "kvs.mod_revision", "kvs.value", "more"),
+    ),
+    "StatusResponse": ("dbSize", "header.cluster_id", "header.member_id", "leader", "version"),
     "TxnResponse": (
         *("responses.response_range.kvs.mod_revision", "responses.response_txn.responses"),
-        *("responses.response_txn.succeeded", "succeeded"),
+        *("responses.response_txn.succeeded", "succeeded", "header.cluster_id"),
     ),
-    "WatchResponse": ("canceled", "events.kv.key"),
+    "WatchResponse": ("canceled", "events.kv.key", "header.cluster_id"),
 }
 """The messages that come back, and what is read of them, down to the fields of their fields."""
 
