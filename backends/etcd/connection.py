@@ -46,7 +46,7 @@ from .error_mapping import (
 )
 
 ATTEMPT = 1.5
-"""Seconds for one member: longer than an election, during which requests hang."""
+"""Seconds for one member at first: longer than an election, during which requests hang."""
 
 WRITE = 3.0
 """Most seconds for a write. A write without an answer by then was dropped in an election, or is on
@@ -90,6 +90,39 @@ class Stubs:
         )
         self.answers = False
         """Whether the last call to this member was answered."""
+        self.pace = 0.0
+        """Seconds that its last answer took; 0 after a call without an answer."""
+
+
+class _Tries:
+    """The tries of one call, in rounds of all members, and how long each may take.
+
+    A member that hangs is left early. But after a round in which every member was silent, all may
+    be slow: then each may take twice as long. And a member may take twice as long as its last
+    answer. Neither takes more than half of the time that is left, unless there is no other member.
+    """
+
+    def __init__(self, members: int, deadline: Deadline) -> None:
+        self._members = members
+        self._deadline = deadline
+        self._failed = self._silent = self._doubled = 0
+
+    def seconds(self, stubs: Stubs, attempt: float, *, grows: bool = True) -> float:
+        """Return how long a member may take that usually may take `attempt` seconds."""
+        left = self._deadline.bounded()
+        longer = max(attempt * (1 << self._doubled if grows else 1), 2 * stubs.pace)
+        most = left if self._members == 1 else left / 2
+        return min(left, max(attempt, min(longer, most)))
+
+    def failed(self, error: Any) -> bool:
+        """Count a failure; return whether it ends a round."""
+        self._failed += 1
+        self._silent += error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        if self._failed < self._members:
+            return False
+        self._doubled += self._silent == self._members
+        self._failed = self._silent = 0
+        return True
 
 
 class Connection:
@@ -123,7 +156,7 @@ class Connection:
         """Call a read or an idempotent write, repeatedly within the deadline.
 
         Args:
-            attempt: seconds for one member.
+            attempt: seconds for one member at first; see `_Tries`.
 
         Raises:
             Unavailable: no member answered in time.
@@ -132,7 +165,8 @@ class Connection:
         return self._call(method, request, deadline, attempt, wrote=False)
 
     def write(self, method: Method, request: Any, deadline: Deadline) -> Any:
-        """Call a write at most once, and for no longer than `WRITE`.
+        """Call a write at most once, for no longer than `WRITE`, or than twice the time that the
+        member's last answer took.
 
         Raises:
             Unavailable: the request was certainly not carried out.
@@ -208,16 +242,17 @@ class Connection:
     ) -> Any:
         reasons: dict[str, str] = {}
         pause, longest = _PAUSES
-        failures = 0
+        tries = _Tries(len(self._members), deadline)
         while not deadline.expired:
             self._check_open()
             stubs = self._members[self._current]
             metadata = [_LEADER]
             try:
                 if wrote and not stubs.answers:
-                    self._probe(stubs, deadline)
-                metadata = self._metadata(stubs, deadline)
-                timeout = min(attempt, deadline.bounded())
+                    self._probe(stubs, deadline, tries.seconds(stubs, ATTEMPT))
+                metadata = self._metadata(stubs, deadline, tries.seconds(stubs, ATTEMPT))
+                timeout = tries.seconds(stubs, attempt, grows=not wrote)
+                began = deadline.clock()
                 answer = method(stubs)(request, timeout=timeout, metadata=metadata)
                 self.check_etcd(answer, stubs.target)
             except grpc.RpcError as error:
@@ -225,18 +260,18 @@ class Connection:
                     self._forget(metadata)
                     reasons[stubs.target] = words(error)
                 else:
-                    stubs.answers = answered(error)
+                    stubs.answers, stubs.pace = answered(error), 0.0
                     reasons[stubs.target] = translate_error(error, self.address.url, wrote=wrote)
                     if stubs is self._members[self._current]:
                         self.next_member()
+                round_ended = tries.failed(error)
             except ValueError:
                 self._check_open()  # gRPC raises ValueError if its channel is closed.
                 raise
             else:
-                stubs.answers = True
+                stubs.answers, stubs.pace = True, deadline.clock() - began
                 return answer
-            failures += 1
-            if failures % len(self._members) == 0:
+            if round_ended:
                 self._renew()
                 # Members that refuse a connection do so at once: the pause prevents a busy loop.
                 pause = min(pause, deadline.remaining() / 2)
@@ -272,17 +307,16 @@ class Connection:
         if self.closed:
             raise Unavailable(f"{self.address.url}: this handle is closed; nothing was changed")
 
-    def _probe(self, stubs: Stubs, deadline: Deadline) -> None:
-        """Send a read that only a member with a leader can answer.
+    def _probe(self, stubs: Stubs, deadline: Deadline, timeout: float) -> None:
+        """Send a read that only a member with a leader can answer, within `timeout` seconds.
 
         Raises:
             NeverSent: the member did not answer.
             OtherEtcd: it belongs to another etcd.
         """
         request = rpc.RangeRequest(key=b"jrs", keys_only=True)
-        timeout = min(ATTEMPT, deadline.bounded())
         try:
-            metadata = self._metadata(stubs, deadline)
+            metadata = self._metadata(stubs, deadline, timeout)
             answer = stubs.kv.Range(request, timeout=timeout, metadata=metadata)
             self.check_etcd(answer, stubs.target)
         except (NeverSent, OtherEtcd):
@@ -291,7 +325,9 @@ class Connection:
             if not answered(error):
                 raise NeverSent("not tried", error) from error
 
-    def _metadata(self, stubs: Stubs, deadline: Deadline) -> list[tuple[str, str]]:
+    def _metadata(
+        self, stubs: Stubs, deadline: Deadline, timeout: float = ATTEMPT
+    ) -> list[tuple[str, str]]:
         user = self.address.user
         if user is None:
             return [_LEADER]
@@ -301,9 +337,9 @@ class Connection:
         try:
             if self._token is None:
                 request = rpc.AuthenticateRequest(name=user, password=self.address.password)
-                timeout = min(ATTEMPT, deadline.bounded())
+                within = min(timeout, deadline.bounded())
                 try:
-                    answer = stubs.auth.Authenticate(request, timeout=timeout)
+                    answer = stubs.auth.Authenticate(request, timeout=within)
                 except grpc.RpcError as error:
                     raise not_logged_in(error, self.address.url, user) from error
                 self._token = answer.token

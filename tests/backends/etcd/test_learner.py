@@ -49,7 +49,7 @@ def test_a_request_that_comes_to_a_learner(code: Any, verb: str) -> None:
     made = connection.Connection(Address.parse("etcd://127.0.0.1:1,127.0.0.1:2", default_port=2379))
     learner, healthy = Keys(code), Keys(None)
     members: list[Any] = [
-        SimpleNamespace(target="h", kv=each, answers=False) for each in (learner, healthy)
+        SimpleNamespace(target="h", kv=each, answers=False, pace=0.0) for each in (learner, healthy)
     ]
     made._members = members
     made._current = 0

@@ -1,0 +1,129 @@
+"""Members that answer slowly are waited for, and a member that hangs is left early."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jrs.backends.etcd import connection
+from jrs.backends.etcd._etcd3 import grpc, rpc
+from jrs.backends.etcd.connection import ATTEMPT, Connection
+from jrs.backends.remote.address import Address
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Unavailable
+from tests.support import FakeClock
+
+REQUEST = rpc.RangeRequest(key=b"x")
+
+
+class TookTooLong(grpc.RpcError):  # type: ignore[misc]
+    def code(self) -> Any:
+        return grpc.StatusCode.DEADLINE_EXCEEDED
+
+    def details(self) -> str:
+        return "Deadline Exceeded"
+
+
+class Keys:
+    """The requests of one member, which needs so many seconds for each, by the test's clock."""
+
+    def __init__(self, clock: FakeClock, needs: float) -> None:
+        self._clock = clock
+        self.needs = needs
+        self.waited: list[float] = []
+
+    def Range(self, request: Any, *, timeout: float, metadata: Any) -> Any:
+        self.waited.append(min(timeout, self.needs))
+        self._clock.now += self.waited[-1]
+        if timeout < self.needs:
+            raise TookTooLong
+        return rpc.RangeResponse()
+
+
+class World:
+    """A connection to members whose time passes by a clock alone."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *needs: float) -> None:
+        self.clock = FakeClock()
+        hosts = ",".join(f"127.0.0.1:{port + 1}" for port in range(len(needs)))
+        self.connection = Connection(Address.parse(f"etcd://{hosts}", default_port=2379))
+        self.keys = [Keys(self.clock, each) for each in needs]
+        members: list[Any] = [
+            SimpleNamespace(target=f"h{number}", kv=keys, answers=False, pace=0.0)
+            for number, keys in enumerate(self.keys)
+        ]
+        self.connection._members = members
+        self.connection._current = 0
+        monkeypatch.setattr(self.connection._over, "wait", self._pass)
+
+    def _pass(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    def call(self, verb: str, timeout: float) -> float:
+        """Call and return the seconds that it took."""
+        began = self.clock.now
+        deadline = Deadline.after(timeout, self.clock)
+        getattr(self.connection, verb)(lambda member: member.kv.Range, REQUEST, deadline)
+        assert self.clock.now <= began + timeout
+        return self.clock.now - began
+
+
+# A real member cannot be told how long to take for an answer.
+@pytest.mark.parametrize("verb", ["read", "write"])
+@pytest.mark.parametrize("members", [1, 3])
+def test_an_answer_that_takes_longer_than_usual(
+    monkeypatch: pytest.MonkeyPatch, verb: str, members: int
+) -> None:
+    """It is waited for once all members were silent, and from then on at once."""
+    world = World(monkeypatch, *[1.8] * members)
+    world.call(verb, 20.0)
+    assert world.call("read", 20.0) == pytest.approx(1.8)
+
+
+def test_the_whole_timeout_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, 9.0)
+    world.call("read", 20.0)
+    assert len(world.keys[0].waited) == 4
+    with pytest.raises(Unavailable):
+        World(monkeypatch, 9.0).call("read", 10.0)
+
+
+def test_a_member_that_hangs_is_left_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after answers of others that were slow, and after an answer of its own that was."""
+    world = World(monkeypatch, 3600.0, 0.1)
+    assert world.call("read", 20.0) <= ATTEMPT + 0.2
+    world.keys[1].needs = 1.4
+    world.call("read", 20.0)
+    world.connection.next_member()
+    assert world.call("read", 20.0) <= ATTEMPT + 1.5
+
+    slow = World(monkeypatch, 1.4, 0.1)
+    slow.call("read", 20.0)
+    slow.keys[0].needs = 3600.0
+    assert slow.call("read", 20.0) <= 2 * 1.4 + 0.2
+    slow.connection.next_member()
+    assert slow.call("read", 20.0) <= ATTEMPT + 0.2
+
+
+def test_another_member_keeps_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the last answer was: a heartbeat has to come in time."""
+    world = World(monkeypatch, 5.0, 0.1)
+    world.connection._members[0].pace = 5.0
+    world.keys[0].needs = 3600.0
+    deadline = Deadline.after(2.0, world.clock)
+    world.connection.read(lambda member: member.kv.Range, REQUEST, deadline, attempt=1.0)
+    assert world.keys[0].waited == [1.0]
+
+
+def test_members_that_refuse_do_not_lengthen_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that hangs is given no more time because the others are being started."""
+    tries = connection._Tries(2, Deadline.after(60.0, FakeClock()))
+    hangs: Any = SimpleNamespace(pace=0.0)
+    tries.failed(TookTooLong())
+    assert tries.failed(SimpleNamespace(code=lambda: grpc.StatusCode.UNAVAILABLE))
+    assert tries.seconds(hangs, ATTEMPT) == ATTEMPT
+    tries.failed(TookTooLong())
+    assert tries.failed(TookTooLong())
+    assert tries.seconds(hangs, ATTEMPT) == 2 * ATTEMPT
