@@ -31,6 +31,13 @@ _NEVER_DONE = (
     "not capable",
     "not supported for learner",  # UNAVAILABLE, and since 3.6 FAILED_PRECONDITION
 )
+_TOO_LARGE = (
+    "too large",
+    "too many operations",
+    # The server's gRPC, before etcd sees the request. That the server cannot *send* a message that
+    # is larger than its limit would say nothing about a write.
+    "received message larger than max",
+)
 _EXPIRED = ("invalid auth token", "auth revision in the header is old", "revision of auth store")
 _DENIED = (
     "authentication failed",
@@ -134,7 +141,7 @@ def translate_error(error: Any, where: str, *, wrote: bool) -> str:
         if wrote:
             raise OutOfSpace(f"{why}; the write may or may not have happened") from error
         raise Unavailable(why) from error
-    if "too large" in said or "too many operations" in said:
+    if _says(said, _TOO_LARGE):
         raise TooLarge(f"{where}: {details}") from error
     if code is grpc.StatusCode.NOT_FOUND:
         raise NotFound(f"{where}: {details}") from error

@@ -129,6 +129,8 @@ def test_a_server_that_takes_less_than_the_usual(start_etcd: Callable[..., EtcdS
             backend.commit(*(Create(f"l/{index}", b"v") for index in range(9)))
         with pytest.raises(TooLarge, match="too large"):
             backend.commit(Create("l", bytes(70_000)))
+        with pytest.raises(TooLarge, match="larger than max"):  # By gRPC, half a MiB above that.
+            backend.commit(Create("l", bytes(700_000)))
         assert list(backend.scan("l")) == []
 
 
