@@ -11,7 +11,7 @@ whose last call was answered; otherwise the member is probed first. So a server 
 gone makes the outcome of one write unknown, not of each.
 
 Every answer names the etcd that its member belongs to. A handle uses the etcd of its first answer,
-and takes no answer of another one: a member that was created anew has other records, and so has an
+and takes no answer of another one: a member that was made again has other records, and so has an
 etcd that was restored.
 
 When no member can be reached and the files of certificates have changed, the channels are replaced.

@@ -93,7 +93,7 @@ class OtherEtcd(grpc.RpcError):  # type: ignore[misc]
     def __init__(self, member: str, found: int, ours: int) -> None:
         self._what = (
             f"{member} is not of this etcd any more (cluster id {found:x}, not {ours:x}): if it "
-            "was created anew, wipe it and add it as a member, or remove it from the URL; if etcd "
+            "was made again, wipe it and add it as a member, or remove it from the URL; if etcd "
             "was restored, restart this process"
         )
 

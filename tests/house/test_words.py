@@ -101,6 +101,7 @@ KEPT = {
     ("claim", "recovery/snapshots/"): "`--claim`",
     ("claim", "tests/killing/"): "`--claim`",
     ("claim", "tests/recovery/snapshots/"): "`--claim`",
+    ("cluster_id", "backends/etcd/"): "a field of etcd's answers",
     ("cluster_id", "recovery/application.py"): "the former keyword of `jrs.run`, which warns",
     ("gate", "jrs/demo/"): "a file for which a cleanup of the demo waits",
     ("gate", "tests/chaos/"): "a file for which a stage waits",

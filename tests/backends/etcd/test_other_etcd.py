@@ -28,7 +28,7 @@ def both(etcd_server: EtcdServer, etcd_ensemble: EtcdServer) -> str:
 
 @pytest.fixture
 def backend(both: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[EtcdBackend]:
-    """A handle on the first of them: the second one was silent then, or was created anew since."""
+    """A handle on the first of them: the second one was silent then, or was made again since."""
     with monkeypatch.context() as patch:
         patch.setattr(backend_module, "check_members", lambda connection: None)
         patch.setattr("random.randrange", lambda most: 0)
@@ -75,7 +75,7 @@ def test_a_handle_takes_no_answer_of_another_etcd(
 
 
 def test_what_another_etcd_has_done_is_not_done(backend: EtcdBackend) -> None:
-    """A member that was created anew between two writes: the write goes to the next member."""
+    """A member that was made again between two writes: the write goes to the next member."""
     connection = backend.connection
     connection.next_member()
     connection._members[1].answers = True  # When it was last asked, it was of ours.
