@@ -61,9 +61,9 @@ class HostLooks:
         """
         if not names_files(spec):
             return _find(spec, environment)
-        patience = _PATIENCE + (_PROBE if spec.settings.python else 0.0)
+        allowed = _PATIENCE + (_PROBE if spec.settings.python else 0.0)
         calls = [lambda: self._find_once(spec, environment)]
-        [end] = side_by_side(f"jrs-host-{spec.job_id}", calls, Deadline.after(patience))
+        [end] = side_by_side(f"jrs-host-{spec.job_id}", calls, Deadline.after(allowed))
         if end.error is not None:
             raise end.error
         if end.value is None:

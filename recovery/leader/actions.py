@@ -53,7 +53,7 @@ from .attempts import AttemptHandle, Attempts
 from .context import LeaderContext
 from .hand_over import HandOver
 from .job_memory import End
-from .left_over import KILL, LeftOver
+from .orphans import KILL, Orphans
 from .recovery_point import RecoveryPoints
 from .restart_plan import RestartPlan
 from .results import Results
@@ -89,7 +89,7 @@ class Actions:
         folder = last_words.folder_of(context.storage.root)
         self._last_words = last_words.LastWords(folder, self._fence.epoch)
         self._recovery_points = RecoveryPoints(context)
-        self._left_over = LeftOver(context, records)
+        self._orphans = Orphans(context, records)
         self.consider_hand_over = HandOver(context, attempts).consider
 
     # -- running ---------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Actions:
         job_id = spec.job_id
         try:
             self._recovery_points.refuse_foreign_files(job_id)
-            self._left_over.end(job_id)
+            self._orphans.end(job_id)
             self._recovery_points.ensure_recoverable(job_id)
             self._context.decisions.fold(job_id)
             recorded = self._records.begin(spec)
@@ -241,7 +241,7 @@ class Actions:
         if stop is None or stop.mode is not StopMode.SUSPEND or stop.state is StopState.DONE:
             return
         try:
-            self._left_over.end(job_id)
+            self._orphans.end(job_id)
         except JobHeld as error:
             self._hold(job_id, error)
             return
@@ -265,7 +265,7 @@ class Actions:
 
         def end_all() -> None:
             with suppress(JobHeld):  # A restore replaces the bad state.
-                self._left_over.end(job_id)
+                self._orphans.end(job_id)
 
         # Not before the restore is ours: another process may need the epoch's folder in place.
         if self._recovery_points.finish_restore(job_id, end_all):
@@ -284,8 +284,8 @@ class Actions:
     def end(self, job_id: str, *, completed: bool) -> None:
         """End the job's attempt. One that has recorded the job's result may do so by itself: its
         process exports what it has traced."""
-        how, patience = ("completed", _COMPLETED) if completed else ("stopped", 0.0)
-        self._attempts.end(job_id, Deadline.after(KILL), how, patience=patience)
+        how, allowed = ("completed", _COMPLETED) if completed else ("stopped", 0.0)
+        self._attempts.end(job_id, Deadline.after(KILL), how, allowed=allowed)
 
     def record_hold(self, job_id: str, why: str) -> None:
         """Record in the history why this leader can do nothing about the job. Durable."""
@@ -353,6 +353,6 @@ class Actions:
         """Ensure that nothing of the job appears after its result is recorded: no record, and no
         batch that a sink publishes. The output of its finished stages appears before."""
         with suppress(JobHeld):  # The reason to hold does not matter: the job ends here.
-            self._left_over.end(job_id)
+            self._orphans.end(job_id)
         if self._storage.objects is None:
             publish_finished(self._backend, self._storage, job_id, self._fence)

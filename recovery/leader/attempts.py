@@ -116,13 +116,13 @@ class Attempts:
             return not begun.on_purpose
 
     def end(
-        self, job_id: str, deadline: Deadline, ended_as: str = "stopped", *, patience: float = 0.0
+        self, job_id: str, deadline: Deadline, ended_as: str = "stopped", *, allowed: float = 0.0
     ) -> None:
         """End the job's attempt, if it has one, and forget it. Idempotent.
 
         Args:
             ended_as: why, for metrics.
-            patience: seconds in which it may still end by itself, unless `end_all` is called.
+            allowed: seconds in which it may still end by itself, unless `end_all` is called.
 
         Raises:
             Unavailable: it does not end.
@@ -135,7 +135,7 @@ class Attempts:
         begun.on_purpose = True  # Its end may be reported before this returns.
         with self._changed:
             self._changed.wait_for(
-                lambda: self._over or self._begun.get(job_id) is not begun, patience
+                lambda: self._over or self._begun.get(job_id) is not begun, allowed
             )
         if not self._end(begun, deadline):
             raise Unavailable(f"the attempt of {job_id!r} does not end")

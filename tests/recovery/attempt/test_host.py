@@ -24,7 +24,7 @@ def with_secret(path: Path, job_id: str = "job") -> JobSpec:
 
 @pytest.fixture
 def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """A file that answers only once the event is set, and a patience that is over at once."""
+    """A file that answers only once the event is set, and a allowed that is over at once."""
     answers, opened = threading.Event(), os.open
 
     def slowly(path: Any, *how: Any, **more: Any) -> int:
@@ -55,7 +55,7 @@ def test_a_file_that_hangs_is_waited_for_once(tmp_path: Path, hanging: threading
 
 
 def test_a_secret_is_a_regular_file(tmp_path: Path) -> None:
-    """Whoever opens a pipe without a writer waits for ever; and it would serve one attempt."""
+    """A pipe without a writer makes its reader wait without end, and it would serve one attempt."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_text("value\n")
     with pytest.raises(CannotStartHere, match=r"KEY: .*/pipe cannot be read here: not a reg"):

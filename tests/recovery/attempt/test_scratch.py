@@ -129,7 +129,7 @@ def test_c8_a_place_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Monk
     assert scratch.make("mine") is None
 
 
-def test_c8_what_others_have_beside_it_stays(
+def test_c8_what_others_have_there_stays(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C8: the place may be the folder that the work folder of this host is in by default."""

@@ -1159,7 +1159,7 @@ def test_an_attempt_that_may_end_by_itself_does_not_delay_the_end_of_all() -> No
         "job", lambda on_end: DirectedAttempt(runner, nothing, on_end), lambda begun, how: None
     )
     ending = threading.Thread(
-        target=lambda: attempts.end("job", Deadline.after(BOUND), patience=threading.TIMEOUT_MAX)
+        target=lambda: attempts.end("job", Deadline.after(BOUND), allowed=threading.TIMEOUT_MAX)
     )
     ending.start()
     assert attempts.end_all(Deadline.after(BOUND)) == []

@@ -225,7 +225,7 @@ MUTANTS = [
         "cancel-behind-the-back",
         "The result of a canceled job is written while its attempt may still write.",
         ACTIONS,
-        "does not matter: the job ends here.\n            self._left_over.end(job_id)",
+        "does not matter: the job ends here.\n            self._orphans.end(job_id)",
         "does not matter: the job ends here.\n            pass",
     ),
     _mutant(

@@ -1,4 +1,4 @@
-"""LeftOver: the end of what earlier attempts of a job have left running, here and on a cluster."""
+"""Orphans: the end of what earlier attempts of a job have left running, here and on a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _led: set[tuple[str, str, int]] = set()
 tell: in a container that starts again, both may be those of the process before."""
 
 
-class LeftOver:
+class Orphans:
     """What earlier attempts have left, for one leader."""
 
     def __init__(self, context: LeaderContext, records: AttemptRecords) -> None:
