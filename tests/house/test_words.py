@@ -100,6 +100,7 @@ KEPT = {
     ("claim", "jrs/sidecar/snapshots.py"): "`--claim`",
     ("claim", "recovery/snapshots/"): "`--claim`",
     ("claim", "tests/killing/"): "`--claim`",
+    ("claim", "tests/recovery/cleanup/"): "`--claim`",
     ("claim", "tests/recovery/snapshots/"): "`--claim`",
     ("cluster_id", "backends/etcd/"): "a field of etcd's answers",
     ("cluster_id", "recovery/application.py"): "the former keyword of `jrs.run`, which warns",
