@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +28,8 @@ from jrs.cli.listening import LISTEN
 from jrs.cli.log_format import JSON, log_format_option
 from jrs.cli.signals import stopped_by_signals
 from jrs.cli.toml_file import from_file, settings
-from jrs.contract.errors import InvalidInput, JrsError
+from jrs.contract.backend import Backend
+from jrs.contract.errors import InvalidInput, JrsError, Unavailable
 from jrs.contract.texts import error_text
 from jrs.host import credentials
 from jrs.host.filesystems import STORAGE
@@ -149,19 +150,17 @@ def master_command(
             _print_event(event, master.name, as_json)
 
     outage = Outage(stop, partial(_say_that_it_waits, as_json))
-    url = ref.url
     health = MasterHealth()
     # Before the backend is opened: a master that waits for it is alive.
     probes = nullcontext() if listens is None else HealthServer(listens, health)
     with probes, stopped_by_signals(stop):
-        opened = outage.open(lambda: open_backend(url, cluster=ref.cluster))
+        opened = outage.open(lambda: open_backend(ref.url, cluster=ref.cluster))
         if opened is None:
             return
         with opened as backend:
-            for waiting in applications.waiting(backend):
-                _say(as_json, "warning", _IN_THE_WAY.format(waiting))
+            _warn_of_applications(backend, as_json)
             master = Master(
-                backend, url=url, storage=storage, ttl=ttl, name=name, resources=found,
+                backend, url=ref.url, storage=storage, ttl=ttl, name=name, resources=found,
                 cleanup_policy=policy, report=report, max_attempts=max_attempts, trust=trust,
                 retention=retention, prepare=prepare, warm=warm, health=health,
                 preload=preload, openlineage=openlineage,
@@ -170,10 +169,17 @@ def master_command(
             master.run(stop)
 
 
-_IN_THE_WAY = (
-    "the application {!r} has not ended, and does not run while this master leads: stop it, and "
-    "start the program of the application again"
-)
+def _warn_of_applications(backend: Backend, as_json: bool) -> None:
+    names = list[str]()
+    with suppress(Unavailable):  # The master waits for it.
+        names = applications.waiting(backend)
+    for name in names:
+        _say(
+            as_json,
+            "warning",
+            f"the application {name!r} has not ended, and does not run while this master leads: "
+            "stop it, and start the program of the application again",
+        )
 
 
 def _print_event(event: Event, master: str, as_json: bool) -> None:

@@ -44,12 +44,13 @@ _TIMERS = re.compile(r"WithState.*, ProcessingTime(Timeout)?\b(?!#)")
 
 
 def check_writer(
-    writer: DataStreamWriter, stage: str, storage: JobStorage, *, bounded: bool
+    writer: DataStreamWriter, stage: str, storage: JobStorage, *, bounded: bool, begins: bool
 ) -> None:
     """Raise `InvalidInput`, with the reason, for a query that could not be recovered.
 
     Args:
         storage: where the files of its job are.
+        begins: whether the stage begins. One that has begun may keep what new ones must not have.
     """
     options = _peek(writer._jwrite, "extraOptions")
     source, mode = _sink(writer), str(_peek(writer._jwrite, "outputMode"))
@@ -76,6 +77,11 @@ def check_writer(
             f'format("{FORMAT}") adds batch to batch, which in {mode.lower()} mode replace each '
             'other: use outputMode("append"), or foreachBatch'
         )
+    elif source == FORMAT and begins and (hidden := _hidden_column(writer)):
+        problem = (
+            f"it has a column {hidden!r}, and readers of its folders find the number of the batch "
+            f'there, which format("{FORMAT}") adds as {BATCH!r}: rename the column'
+        )
     elif bounded and _has_timers(writer):
         problem = (
             "its timers use processing time, so a bounded stage would end without their pending "
@@ -91,16 +97,10 @@ def check_writer(
         raise InvalidInput(f"stage {stage!r} cannot be run: {problem}")
 
 
-def check_new(writer: DataStreamWriter, stage: str) -> None:
-    """Raise `InvalidInput` for a query that may not begin, though one that has begun goes on."""
+def _hidden_column(writer: DataStreamWriter) -> str | None:
+    """Return the column that readers of the folders of the sink would not see."""
     # In any case: so Spark compares the names of columns.
-    hidden = [name for name in writer._df.columns if name.lower() == BATCH]
-    if uses_sink(writer) and hidden:
-        raise InvalidInput(
-            f"stage {stage!r} cannot be run: it has a column {hidden[0]!r}, and readers of its "
-            f'folders find the number of the batch there, which format("{FORMAT}") adds as '
-            f"{BATCH!r}: rename the column"
-        )
+    return next((name for name in writer._df.columns if name.lower() == BATCH), None)
 
 
 def _problem_with_objects(writer: DataStreamWriter, sink: str) -> str:

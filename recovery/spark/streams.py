@@ -99,15 +99,10 @@ class Streams:
         context, job = self._context, self._run.job
         job.check()
         output = context.storage.published(job.job_id, name, temporary=False)
-        writer = call_users(build, StreamStage(job, name, output))
-        if not isinstance(writer, DataStreamWriter):
-            raise InvalidInput(
-                f"stage {name!r} has to return df.writeStream…, not {type(writer).__name__}"
-            )
+        writer = _built(build, StreamStage(job, name, output))
         session = job.spark  # Not before `build`: the job's function configures the session.
-        queries.check_writer(writer, name, context.storage, bounded=bounded)
-        if not is_recorded(context, name):
-            queries.check_new(writer, name)
+        begins = not is_recorded(context, name)
+        queries.check_writer(writer, name, context.storage, bounded=bounded, begins=begins)
         self._hold_back()
         place = StreamRecord(
             job.job_id, name, bounded, "", str(session.version), order=order, after=after,
@@ -372,3 +367,12 @@ class Streams:
         if self._failure is not None:
             self._aware.add(threading.get_ident())
             raise self._failure
+
+
+def _built(build: Build, stage: StreamStage) -> DataStreamWriter:
+    writer = call_users(build, stage)
+    if not isinstance(writer, DataStreamWriter):
+        raise InvalidInput(
+            f"stage {stage.name!r} has to return df.writeStream…, not {type(writer).__name__}"
+        )
+    return writer

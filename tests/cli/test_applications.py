@@ -71,7 +71,7 @@ def test_u1_the_second_night_is_another_run(nightly: Nightly) -> None:
 def test_a_master_keeps_an_application_from_running(
     nightly: Nightly, jrs: Jrs, home: Path, url: str
 ) -> None:
-    """No command says to start one for it; one that is started says so, and so does whoever waits
+    """No command says to start one for it; one that is started says so, and so does what waits
     for it."""
     nightly("bad", "nightly-bad")
     listed, explained = jrs("list"), jrs("explain", "nightly-bad")

@@ -59,7 +59,7 @@ HEAVY = {
     ("jrs.recovery.spark.table_source", "jrs.recovery.inspect.table_jobs"): "executors lack jrs",
     ("jrs.recovery.spark.table_source", "jrs.store.opening"): "executors lack jrs",
     ("jrs.recovery.spark.doctor", "jrs.recovery.spark.probes"): "it imports pyspark",
-    ("jrs.recovery.leader.actions", "jrs.recovery.processes.left_on_cluster"): "a client of HTTP",
+    ("jrs.recovery.leader.orphans", "jrs.recovery.processes.left_on_cluster"): "a client of HTTP",
     ("jrs.recovery.master", "jrs.recovery.leader.lineage_export"): "few masters export",
     ("jrs.recovery.master", "jrs.recovery.leader.openlineage"): "it imports OpenLineage, an extra",
     ("jrs.__main__", "jrs.cli"): "an interrupt may come while it loads",

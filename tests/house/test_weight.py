@@ -53,7 +53,7 @@ PROCESSES = {
         "import jrs.backends.file.base_writer",
         {"jrs.backends.file", "jrs.backends.shared", "jrs.contract", "jrs.host", "jrs.records"},
         set(),
-        54,
+        55,  # One of them tells what can be a key from what damage has left.
     ),
     "the client of ZooKeeper's protocol": (
         "import jrs.backends.zookeeper.protocol.connection",
@@ -78,7 +78,9 @@ PROCESSES = {
         "import jrs.recovery.attempt_main",
         RUNS,
         {"cattrs", "tenacity"},
-        188,  # One of them gives a job that is made from another the span of who made it.
+        # Two of them give a job that is made from another the span of who made it, and run what may
+        # hang in a thread of its own.
+        189,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -86,7 +88,7 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        295,
+        296,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

@@ -16,7 +16,7 @@ import attrs
 from pyspark.sql import SparkSession
 
 from jrs.testing.chaos.checking import lists_on_spark
-from jrs.testing.chaos.checking.anomalies import ANOMALIES, Anomaly
+from jrs.testing.chaos.checking.anomalies import ANOMALIES
 from jrs.testing.chaos.checking.broken_rules import BROKEN_RULES
 from jrs.testing.chaos.checking.generate import Row, Shape, generated
 from jrs.testing.chaos.checking.generate_lists import generated_lists
@@ -27,6 +27,7 @@ from jrs.testing.chaos.checking.on_spark import (
     violations,
     violations_by_history,
 )
+from jrs.testing.chaos.checking.planted import Anomaly
 from jrs.testing.chaos.checking.tables import write_histories
 from jrs.testing.chaos.checking.verdict import Run
 from jrs.testing.chaos.checking.watch_faults import WATCH_FAULTS

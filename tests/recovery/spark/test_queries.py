@@ -61,7 +61,7 @@ class Writer:
 
 def check(fields: list[str]) -> None:
     writer: Any = SimpleNamespace(_jwrite=Writer(fields))
-    queries.check_writer(writer, "s", JobStorage(Path("/"), "c"), bounded=False)
+    queries.check_writer(writer, "s", JobStorage(Path("/"), "c"), bounded=False, begins=True)
 
 
 @pytest.mark.parametrize("missing", FIELDS)

@@ -6,13 +6,14 @@ import pytest
 
 from jrs.contract.operations import EPOCH_KEY
 from jrs.testing.chaos.checking import jobs, store, traces
-from jrs.testing.chaos.checking.anomalies import ANOMALIES, Anomaly
+from jrs.testing.chaos.checking.anomalies import ANOMALIES
 from jrs.testing.chaos.checking.broken_rules import BROKEN_RULES
 from jrs.testing.chaos.checking.facts import Absences, Page, facts_of
 from jrs.testing.chaos.checking.generate import Shape, generated
 from jrs.testing.chaos.checking.list_append import list_append
 from jrs.testing.chaos.checking.list_faults import LIST_FAULTS
 from jrs.testing.chaos.checking.lost_answers import LOST_ANSWERS
+from jrs.testing.chaos.checking.planted import Anomaly
 from jrs.testing.chaos.checking.protocol import OF_A_JOB, Rule
 from jrs.testing.chaos.checking.traces import protocol
 from jrs.testing.chaos.checking.verdict import Check, Run

@@ -12,7 +12,7 @@ import attrs
 
 from jrs.records import keys
 from jrs.store.attempt_fence import NOBODY
-from jrs.testing.chaos.checking.anomalies import Amid, Anomaly
+from jrs.testing.chaos.checking.planted import Amid, Anomaly
 from jrs.testing.chaos.recorded import digest
 
 BROKEN_RULES: dict[str, Anomaly] = {}

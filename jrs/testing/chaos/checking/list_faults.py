@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from jrs.testing.chaos.checking.anomalies import Amid, Anomaly
+from jrs.testing.chaos.checking.planted import Amid, Anomaly
 from jrs.testing.chaos.recorded import LISTS, Event, Kind, Verb
 
 LIST_FAULTS: dict[str, Anomaly] = {}

@@ -4,7 +4,7 @@ they have happened, as `known` has it."""
 from __future__ import annotations
 
 from jrs.records import keys
-from jrs.testing.chaos.checking.anomalies import Amid, Anomaly, found_by
+from jrs.testing.chaos.checking.planted import Amid, Anomaly, found_by
 from jrs.testing.chaos.recorded import Kind
 
 LOST_ANSWERS: dict[str, Anomaly] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from jrs.testing.chaos.checking.anomalies import Amid, Anomaly, found_by
+from jrs.testing.chaos.checking.planted import Amid, Anomaly, found_by
 from jrs.testing.chaos.recorded import Event, Kind, Verb
 
 WATCH_FAULTS: dict[str, Anomaly] = {}
