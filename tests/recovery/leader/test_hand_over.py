@@ -23,7 +23,7 @@ from jrs.recovery.attempt.runners import OnEnd, Runner, RunningAttempt
 from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.inspect.explain import explain
-from jrs.recovery.leader import actions
+from jrs.recovery.leader import orphans
 from jrs.recovery.leader.attempt_records import RETRY
 from jrs.recovery.leader.attempts import Attempts
 from jrs.recovery.leader.hand_over import HandOver
@@ -157,7 +157,7 @@ def test_a_run_that_never_started_ends_once(
             leader.until_said("suspended", "job")
         else:
             with monkeypatch.context() as patch:
-                patch.setattr(actions, "take_over", _is_held)
+                patch.setattr(orphans, "take_over", _is_held)
                 clock.now += RETRY + 1
                 leader.look()
                 leader.until_said("held", "job", "its checkpoint is damaged")
