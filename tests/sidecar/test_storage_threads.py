@@ -248,6 +248,7 @@ def test_readiness_in_time(
     monkeypatch.setattr(backend, "get", hanging(backend.get, begun, answers))
     assert served.get("/readyz").status == 503
     assert served.get("/readyz").status == 503
-    assert len(begun) == 1
+    # The thread that looks for changes may have asked, too.
+    assert len([name for name in begun if name != "jrs-changes"]) == 1
     answers.set()
     until(lambda: served.get("/readyz").status == 200, "the backend answers")
