@@ -101,7 +101,11 @@ class FileBackend(Backend):
             ) from None
         except OSError as error:
             raise unavailable(error, folder) from error
-        self._group = GroupCommit(self._append, self._lock, name=f"jrs-commits-{cluster}")
+        try:
+            self._group = GroupCommit(self._append, self._lock, name=f"jrs-commits-{cluster}")
+        except Unavailable:
+            self.replica.close()
+            raise
         forget_in_children(self)
 
     def _get(self, key: str, deadline: Deadline) -> Record | None:

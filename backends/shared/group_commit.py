@@ -25,6 +25,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Op
 from jrs.contract.pending_commit import PendingCommit
+from jrs.contract.runtime import start_thread
 
 T = TypeVar("T")
 """A commit in the form of the backend's log."""
@@ -103,6 +104,9 @@ class GroupCommit(Generic[T]):
         on_leaving: called with a commit that is being written when its caller stops waiting, before
             the caller can read the outcome. Returns whether the commit will certainly not be
             applied.
+
+    Raises:
+        Unavailable: no thread can be started.
     """
 
     def __init__(
@@ -124,7 +128,7 @@ class GroupCommit(Generic[T]):
         """Receives True for each request, and False to end the thread."""
         self._closed = False
         self._server = threading.Thread(target=self._serve, name=name, daemon=True)
-        self._server.start()
+        start_thread(self._server)
 
     def commit(self, line: T, ops: tuple[Op, ...], deadline: Deadline) -> None:
         """Commit and wait for the verdict.

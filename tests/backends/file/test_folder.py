@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.contract.operations import Create
 from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead
+from tests.support import refuse_threads
 
 
 def test_a_path_with_spaces(tmp_path: Path) -> None:
@@ -87,6 +89,28 @@ def test_many_create_it_at_once(tmp_path: Path) -> None:
         list(pool.map(make, range(8)))
     with FileBackend(tmp_path / "store") as backend:
         assert len(contents(backend)) == 8
+
+
+def test_no_thread_for_a_handle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A retry on Unavailable opens it once there are threads, and the tries before left nothing."""
+    refused = refuse_threads(monkeypatch, "jrs-commits-", 3)
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="can't start new thread"):
+            open_backend(tmp_path.as_uri())
+    assert len(refused) == 3
+    assert not open_below(tmp_path)
+    with open_backend(tmp_path.as_uri()) as backend:
+        backend.commit(Create("k", b""))
+        assert open_below(tmp_path)
+
+
+def open_below(folder: Path) -> list[Path]:
+    """Return the files in a folder that this process has open."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # It has been closed meanwhile.
+            found.append(Path("/proc/self/fd", name).readlink())
+    return [path for path in found if path.is_relative_to(folder)]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
