@@ -102,7 +102,9 @@ class FileBackend(Backend):
         except OSError as error:
             raise unavailable(error, folder) from error
         try:
-            self._group = GroupCommit(self._append, self._lock, name=f"jrs-commits-{cluster}")
+            self._group = GroupCommit(
+                self._append, self._lock, name=f"jrs-commits-{cluster}", size=lines.size
+            )
         except Unavailable:
             self.replica.close()
             raise

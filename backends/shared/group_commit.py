@@ -38,6 +38,9 @@ FENCED = -2
 
 _MOST = 1024
 """Most commits in one write, which bounds the delay by one slow batch."""
+_MOST_BYTES = 4 << 20
+"""Most bytes of several commits in one write: a process that reads the log has a whole write in
+memory, and each caller waits for all of it."""
 
 
 class _Request(Generic[T]):
@@ -99,6 +102,7 @@ class GroupCommit(Generic[T]):
     Args:
         append: writes a batch of commits and returns their verdicts; called with `log` held.
         log: the lock under which the handle's log is read and written.
+        size: returns how many bytes a commit has in the log; 0 where `append` divides batches.
         hurried: returns whether a commit must be written alone, because its caller has too little
             time left to share a write with others.
         on_leaving: called with a commit that is being written when its caller stops waiting, before
@@ -115,11 +119,13 @@ class GroupCommit(Generic[T]):
         log: threading.Lock,
         *,
         name: str,
+        size: Callable[[T], int] = lambda _: 0,
         hurried: Callable[[T], bool] = lambda _: False,
         on_leaving: Callable[[T], bool] = lambda _: False,
     ) -> None:
         self._append = append
         self._log = log
+        self._size = size
         self._hurried = hurried
         self._on_leaving = on_leaving
         self._mutex = threading.Lock()
@@ -245,14 +251,17 @@ class GroupCommit(Generic[T]):
     def _take(self) -> list[_Request[T]]:
         """Take an action, or the commits up to the next one."""
         batch: list[_Request[T]] = []
+        size = 0
         with self._mutex:
             while self._queue and len(batch) < _MOST:
-                if self._queue[0].left:
+                request = self._queue[0]
+                if request.left:
                     self._queue.popleft()
                     continue
-                if batch and self._queue[0].action is not None:
+                size += self._size(request.line) if request.line is not None else 0
+                if batch and (request.action is not None or size > _MOST_BYTES):
                     break
-                request = self._queue.popleft()
+                self._queue.popleft()
                 request.taken = True
                 batch.append(request)
                 if request.line is None or (len(batch) == 1 and self._hurried(request.line)):

@@ -90,6 +90,11 @@ def commit(ops: tuple[Op, ...], fence: tuple[str, int] | None) -> Commit:
     return b"\t".join(fields), keys
 
 
+def size(commit: Commit) -> int:
+    """Return about how many bytes a commit has in the log."""
+    return len(commit[0])
+
+
 ANY = -1
 """Any version; the key must be present."""
 
