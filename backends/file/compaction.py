@@ -205,6 +205,8 @@ class Compaction:
             except BlockingIOError:
                 yield fd if self._is_stalled(start) else None
             else:
+                # A child that is killed each time must not fill the disk.
+                segments.discard_begun(self._folder, start)
                 yield fd
         finally:
             self.held = ()  # First: a child forked in between must not release another file.

@@ -23,7 +23,7 @@ of a segment above all others, which has no log. No other code reads the file.
 from .begin import create, write_base
 from .forms import VERSION_KEY, Form, form_at, form_in
 from .header import Header
-from .names import FENCE, log_path, newest, sweep
+from .names import FENCE, discard_begun, log_path, newest, sweep
 from .open import Segment, open_newest, open_next
 from .suspects import Suspects
 
@@ -35,6 +35,7 @@ __all__ = [
     "Segment",
     "Suspects",
     "create",
+    "discard_begun",
     "form_at",
     "form_in",
     "log_path",

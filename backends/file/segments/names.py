@@ -14,6 +14,8 @@ from .header import Header
 
 FENCE = "99999999999999999999.base"
 """Stops processes that know only format 2."""
+_OF_A_BASE = ("base.", "index.", "run.", "filter.")
+"""How the names of a base's temporary files go on behind its offset."""
 
 
 def log_path(folder: Path, start: int, form: Form = Form.LINES) -> Path:
@@ -104,5 +106,15 @@ def sweep(folder: Path, start: int, runs: Iterable[int]) -> None:
     for name in os.listdir(folder):
         number = name.removeprefix(".")[:20]
         if number.isdigit() and int(number) < start and name not in kept:
+            with contextlib.suppress(OSError):
+                os.unlink(folder / name)
+
+
+def discard_begun(folder: Path, start: int) -> None:
+    """Remove what killed processes have written of the base at `start`. If one still writes, its
+    file never gets its name."""
+    begin = f".{start:020}."
+    for name in os.listdir(folder):
+        if name.startswith(begin) and name.removeprefix(begin).startswith(_OF_A_BASE):
             with contextlib.suppress(OSError):
                 os.unlink(folder / name)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,47 @@ def test_a_child_that_is_killed_each_time_is_not_started_at_each_call(
         assert len(started) == 1
     pending.replica._compaction._next_try = 0.0
     until(lambda: is_based(pending), "the base is there")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from jrs.backends.file.base import merge
+from jrs.backends.file.base_writer import write_next
+merge.write_run = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+write_next(Path(sys.argv[1]))
+"""
+
+
+def test_what_killed_children_have_begun_does_not_pile_up(
+    pending: FileBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them leaves a run that may have gigabytes. What others write is not removed."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(folder: Path, turn: int, *, awaited: bool) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", KILLED, str(folder)]
+        started.append(subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=[turn]))
+        return started[-1]
+
+    def has_started(number: int) -> bool:
+        return not is_based(pending) and len(started) == number
+
+    def begun() -> list[Path]:
+        return list(pending.replica.folder.glob(".*.run.*"))
+
+    monkeypatch.setattr(compaction, "_RETRY_AFTER", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "_started", start)
+        for kills in range(1, 4):
+            until(partial(has_started, kills), "one is started")
+            assert started[-1].wait(BOUND) == -signal.SIGKILL
+            assert len(begun()) == 1
+    other = begun()[0].with_name(begun()[0].name.replace(".run.", ".segment."))
+    other.touch()
+    until(lambda: is_based(pending), "the base is there")
+    assert not begun()
+    assert other.exists()
 
 
 FORKS = """
