@@ -22,8 +22,6 @@ from __future__ import annotations
 import hashlib
 import zlib
 from bisect import bisect_left
-from functools import partial
-from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -143,11 +141,6 @@ def named(fields: list[bytes]) -> Names:
 
 def digest_of(part: bytes | bytearray) -> bytes:
     return hashlib.blake2b(part, digest_size=16).hexdigest().encode()
-
-
-def digest_of_rest(file: BufferedReader) -> bytes:
-    """Return the digest of a file from where it is read on to its end."""
-    return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest().encode()
 
 
 def parse(body: bytes) -> Index:

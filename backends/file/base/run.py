@@ -54,9 +54,7 @@ class Run:
 
     def close(self) -> None:
         self._file.close()
-        if self.filter is not None:
-            self.filter.close()
-            self.filter = None
+        self.filter = None
         self._blocks.index = Index([])
 
     @property

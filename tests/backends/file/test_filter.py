@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +41,6 @@ def test_each_key_is_found(
     assert found is not None
     assert not flaw
     assert all(found.may_have(hashes_of(key.encode())) for key in keys)
-    found.close()
 
 
 def test_few_absent_keys_are_not_told(tmp_path: Path) -> None:
@@ -50,7 +50,6 @@ def test_few_absent_keys_are_not_told(tmp_path: Path) -> None:
     assert found is not None
     absent = [f"results/job-{n}".encode() for n in range(5000, 15000)]
     assert sum(found.may_have(hashes_of(key)) for key in absent) < 200
-    found.close()
 
 
 def flip_of_each_byte(data: bytes) -> list[bytes]:
@@ -144,6 +143,21 @@ def test_a_cluster_without_a_filter_works(tmp_path: Path, how: str) -> None:
             backend.commit(Create("jobs/000", b"again"))
         backend.commit(Create("jobs/new", b"x"))
         assert [path.name in line for line in backend.check()] == [True] * (how == "damaged")
+
+
+def test_a_filter_that_is_cut_off_while_it_is_open(tmp_path: Path) -> None:
+    """As by a copy over it: no process that has the folder open notices."""
+    with FileBackend(tmp_path, seal_at=4_000) as backend:
+        for number in range(100):
+            backend.commit(Create(f"jobs/{number:03}", b"x" * 100))
+        backend.compact()
+    with FileBackend(tmp_path) as backend:
+        for path in tmp_path.rglob("*.filter"):
+            os.truncate(path, 0)
+        assert backend.get("jobs/new") is None
+        for number in range(100):
+            with pytest.raises(Conflict):
+                backend.commit(Create(f"jobs/{number:03}", b"again"))
 
 
 def test_a_wrong_filter_is_named(tmp_path: Path) -> None:
