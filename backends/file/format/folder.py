@@ -2,7 +2,7 @@
 
 ::
 
-    <root>/jrs.json                       the marker: format and version
+    <root>/jrs.json                       the marker: format, version and a checksum
     <root>/clusters/<cluster>/log/        segments, named by their offsets in the log
     <root>/clusters/<cluster>/leader/     one lock file per leadership
 """
@@ -15,6 +15,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.contract.formats import read_marker
@@ -39,14 +40,21 @@ def mark_format(root: Path, version: int) -> int:
 
 
 def marker(version: int) -> bytes:
-    return json.dumps({"format": "jrs", "version": version}).encode()
+    data: dict[str, object] = {"format": "jrs", "version": version}
+    return json.dumps({**data, "crc": _crc_of(data)}).encode()
+
+
+def _crc_of(data: dict[str, object]) -> str:
+    """Return the checksum of the fields of a marker, but for the checksum's own."""
+    fields = {name: value for name, value in data.items() if name != "crc"}
+    return f"{crc32(json.dumps(fields, sort_keys=True).encode()):08x}"
 
 
 def format_of(root: Path) -> int | None:
     """Return the format that the marker names; None if the folder is empty or missing.
 
     Raises:
-        InvalidInput: the folder is not a jrs folder.
+        InvalidInput: the folder is not a jrs folder, or its marker is damaged.
         UnsupportedVersion: a newer jrs made the folder.
     """
     marker = root / MARKER
@@ -67,6 +75,12 @@ def format_of(root: Path) -> int | None:
         data = None
     if not isinstance(data, dict) or data.get("format") != "jrs":
         raise InvalidInput(f"{root} is not a jrs folder: {MARKER} cannot be read")
+    # Another format is no small matter: what is written in it lacks what the right one promises.
+    if "crc" in data and data["crc"] != _crc_of(data):  # Former versions write none.
+        raise InvalidInput(
+            f"{marker} is damaged (its checksum does not fit): restore it from a copy, or from any "
+            "folder with clusters of the same format"
+        )
     return read_marker(data.get("version"), str(root))
 
 

@@ -1,5 +1,6 @@
 """The folder of a file backend: whose it is, who may read it, what it may lie on."""
 
+import json
 import os
 import stat
 import subprocess
@@ -13,9 +14,10 @@ import pytest
 
 from jrs.backends.file import damage, opening
 from jrs.backends.file.backend import FileBackend
-from jrs.backends.file.format.folder import MARKER, check_filesystem
+from jrs.backends.file.format.folder import MARKER, check_filesystem, format_of
 from jrs.backends.file.segments.suspects import Suspects
-from jrs.contract.errors import InvalidInput, Unavailable
+from jrs.contract.errors import InvalidInput, Unavailable, UnsupportedVersion
+from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.operations import Create
 from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead
@@ -61,6 +63,33 @@ def test_a_foreign_marker(tmp_path: Path, marker: bytes) -> None:
     (tmp_path / "jrs.json").write_bytes(marker)
     with pytest.raises(InvalidInput, match="cannot be read"):
         FileBackend(tmp_path)
+
+
+def test_no_flipped_bit_of_the_marker_is_another_format(tmp_path: Path) -> None:
+    """What is written in a lower format lacks what the right one promises: `by_end` of results."""
+    FileBackend(tmp_path).close()
+    path = tmp_path / MARKER
+    whole = path.read_bytes()
+    refused = 0
+    for bit in range(len(whole) * 8):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        try:
+            assert format_of(tmp_path) == NEWEST_FORMAT
+        except (InvalidInput, UnsupportedVersion):
+            refused += 1
+    assert refused > len(whole) * 4
+    path.write_bytes(whole.replace(b"%d" % NEWEST_FORMAT, b"3", 1))
+    with pytest.raises(InvalidInput, match="damaged"):
+        FileBackend(tmp_path)
+
+
+def test_a_marker_of_a_former_version(tmp_path: Path) -> None:
+    """It has no checksum."""
+    (tmp_path / MARKER).write_text(json.dumps({"format": "jrs", "version": 6}))
+    with FileBackend(tmp_path) as backend:
+        assert backend.marked_format == 6
 
 
 def test_a_file_in_its_place(tmp_path: Path) -> None:
