@@ -218,13 +218,72 @@ def _deletions(
     """
     job_ids = [one.job_id for one in clean]
     index = result_index.clean_delete_ops(backend, {one.job_id: one.indexed() for one in clean})
-    told = history.removals(backend, job_ids)
+    told = history_removals(backend, job_ids)
     few = [
         _Deletion(one.job_id, deletion_ops(one.record, one.tombstone(now, *who), (*ops, *also)))
         for one, ops, also in zip(clean, index, told, strict=True)
         if also is not None
     ]
     return few, [job_id for job_id, also in zip(job_ids, told, strict=True) if also is None]
+
+
+# -- histories -----------------------------------------------------------------------------
+
+
+def history_removals(backend: Backend, job_ids: Sequence[str]) -> list[tuple[Delete, ...] | None]:
+    """Return for each of some ended jobs the operations that remove its history as it is now; None
+    for one whose history is more than one commit removes: see `history_removal`."""
+    folds = backend.get_many([keys.history_fold(job_id) for job_id in job_ids])
+    removed = list[tuple[Delete, ...] | None]()
+    for fold, live in zip(folds, _first_of_each(backend, job_ids), strict=True):
+        own = [Delete(fold.key, fold.version)] if isinstance(fold, Record) else []
+        removed.append((*own, *live) if len(live) <= history.MANY else None)
+    return removed
+
+
+def history_removal(
+    backend: Backend, job_id: str, under: Sequence[Op] = (), fence: Fence | None = None
+) -> tuple[Op, ...]:
+    """Return the operations that remove what is left of the history of an ended job, after removing
+    all that is more than one commit takes.
+
+    Args:
+        under: the conditions under which it may be removed.
+
+    Raises:
+        Conflict: one of the conditions does not hold.
+        Fenced, Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
+    """
+    while (left := history_removals(backend, [job_id])[0]) is None:
+        try:
+            backend.commit(*under, *_first(backend, job_id, history.MANY), fence=fence)
+        except Conflict as conflict:
+            if conflict.op in under:
+                raise
+            # Another process removes it, too.
+    return left
+
+
+def _first_of_each(backend: Backend, job_ids: Sequence[str]) -> Iterator[list[Delete]]:
+    """Yield for each of some jobs what removes its first live events: all of them, or more than
+    one commit takes."""
+    # An ended job has few, and jobs that end together are often neighbours: one scan, of fewer
+    # records than there are jobs, reads what most of them have.
+    names = [keys.history(job_id) for job_id in job_ids]
+    most = len(names) - 1
+    near = list(backend.scan(keys.HISTORY, after=min(names), limit=most))
+    whole_before = keys.history(keys.job_of(near[-1].key)) if near else ""
+    for job_id, name in zip(job_ids, names, strict=True):
+        if len(near) < most or name < whole_before:
+            yield [Delete(one.key, one.version) for one in near if one.key.startswith(name)]
+        else:
+            yield _first(backend, job_id, history.MANY + 1)
+
+
+def _first(backend: Backend, job_id: str, most: int) -> list[Delete]:
+    """Return what removes the first live events of a job, in the order of their keys."""
+    found = backend.scan(keys.history(job_id), limit=most)
+    return [Delete(record.key, record.version) for record in found]
 
 
 # -- committing ----------------------------------------------------------------------------

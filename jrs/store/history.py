@@ -202,48 +202,7 @@ def drop_older(backend: Backend, job_id: str, fence: Fence, before: float) -> in
     return left.dropped - len(left.kept) - dropped
 
 
-def removals(backend: Backend, job_ids: Sequence[str]) -> list[tuple[Delete, ...] | None]:
-    """Return for each of some ended jobs the operations that remove its history as it is now; None
-    for one whose history is more than one commit removes: see `removal`."""
-    folds = backend.get_many([keys.history_fold(job_id) for job_id in job_ids])
-    removed = list[tuple[Delete, ...] | None]()
-    for job_id, fold in zip(job_ids, folds, strict=True):
-        own = [Delete(fold.key, fold.version)] if isinstance(fold, Record) else []
-        live = _first(backend, job_id, MANY + 1)
-        removed.append((*own, *live) if len(live) <= MANY else None)
-    return removed
-
-
-def removal(
-    backend: Backend, job_id: str, under: Sequence[Op] = (), fence: Fence | None = None
-) -> tuple[Op, ...]:
-    """Return the operations that remove what is left of the history of an ended job, after removing
-    all that is more than one commit takes.
-
-    Args:
-        under: the conditions under which it may be removed.
-
-    Raises:
-        Conflict: one of the conditions does not hold.
-        Fenced, Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
-    """
-    while (left := removals(backend, [job_id])[0]) is None:
-        try:
-            backend.commit(*under, *_first(backend, job_id, MANY), fence=fence)
-        except Conflict as conflict:
-            if conflict.op in under:
-                raise
-            # Another process removes it, too.
-    return left
-
-
 # -- inside --------------------------------------------------------------------------------
-
-
-def _first(backend: Backend, job_id: str, most: int) -> list[Delete]:
-    """Return what removes the first live events of a job, in the order of their keys."""
-    found = backend.scan(keys.history(job_id), limit=most)
-    return [Delete(record.key, record.version) for record in found]
 
 
 def state_of(backend: Backend, job_id: str) -> State:

@@ -33,7 +33,7 @@ from jrs.records import keys
 from jrs.records.checks import check_job_id
 from jrs.records.codec import encode
 from jrs.records.model import JobResult, JobResultEntry, JobStatus, ResultState, Tombstone
-from jrs.store import applications, cluster_format, expiry, history, result_index, result_order
+from jrs.store import applications, cluster_format, expiry, result_index, result_order
 from jrs.store.cluster_history import recording_expired
 from jrs.store.historian import reason, submitter
 from jrs.store.stored_result import check_certain, result_in, stored_entry, stored_form
@@ -371,7 +371,7 @@ class JobResultStore:
             tombstone = expiry.tombstone_of(result, now, by, why)
             index = result_index.delete_ops(self._backend, result)
         # Last: it may remove a part of the history at once.
-        told = history.removal(self._backend, job_id, under, fence)
+        told = expiry.history_removal(self._backend, job_id, under, fence)
         return expiry.deletion_ops(record, tombstone, (*index, *told))
 
     def _explain_existing(self, result: JobResult, conflict: Conflict) -> None:

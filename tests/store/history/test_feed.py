@@ -16,7 +16,7 @@ from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.history import HistoryEvent, HistoryKind
 from jrs.records.model import JobSpec
-from jrs.store import feed, history, history_checks
+from jrs.store import expiry, feed, history, history_checks
 from jrs.store.cluster_history import LeadershipHistorian
 from jrs.store.historian import Historian
 from jrs.store.jobs import JobCatalog
@@ -91,7 +91,7 @@ def test_an_event_that_is_gone_is_left_out(backend: Backend) -> None:
     tell(backend, "gone", "1")
     tell(backend, "kept", "2")
     tell(backend, "gone", "3")
-    backend.commit(*history.removal(backend, "gone"))
+    backend.commit(*expiry.history_removal(backend, "gone"))
 
     page = feed.read(backend)
     assert texts(page) == [("kept", "2")]

@@ -581,11 +581,11 @@ def test_results_are_expired_without_the_events_of_other_jobs(
         store.create_dirty(JobResult(name, JobStatus.FINISHED, finished_at=1.0), fence)
         store.mark_clean(name, fence)
     tell(Historian(backend, "me"), "a snapshot was deleted")
-    scanned, scan = list[str](), backend.scan
+    scanned, scan = list[tuple[str, int | None]](), backend.scan
 
-    def noting(prefix: str, **how: Any) -> Iterator[Record]:
-        scanned.append(prefix)
-        return scan(prefix, **how)
+    def noting(prefix: str, limit: int | None = None, **how: Any) -> Iterator[Record]:
+        scanned.append((prefix, limit))
+        return scan(prefix, limit=limit, **how)
 
     monkeypatch.setattr(backend, "scan", noting)
     monkeypatch.setattr(expiry, "_PAGE", 1)
@@ -595,9 +595,51 @@ def test_results_are_expired_without_the_events_of_other_jobs(
     with Historian(backend, "me").recorded(names[-1], HistoryKind.SNAPSHOT) as event:
         backend.commit(*event)
     assert [*gone] == names[1:]
-    assert keys.HISTORY not in scanned
+    assert (keys.HISTORY, None) not in scanned
     monkeypatch.undo()
     assert list(history_checks.histories(backend)) == []
+
+
+def test_the_histories_of_neighbours_are_read_at_once(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever lies between them, each job has what it has, or None where that is too much."""
+    ended = ["a", "a-b", "a.b", *(f"b{number}" for number in range(20)), "c", "z"]
+    events = {"a": 2, "a-b": 1, "b1": 3, "b7": history.MANY + 1, "b9": 1, "z": 1}
+    scans, scan = list[str](), backend.scan
+
+    def noting(prefix: str, **how: Any) -> Iterator[Record]:
+        scans.append(prefix)
+        return scan(prefix, **how)
+
+    def check(most: int) -> None:
+        scans.clear()
+        for wanted in (ended, ended[::-1]):
+            removed = expiry.history_removals(backend, wanted)
+            many = [name for name, ops in zip(wanted, removed, strict=True) if ops is None]
+            found = {name: ops for name, ops in zip(wanted, removed, strict=True) if ops}
+            assert many == [name for name in wanted if events.get(name, 0) > history.MANY]
+            assert {name: len(ops) for name, ops in found.items()} == {
+                name: number for name, number in events.items() if number <= history.MANY
+            }
+            for name, ops in found.items():
+                assert all(op.key.startswith(keys.history(name)) for op in ops)
+        assert len(scans) <= most
+
+    def add(name: str, number: int) -> None:
+        for event in range(number):
+            backend.commit(Create(keys.history_event(name, f"{event:03}"), b""))
+
+    monkeypatch.setattr(backend, "scan", noting)
+    for name in [name for name in events if name != "b7"]:
+        add(name, events[name])
+    many = events.pop("b7")
+    check(2)
+    add("b7", many)
+    events["b7"] = many
+    check(2 * len(ended))
+    add("b8-runs", 40)
+    check(2 * len(ended))
 
 
 @pytest.mark.parametrize("how", ["expire", "delete"])
