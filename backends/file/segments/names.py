@@ -15,7 +15,7 @@ from .header import Header
 FENCE = "99999999999999999999.base"
 """Stops processes that know only format 2."""
 _OF_A_BASE = ("base.", "index.", "run.", "filter.")
-"""How the names of a base's temporary files go on behind its offset."""
+"""What follows the offset in the names of a base's temporary files."""
 
 
 def log_path(folder: Path, start: int, form: Form = Form.LINES) -> Path:
