@@ -53,7 +53,7 @@ PROCESSES = {
         "import jrs.backends.file.base_writer",
         {"jrs.backends.file", "jrs.backends.shared", "jrs.contract", "jrs.host", "jrs.records"},
         set(),
-        55,  # One of them tells what can be a key from what damage has left.
+        56,  # Two of them start a thread, and tell what can be a key from what damage has left.
     ),
     "the client of ZooKeeper's protocol": (
         "import jrs.backends.zookeeper.protocol.connection",
