@@ -83,6 +83,21 @@ def check_path(path: str, base: str) -> None:
         raise InvalidInput(f"the path {path!r} leads out of {base}")
 
 
+def check_system_text(text: str, what: str) -> None:
+    """Raise `InvalidInput` unless the operating system has a form for a text: a path, the name of a
+    module, the value of a variable. The message does not repeat it: it may be a secret."""
+    if "\0" in text:
+        raise InvalidInput(f"{what} has a null character")
+    try:
+        # As `os.fsencode` on a host with UTF-8: names in other encodings pass.
+        text.encode(errors="surrogateescape")
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            f"{what} has half of a character ({ascii(text[error.start])[1:-1]}), which has no form "
+            "outside of JSON"
+        ) from None
+
+
 def size_of_json(value: Json) -> int:
     """Return the size of a value in its stored form, in bytes."""
     return len(_encoder.encode(value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -112,6 +113,15 @@ class JobSettings(Stored):
         size = len(json.dumps([getattr(self, field.name) for field in attrs.fields(type(self))]))
         if size > MAX_SETTINGS:
             raise TooLarge(f"the settings of a job take {size:,} bytes; limit {MAX_SETTINGS:,}")
+
+    @property
+    def system_texts(self) -> Iterator[tuple[str, str]]:
+        """What the operating system or the JVM gets from the settings, and how a user calls it."""
+        yield "the setting python", self.python
+        for name in ("packages", "jars", "py_files"):
+            yield from ((f"the setting {name}", text) for text in getattr(self, name))
+        for key, value in {**self.conf, **self.env, **self.secrets}.items():
+            yield f"the value of {key}", value
 
     @property
     def given(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from jrs.contract.operations import (
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import with_reason
 from jrs.records import keys
-from jrs.records.checks import check_job_id
+from jrs.records.checks import check_job_id, check_system_text
 from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
 from jrs.records.model import JobSpec, StopMode, StopRecord, StopState
@@ -190,6 +190,7 @@ class JobStops:
             OutcomeUnknown: check the job's spec; repeat the call if it is unchanged.
         """
         check_job_id(job_id)
+        check_system_text(entry_point or "", "the entry point")
         spec = self._waiting(job_id, "change")
         before = self._stored(job_id)
         step = step_after(STOP, before.step, StopEvent.RECONFIGURE)

@@ -204,6 +204,14 @@ def test_refused_in_one_line(
     assert before == after
 
 
+def test_a_setting_without_a_form_for_the_system(jrs_here: Jrs, home: Path) -> None:
+    """A null character, which a file can hold, is in no setting of a submission."""
+    (home / "null.conf").write_text("spark.a x\0y")
+    done = jrs_here("submit", "j", "jobs_here:add", "--properties-file", "null.conf")
+
+    refused(done, "the value of spark.a has a null character")
+
+
 def test_no_snapshots_of_a_job_that_there_is(jrs: Jrs, store: JobResultStore) -> None:
     """A job that has no snapshot is none that there is not: ended, expired, or submitted."""
     jrs("submit", "submitted", "jobs_here:add")

@@ -102,6 +102,18 @@ def test_all_of_a_spec_can_be_submitted(served: Served) -> None:
     assert spec["tags"] == ["team=a"]
 
 
+def test_texts_without_a_form_for_the_system_are_refused(served: Served) -> None:
+    """Half of a character has a form in JSON alone: no submission and no upgrade takes it."""
+    half = "/jobs/\ud800.py:f"
+    refused = served.post("/v1/jobs", {**JOB, "entry": half})
+    served.post("/v1/jobs", JOB)
+    kept = served.post("/v1/jobs/nightly/upgrade", {"entry": half})
+
+    assert [one.status for one in (refused, kept)] == [422, 422]
+    assert "the entry point has half of a character" in refused.json["detail"]
+    assert served.get("/v1/jobs/nightly").json["spec"]["entry_point"] == JOB["entry"]
+
+
 def test_reading(served: Served) -> None:
     """What is read is what the client returns, for both roles."""
     served.post("/v1/jobs", JOB)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from jrs.contract.errors import (
     Unavailable,
     WrongState,
 )
+from jrs.contract.texts import is_printable
 from jrs.records import keys
 from jrs.records.model import (
     AttemptRecord,
@@ -27,6 +29,7 @@ from jrs.records.model import (
     JobStatus,
     StageRecord,
 )
+from jrs.records.settings import JobSettings
 from jrs.recovery.attempt import entry_point
 from jrs.recovery.attempt.entry_check import check_entry
 from jrs.store.jobs import JobCatalog
@@ -102,6 +105,33 @@ def test_arguments_that_are_not_json_are_refused(arguments: Any) -> None:
     """A spec with arguments that JSON cannot hold cannot be made."""
     with pytest.raises(InvalidInput):
         JobSpec("job", "m:f", arguments)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda text: JobSpec("job", f"/jobs/{text}.py:f"),
+        lambda text: JobSpec("job", f"jobs:{text}"),
+        lambda text: JobSpec("job", "m:f", settings=JobSettings(env={"A": text})),
+        lambda text: JobSpec("job", "m:f", settings=JobSettings(conf={"spark.a": text})),
+        lambda text: JobSpec("job", "m:f", settings=JobSettings(python=f"/{text}")),
+        lambda text: JobSpec("job", "m:f", settings=JobSettings(packages=(f"g:a:{text}",))),
+        lambda text: JobSpec("job", "m:f", settings=JobSettings(py_files=(f"/{text}.py",))),
+        lambda text: JobSpec("job", "m:f", settings=JobSettings(secrets={"A": f"file:/{text}"})),
+    ],
+    ids=["file", "function", "env", "conf", "python", "packages", "py-files", "secrets"],
+)
+def test_texts_without_a_form_for_the_system_are_refused(
+    faulty: Faulty, made: Callable[[str], JobSpec]
+) -> None:
+    """No attempt could be started with them. Names in another encoding than UTF-8 are no such."""
+    for text in ("\ud800", "\0"):
+        with pytest.raises(InvalidInput) as refused:
+            JobCatalog(faulty).submit(made(text))
+        assert is_printable(str(refused.value))
+    assert list(faulty.scan("")) == []
+
+    JobCatalog(faulty).submit(made("\udce4"))
 
 
 @pytest.mark.parametrize("after", [True, False], ids=["applied", "not-applied"])
