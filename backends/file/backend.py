@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -44,6 +45,7 @@ SEAL_AT = 8 << 20
 _WATCH_POLL = 0.01
 
 R = TypeVar("R")
+T = TypeVar("T")
 _PAGE = 1000
 """Records that are examined for damage at once."""
 
@@ -88,12 +90,13 @@ class FileBackend(Backend):
         self._lock = threading.Lock()
         self._watching = threading.Lock()  # Held for an instant only, however slow the disk is.
         self._watches: frozenset[FileWatch] = frozenset()
+        self._notify = _weakly(self._changed)
         self._forked = False
         self.closed = False
         try:
             log = folder / "log"
             compacting = compaction(log)
-            compacting.ended = self._compacted
+            compacting.ended = _weakly(self._compacted)
             self.replica = Replica(log, seal_at=seal_at, compaction=compacting)
         except PermissionError as error:
             raise InvalidInput(
@@ -108,6 +111,8 @@ class FileBackend(Backend):
         except Unavailable:
             self.replica.close()
             raise
+        # Its users may drop it without `close`. The end of the process closes the files anyway.
+        weakref.finalize(self, self.replica.close).atexit = False
         forget_in_children(self)
 
     def _get(self, key: str, deadline: Deadline) -> Record | None:
@@ -288,7 +293,7 @@ class FileBackend(Backend):
     def _listen(self) -> None:
         """Have the replica report changes while there are watches: without them a replay is
         faster. Under the lock of the replica, before it changes."""
-        notify = self._changed if self._watches else None
+        notify = self._notify if self._watches else None
         if self.replica.on_change != notify:
             self.replica.on_change = notify
 
@@ -339,6 +344,17 @@ class FileWatch(Watch):
 
     def close(self) -> None:
         self._backend.remove_watch(self)
+
+
+def _weakly(method: Callable[[T], None]) -> Callable[[T], None]:
+    """Return a call of a handle's method for its replica, which does not keep the handle alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(argument: T) -> None:
+        if (found := reference()) is not None:
+            found(argument)
+
+    return call
 
 
 def _pair(fence: Fence | None) -> tuple[str, int] | None:

@@ -10,11 +10,15 @@ can raise there: then nothing is half done, because a caller only changes the qu
 
 Callers whose commits were written wake each other, one by one. If all woke at once, they would only
 wait again, for the interpreter's lock.
+
+The thread refers to its handle only while it serves it: a handle that its users drop without
+`close` is garbage, and its thread ends.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -130,11 +134,13 @@ class GroupCommit(Generic[T]):
         self._on_leaving = on_leaving
         self._mutex = threading.Lock()
         self._queue: deque[_Request[T]] = deque()
-        self._bell: SimpleQueue[bool] = SimpleQueue()
-        """Receives True for each request, and False to end the thread."""
+        self._bell: SimpleQueue[GroupCommit[T] | None] = SimpleQueue()
+        """Receives this for each request, which keeps it alive, and None to end the thread."""
         self._closed = False
-        self._server = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._server = threading.Thread(target=_serve, args=(self._bell,), name=name, daemon=True)
         start_thread(self._server)
+        # At the end of the interpreter the thread ends with it.
+        weakref.finalize(self, self._bell.put, None).atexit = False
 
     def commit(self, line: T, ops: tuple[Op, ...], deadline: Deadline) -> None:
         """Commit and wait for the verdict.
@@ -165,7 +171,8 @@ class GroupCommit(Generic[T]):
         """Refuse new commits, finish the queued ones, and end the serving thread. Idempotent."""
         with self._mutex:
             self._closed = True
-            self._bell.put(False)
+            self._bell.put(self)
+            self._bell.put(None)
         if self._server is not threading.current_thread():
             self._server.join(timeout)
 
@@ -177,7 +184,7 @@ class GroupCommit(Generic[T]):
             if self._closed:
                 raise Unavailable("this handle is closed")
             self._queue.append(request)
-            self._bell.put(True)
+            self._bell.put(self)
 
     def _await(self, request: _Request[T], deadline: Deadline) -> None:
         try:
@@ -209,10 +216,8 @@ class GroupCommit(Generic[T]):
 
     # -- the serving thread ----------------------------------------------------------------
 
-    def _serve(self) -> None:
-        while self._bell.get():
-            if self._queue:
-                self._serve_once()
+    def serve_queued(self) -> None:
+        """Write what is queued. In the serving thread alone."""
         while self._queue:
             self._serve_once()
 
@@ -275,6 +280,12 @@ class GroupCommit(Generic[T]):
             return [error] * len(batch)
         except BaseException as error:
             return [OutcomeUnknown(repr(error))] * len(batch)
+
+
+def _serve(bell: SimpleQueue[GroupCommit[T] | None]) -> None:
+    while (group := bell.get()) is not None:
+        group.serve_queued()
+        del group
 
 
 def _done(action: Callable[[], None]) -> int | BaseException:

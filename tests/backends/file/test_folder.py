@@ -1,11 +1,13 @@
 """The folder of a file backend: whose it is, who may read it, what it may lie on."""
 
+import gc
 import json
 import os
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -16,12 +18,12 @@ from jrs.backends.file import damage, opening
 from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.format.folder import MARKER, check_filesystem, format_of
 from jrs.backends.file.segments.suspects import Suspects
-from jrs.contract.errors import InvalidInput, Unavailable, UnsupportedVersion
+from jrs.contract.errors import Conflict, InvalidInput, Unavailable, UnsupportedVersion
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.operations import Create
 from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead
-from tests.support import refuse_threads
+from tests.support import BOUND, refuse_threads, until
 
 
 def test_a_path_with_spaces(tmp_path: Path) -> None:
@@ -282,3 +284,41 @@ def test_root_gives_nothing_away_that_it_did_not_make(tmp_path: Path) -> None:
 
     assert (victim.stat().st_uid, victim.read_text()) == (0, "root:x:")
     assert not absent.exists()
+
+
+def test_a_handle_that_is_dropped_ends_its_thread(tmp_path: Path) -> None:
+    """A client that its user does not close keeps no thread and no descriptor."""
+    root = tmp_path / "store"
+    with FileBackend(root, cluster="dropped") as backend:
+        backend.commit(Create("k", b""))
+    for _ in range(3):
+        handle = FileBackend(root, cluster="dropped")
+        with handle.watch("") as watch:
+            queued = handle.commit_async(Create("k2", b""))  # Is written although it is dropped.
+            watch.wait(0)
+        del handle, watch
+        assert isinstance(queued.exception(BOUND), Conflict | None)
+
+    def left() -> list[object]:
+        gc.collect()
+        files = [os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()]
+        threads = [one for one in threading.enumerate() if one.name == "jrs-commits-dropped"]
+        return [*threads, *(file for file in files if file.startswith(str(root)))]
+
+    until(lambda: not left(), "the dropped handles to end")
+
+
+def test_a_dropped_handle_does_not_delay_the_end(tmp_path: Path) -> None:
+    """A process that closes no handle ends by itself, in whatever order its values go."""
+    program = f"""
+from pathlib import Path
+from jrs.backends.file.backend import FileBackend
+kept = [FileBackend(Path({str(tmp_path)!r}) / "store") for _ in range(3)]
+kept.append(kept)
+for handle in kept[:3]:
+    handle.get("k")
+"""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, timeout=BOUND
+    )
+    assert (done.returncode, done.stderr) == (0, "")
