@@ -27,6 +27,9 @@ _log = logging.getLogger("jrs.sidecar")
 
 _GRACE = 5
 """Seconds that requests in flight have at the end."""
+HEAD_WITHIN = 10.0
+"""Seconds in which the head of a request has to be complete: a connection that sends none needs no
+token, and takes a descriptor."""
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -84,6 +87,37 @@ class _Server(uvicorn.Server):
         yield
 
 
+class _Protocol(NamingProtocol):
+    """HTTP that ends connections on which no head of a request becomes complete in time.
+
+    uvicorn bounds only the time between an answer and the first byte of the next request.
+    """
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._late is not None:
+            self._late.cancel()
+        super().connection_lost(exc)
+
+    def _watch_head(self) -> None:
+        answered = self.cycle is None or self.cycle.response_complete
+        if not answered or self.timeout_keep_alive_task is not None:
+            if self._late is not None:
+                self._late.cancel()
+            self._late = None
+        elif self._late is None:
+            self._late = self.loop.call_later(HEAD_WITHIN, self.transport.abort)
+
+
 def serve(
     client: Client,
     address: Address,
@@ -113,7 +147,7 @@ def serve(
             secure=context is not None,
         )  # fmt: skip
         config = uvicorn.Config(
-            app, http=NamingProtocol, ws="none", loop="asyncio", lifespan="on", log_config=None,
+            app, http=_Protocol, ws="none", loop="asyncio", lifespan="on", log_config=None,
             access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE,
             log_level=logging.WARNING,
         )  # fmt: skip
