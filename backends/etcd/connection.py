@@ -97,9 +97,10 @@ class Stubs:
 class _Tries:
     """The tries of one call, in rounds of all members, and how long each may take.
 
-    A member that hangs is left early. But after a round in which every member was silent, all may
-    be slow: then each may take twice as long. And a member may take twice as long as its last
-    answer. Neither takes more than half of the time that is left, unless there is no other member.
+    A member that hangs is left early. But after a round in which most members were silent and the
+    others did not answer either, all that are up may be slow: then each may take twice as long.
+    And a member may take twice as long as its last answer. Neither takes more than half of the time
+    that is left, unless there is no other member.
     """
 
     def __init__(self, members: int, deadline: Deadline) -> None:
@@ -120,7 +121,7 @@ class _Tries:
         self._silent += error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         if self._failed < self._members:
             return False
-        self._doubled += self._silent == self._members
+        self._doubled += 2 * self._silent > self._members
         self._failed = self._silent = 0
         return True
 

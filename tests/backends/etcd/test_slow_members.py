@@ -16,6 +16,7 @@ from jrs.contract.errors import Unavailable
 from tests.support import FakeClock
 
 REQUEST = rpc.RangeRequest(key=b"x")
+DOWN = 0.0
 
 
 class TookTooLong(grpc.RpcError):  # type: ignore[misc]
@@ -26,8 +27,19 @@ class TookTooLong(grpc.RpcError):  # type: ignore[misc]
         return "Deadline Exceeded"
 
 
+class IsDown(grpc.RpcError):  # type: ignore[misc]
+    def code(self) -> Any:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return "failed to connect to all addresses"
+
+
 class Keys:
-    """The requests of one member, which needs so many seconds for each, by the test's clock."""
+    """The requests of one member, which needs so many seconds for each, by the test's clock.
+
+    Needs of `DOWN`: it refuses them.
+    """
 
     def __init__(self, clock: FakeClock, needs: float) -> None:
         self._clock = clock
@@ -35,6 +47,8 @@ class Keys:
         self.waited: list[float] = []
 
     def Range(self, request: Any, *, timeout: float, metadata: Any) -> Any:
+        if self.needs == DOWN:
+            raise IsDown
         self.waited.append(min(timeout, self.needs))
         self._clock.now += self.waited[-1]
         if timeout < self.needs:
@@ -82,6 +96,12 @@ def test_an_answer_that_takes_longer_than_usual(
     assert world.call("read", 20.0) == pytest.approx(1.8)
 
 
+@pytest.mark.parametrize("verb", ["read", "write"])
+def test_slow_members_next_to_one_that_is_down(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    world = World(monkeypatch, DOWN, 1.8, 1.8)
+    world.call(verb, 20.0)
+
+
 def test_the_whole_timeout_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, 9.0)
     world.call("read", 20.0)
@@ -122,7 +142,7 @@ def test_members_that_refuse_do_not_lengthen_anything(monkeypatch: pytest.Monkey
     tries = connection._Tries(2, Deadline.after(60.0, FakeClock()))
     hangs: Any = SimpleNamespace(pace=0.0)
     tries.failed(TookTooLong())
-    assert tries.failed(SimpleNamespace(code=lambda: grpc.StatusCode.UNAVAILABLE))
+    assert tries.failed(IsDown())
     assert tries.seconds(hangs, ATTEMPT) == ATTEMPT
     tries.failed(TookTooLong())
     assert tries.failed(TookTooLong())
