@@ -91,7 +91,7 @@ class Stubs:
         self.answers = False
         """Whether the last call to this member was answered."""
         self.pace = 0.0
-        """Seconds that its last answer took; 0 after a call without an answer."""
+        """Seconds that its last answer took; 0 after a failure that took as long."""
 
 
 class _Tries:
@@ -248,6 +248,7 @@ class Connection:
             self._check_open()
             stubs = self._members[self._current]
             metadata = [_LEADER]
+            began = deadline.clock()
             try:
                 if wrote and not stubs.answers:
                     self._probe(stubs, deadline, tries.seconds(stubs, ATTEMPT))
@@ -261,7 +262,9 @@ class Connection:
                     self._forget(metadata)
                     reasons[stubs.target] = words(error)
                 else:
-                    stubs.answers, stubs.pace = answered(error), 0.0
+                    stubs.answers = answered(error)
+                    if deadline.clock() - began >= stubs.pace:
+                        stubs.pace = 0.0  # A caller with less time learns nothing about it.
                     reasons[stubs.target] = translate_error(error, self.address.url, wrote=wrote)
                     if stubs is self._members[self._current]:
                         self.next_member()

@@ -102,6 +102,17 @@ def test_slow_members_next_to_one_that_is_down(monkeypatch: pytest.MonkeyPatch, 
     world.call(verb, 20.0)
 
 
+def test_a_call_with_too_little_time_says_nothing_about_a_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The read of a watch has less time than an answer of a slow member takes."""
+    world = World(monkeypatch, 1.8)
+    world.call("read", 20.0)
+    with pytest.raises(Unavailable):
+        world.call("read", ATTEMPT)
+    assert world.call("read", 20.0) == pytest.approx(1.8)
+
+
 def test_the_whole_timeout_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, 9.0)
     world.call("read", 20.0)
