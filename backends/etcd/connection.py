@@ -13,7 +13,6 @@ gone makes the outcome of one write unknown, not of each.
 Every answer names the etcd that its member belongs to. A handle uses the etcd of its first answer,
 and takes no answer of another one: a member that was made again has other records, and so has an
 etcd that was restored.
-
 When no member can be reached and the files of certificates have changed, the channels are replaced.
 """
 
@@ -39,6 +38,7 @@ from .error_mapping import (
     NeverSent,
     OtherEtcd,
     answered,
+    auth_is_off,
     expired,
     not_logged_in,
     translate_error,
@@ -97,10 +97,9 @@ class Stubs:
 class _Tries:
     """The tries of one call, in rounds of all members, and how long each may take.
 
-    A member that hangs is left early. But after a round in which most members were silent and the
-    others did not answer either, all that are up may be slow: then each may take twice as long.
-    And a member may take twice as long as its last answer. Neither takes more than half of the time
-    that is left, unless there is no other member.
+    A member that hangs is left early. But after a round in which most members were silent, all
+    may be slow: then each may take twice as long. And a member may take twice as long as its last
+    answer. Neither takes more than half of the time that is left, unless there is no other member.
     """
 
     def __init__(self, members: int, deadline: Deadline) -> None:
@@ -345,11 +344,21 @@ class Connection:
                 try:
                     answer = stubs.auth.Authenticate(request, timeout=within)
                 except grpc.RpcError as error:
+                    if auth_is_off(error):
+                        self._check_member(stubs, within)
                     raise not_logged_in(error, self.address.url, user) from error
                 self._token = answer.token
             return [_LEADER, ("token", self._token)]
         finally:
             self._login.release()
+
+    def _check_member(self, stubs: Stubs, timeout: float) -> None:
+        """Raise `OtherEtcd`, or `NeverSent` if a member does not say which etcd it is of."""
+        try:
+            answer = stubs.maintenance.Status(rpc.StatusRequest(), timeout=timeout)
+        except grpc.RpcError as error:
+            raise NeverSent("logging in", error) from error
+        self.check_etcd(answer, stubs.target)
 
     def _forget(self, metadata: list[tuple[str, str]]) -> None:
         # Without the lock, which a hanging log-in holds: at worst two threads log in.

@@ -161,10 +161,15 @@ def translate_error(error: Any, where: str, *, wrote: bool) -> str:
     return details
 
 
+def auth_is_off(error: Any) -> bool:
+    """Return whether a member refused a log-in because its etcd has authentication turned off."""
+    return "authentication is not enabled" in words(error).lower()
+
+
 def not_logged_in(error: Any, where: str, user: str) -> NeverSent:
     """Return the error after which to try again, or raise if the user or password is wrong."""
     said = words(error).lower()
-    if "authentication is not enabled" in said:
+    if auth_is_off(error):
         raise AccessDenied(
             f"{where} has authentication turned off, but a user was given: turn it on, or remove "
             "the user"

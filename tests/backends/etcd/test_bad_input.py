@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from jrs.backends.etcd import backend as backend_module
 from jrs.backends.etcd import connection as connection_module
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.etcd.backend import EtcdBackend
@@ -227,6 +228,22 @@ def test_no_user_where_one_is_asked_for(refused: Refused, guarded: EtcdServer) -
 
 def test_a_user_where_none_is_asked_for(refused: Refused, etcd_server: EtcdServer) -> None:
     refused(as_user(etcd_server.url(), "jrs"), AccessDenied, "authentication turned off")
+
+
+def test_a_member_of_another_etcd_that_asks_for_no_user(
+    guarded: EtcdServer, etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made again: the next member is asked, which has the users."""
+    both = guarded.url(endpoints=[*guarded.endpoints, etcd_server.endpoints[0]])
+    monkeypatch.setattr("random.randrange", lambda most: 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(backend_module, "check_members", lambda connection: None)
+        backend = opened(as_user(both, "jrs"))
+    with backend:
+        backend.connection.next_member()
+        backend.connection._token = None
+        backend.commit(Create("k", b"v"))
+        assert backend.connection._current == 0
 
 
 # -- what is stored ----------------------------------------------------------------------------
