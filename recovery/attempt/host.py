@@ -8,7 +8,10 @@ import shutil
 import stat
 import subprocess
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar, cast
 
 import attrs
 
@@ -18,6 +21,8 @@ from jrs.records.model import JobSpec
 from jrs.records.settings import check_reference, local_path
 
 from ..processes.pools import side_by_side
+
+T = TypeVar("T")
 
 _LARGEST = 64 * 1024
 """Bytes of the largest secret. Linux passes no larger environment variable than twice that."""
@@ -41,12 +46,13 @@ class HostLooks:
     """Looks at what a host has for jobs. Safe for use by many threads.
 
     Users name the files, and any of them may hang. Each look has a thread of its own; one that has
-    not ended in time is left behind, and none is begun again for its job before it has ended.
+    not ended in time is left behind, and none is begun again for its job and these files before it
+    has ended.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._under_way: set[str] = set()
+        self._under_way: set[tuple[str, tuple[str, ...]]] = set()
 
     def look(self, spec: JobSpec, environment: dict[str, str]) -> Found:
         """Return what this host has for the attempts of a job, which have not started yet.
@@ -59,38 +65,51 @@ class HostLooks:
                 and shows no secret.
             RuntimeError: the system gives this process no thread.
         """
-        if not names_files(spec):
-            return _find(spec, environment)
-        allowed = _PATIENCE + (_PROBE if spec.settings.python else 0.0)
-        calls = [lambda: self._find_once(spec, environment)]
-        [end] = side_by_side(f"jrs-host-{spec.job_id}", calls, Deadline.after(allowed))
+        files = _files(spec)
+        if not files:
+            return _find(spec)
+        found = self._in_time(spec.job_id, files, _PATIENCE, partial(_find, spec))
+        if found.python:
+            probe = partial(_check_interpreter, spec, found.python, environment)
+            self._in_time(spec.job_id, files, _PROBE + _PATIENCE, probe)
+        return found
+
+    def _in_time(
+        self, job_id: str, files: tuple[str, ...], allowed: float, look: Callable[[], T]
+    ) -> T:
+        def once() -> T:
+            with self._lock:
+                if (job_id, files) in self._under_way:
+                    raise CannotStartHere(_hangs(job_id))
+                self._under_way.add((job_id, files))
+            try:
+                return look()
+            finally:
+                with self._lock:
+                    self._under_way.discard((job_id, files))
+
+        [end] = side_by_side(f"jrs-host-{job_id}", [once], Deadline.after(allowed))
         if end.error is not None:
             raise end.error
-        if end.value is None:
-            raise CannotStartHere(_hangs(spec))
-        return end.value
-
-    def _find_once(self, spec: JobSpec, environment: dict[str, str]) -> Found:
-        with self._lock:
-            if spec.job_id in self._under_way:
-                raise CannotStartHere(_hangs(spec))
-            self._under_way.add(spec.job_id)
-        try:
-            return _find(spec, environment)
-        finally:
-            with self._lock:
-                self._under_way.discard(spec.job_id)
+        if end.hangs:
+            raise CannotStartHere(_hangs(job_id))
+        return cast(T, end.value)
 
 
-def _hangs(spec: JobSpec) -> str:
-    return f"job {spec.job_id!r} names files that do not answer here: a secret, jar or interpreter"
+def _hangs(job_id: str) -> str:
+    return f"job {job_id!r} names files that do not answer here: a secret, jar or interpreter"
 
 
 def names_files(spec: JobSpec) -> bool:
     """Return whether a job's settings name files of the host, which may hang."""
+    return bool(_files(spec))
+
+
+def _files(spec: JobSpec) -> tuple[str, ...]:
     settings = spec.settings
-    kinds = (check_reference(name, where)[0] for name, where in settings.secrets.items())
-    return bool(settings.python or settings.jars or settings.py_files) or "file" in kinds
+    references = (check_reference(name, where) for name, where in settings.secrets.items())
+    secrets = [place for kind, place in references if kind == "file"]
+    return (*filter(None, [settings.python]), *settings.jars, *settings.py_files, *secrets)
 
 
 def module_paths(py_files: tuple[str, ...]) -> list[str]:
@@ -99,7 +118,7 @@ def module_paths(py_files: tuple[str, ...]) -> list[str]:
     return [str(path.parent if path.suffix == ".py" else path) for path in paths]
 
 
-def _find(spec: JobSpec, environment: dict[str, str]) -> Found:
+def _find(spec: JobSpec) -> Found:
     secrets = {
         name: _resolved(spec.job_id, name, reference)
         for name, reference in spec.settings.secrets.items()
@@ -108,10 +127,7 @@ def _find(spec: JobSpec, environment: dict[str, str]) -> Found:
         path = local_path(place)
         if path is not None and not os.access(path, os.R_OK):
             raise CannotStartHere(f"job {spec.job_id!r} needs the file {path}: not found here")
-    python = _interpreter(spec) if spec.settings.python else ""
-    if python:
-        _check_interpreter(spec, python, environment)
-    return Found(python, secrets)
+    return Found(_interpreter(spec) if spec.settings.python else "", secrets)
 
 
 def _interpreter(spec: JobSpec) -> str:
@@ -147,10 +163,13 @@ def _check_interpreter(spec: JobSpec, python: str, environment: dict[str, str]) 
 def _read(place: str) -> bytes:
     # A pipe has no end, and would give each attempt something else.
     descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
-        return file.read(_LARGEST + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(_LARGEST + 1)
+    finally:
+        os.close(descriptor)  # Opening refuses a folder, and does not close its descriptor.
 
 
 def _resolved(job_id: str, name: str, reference: str) -> str:

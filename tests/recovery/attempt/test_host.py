@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from jrs.contract.clock import Deadline
 from jrs.contract.errors import CannotStartHere
 from jrs.records.model import JobSpec
 from jrs.records.settings import JobSettings
 from jrs.recovery.attempt import host
+from jrs.recovery.processes.pools import side_by_side
 from tests.recovery.support import spec
 from tests.support import until
 
@@ -52,6 +55,41 @@ def test_a_file_that_hangs_is_waited_for_once(tmp_path: Path, hanging: threading
     until(lambda: threading.active_count() == before, "it has ended")
     host._PATIENCE = 60.0  # The fixture resets it.
     assert looks.look(job, {}).secrets == {"KEY": "late"}
+
+
+def test_a_job_with_other_files_is_looked_at(tmp_path: Path, hanging: threading.Event) -> None:
+    """The name of a job does not have to wait for what an earlier one of that name has named."""
+    looks = host.HostLooks()
+    with pytest.raises(CannotStartHere, match="do not answer here"):
+        looks.look(with_secret(tmp_path / "hanging"), {})
+    (tmp_path / "other").write_text("value")
+    host._PATIENCE = 60.0  # The fixture resets it.
+
+    assert looks.look(with_secret(tmp_path / "other"), {}).secrets == {"KEY": "value"}
+
+
+def test_files_do_not_have_the_time_of_an_interpreter(
+    tmp_path: Path, hanging: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Importing jrs may take long. A file next to the interpreter does not have that time, too."""
+    monkeypatch.setattr(host, "_PROBE", 3600.0)
+    secrets = {"KEY": f"file:{tmp_path / 'hanging'}"}
+    job = spec("job", settings=JobSettings(secrets=secrets, python=sys.executable))
+
+    [end] = side_by_side("look", [lambda: host.HostLooks().look(job, {})], Deadline.after(60))
+    assert isinstance(end.error, CannotStartHere)
+
+
+def test_a_secret_that_is_refused_leaves_nothing_open(tmp_path: Path) -> None:
+    """A master looks again and again, and has a limited number of descriptors."""
+
+    def opened() -> int:
+        links = (Path("/proc/self/fd") / one for one in os.listdir("/proc/self/fd"))
+        return sum(os.path.realpath(link) == str(tmp_path.resolve()) for link in links)
+
+    with pytest.raises(CannotStartHere, match="cannot be read here: not a regular file"):
+        host.HostLooks().look(with_secret(tmp_path), {})
+    assert opened() == 0
 
 
 def test_a_secret_is_a_regular_file(tmp_path: Path) -> None:
