@@ -8,8 +8,10 @@ driver is gone. So the leader asks the cluster to end the application. No data d
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from functools import partial
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
@@ -25,7 +27,10 @@ from urllib.request import (
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
+from jrs.contract.clock import Deadline
 from jrs.records.attempts import SparkApplication
+
+from .pools import side_by_side
 
 UI_PORT = 8080
 """Where the master of a standalone cluster serves its user interface, by default."""
@@ -33,9 +38,11 @@ _TIMEOUT = 2.0
 """Seconds for one answer."""
 _TRIES, _PAUSE = 3, 0.5
 """How often the cluster is asked, and the seconds in between."""
+_ALL = 10.0
+"""Seconds for all tries together: a start waits for them, and packets may go nowhere."""
 _LONGEST = 8 * 1024 * 1024
 """Bytes of a page that are read."""
-_PROBLEMS = (OSError, HTTPException, ValueError)
+_PROBLEMS = (OSError, HTTPException, ValueError, LookupError, TypeError)
 _FIELD = re.compile(r'<input type="hidden" name="([^"]*)" value="([^"]*)"')
 
 
@@ -56,11 +63,14 @@ def end(application: SparkApplication, *, ui_port: int = UI_PORT) -> str:
         retry=retry_if_exception_type(_PROBLEMS),
         reraise=True,
     )
-    try:
-        ended = ask is not None and tries(ask, application, ui_port)
-    except _PROBLEMS as error:
-        return f"{cluster} was not asked to end {name}: {error}"
-    return f"had {cluster} end its application {name}" if ended else ""
+    if ask is None:
+        return ""
+    calls = [partial(tries, ask, application, ui_port)]
+    [asked] = side_by_side("jrs-end-application", calls, Deadline.after(_ALL))
+    if asked.hangs or asked.error is not None:
+        why = asked.error or f"no answer in {_ALL:g} s"
+        return f"{cluster} was not asked to end {name}: {why}"
+    return f"had {cluster} end its application {name}" if asked.value else ""
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -85,9 +95,12 @@ def _standalone(application: SparkApplication, ui_port: int) -> bool:
 
 
 def _by_form(page: str, name: str) -> bool:
-    """Send the form of an application on a master's page; return whether there is one.
+    """Send the form of an application on a master's page; return whether the master runs it.
 
     The form it has to be: since Spark 4.3 it has a token.
+
+    Raises:
+        ValueError: the page has no form for it.
     """
     browser = build_opener(ProxyHandler({}), _NoRedirect(), HTTPCookieProcessor())
     with _opened(browser, page) as answer:
@@ -102,6 +115,10 @@ def _by_form(page: str, name: str) -> bool:
                 if not 300 <= error.code < 400:  # Done, it leads back to the page.
                     raise
             return True
+    with _opened(browser, f"{page}/json/") as answer:
+        running = json.loads(answer.read(_LONGEST))["activeapps"]
+    if any(one["id"] == name for one in running):
+        raise ValueError("its page has no form for that; is spark.ui.killEnabled false?")
     return False
 
 

@@ -202,6 +202,9 @@ class Page:
     """A page of a cluster's master with one application."""
 
     port: int = 0
+    text: str = PAGE
+    answers: threading.Event = attrs.field(factory=threading.Event)
+    """It answers only while this is set."""
     sent: list[dict[str, list[str]]] = attrs.field(factory=list)
     failures: list[int] = attrs.field(factory=list)
     """The statuses of its next answers."""
@@ -210,14 +213,19 @@ class Page:
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
     monkeypatch.setattr(left_on_cluster, "_TIMEOUT", BOUND)  # This host may be busy.
+    monkeypatch.setattr(left_on_cluster, "_ALL", BOUND)
     page = Page()
+    page.answers.set()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            page.answers.wait()
             if page.failures:
                 self.send_error(page.failures.pop())
+            elif self.path == "/json/":
+                self.answer(b'{"activeapps": [{"id": "app-1", "state": "RUNNING"}]}')
             else:
-                self.answer(PAGE.encode())
+                self.answer(page.text.encode())
 
         def do_POST(self) -> None:
             text = self.rfile.read(int(self.headers["Content-Length"])).decode()
@@ -267,6 +275,33 @@ def test_c4_a_page_that_fails_for_a_moment(page: Page) -> None:
 
     assert said == "had spark://127.0.0.1:7077 end its application app-1"
     assert len(page.sent) == 1
+
+
+def test_c4_a_cluster_that_lets_nobody_end_an_application(page: Page) -> None:
+    """C4: without spark.ui.killEnabled the page has no form. Nothing else would say why the next
+    driver waits for cores."""
+    page.text = '<a href="app/?appId=app-1">app-1</a>'
+
+    def end(name: str) -> str:
+        application = SparkApplication(name, "spark://127.0.0.1:7077")
+        return left_on_cluster.end(application, ui_port=page.port)
+
+    said = "spark://127.0.0.1:7077 was not asked to end app-1: its page has no form for that"
+    assert end("app-1").startswith(said)
+    assert end("app-2") == ""
+    assert page.sent == []
+
+
+def test_c4_a_page_that_hangs(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C4: the start of the job waits for the page, but not for each of its tries and masters."""
+    monkeypatch.setattr(left_on_cluster, "_ALL", 0.1)
+    page.answers.clear()
+    masters = "spark://127.0.0.1:7077,127.0.0.1:7078"
+
+    said = left_on_cluster.end(SparkApplication("app-1", masters), ui_port=page.port)
+    page.answers.set()
+
+    assert said == f"{masters} was not asked to end app-1: no answer in 0.1 s"
 
 
 def test_c4_a_cluster_that_cannot_be_asked() -> None:
