@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,15 +33,16 @@ def make(mark: str) -> Path | None:
     Removes those of attempts that have ended. Idempotent.
 
     Raises:
-        CannotStartHere: the folder cannot be created.
+        CannotStartHere: the folder cannot be created, or others can change what it is in.
     """
     place = _place()
     if place is None:
         return None
     folder = place / f"{_PREFIX}{mark}"
     try:
+        _ensure_own(place)
         while folder not in _held:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             if (locked := _lock(folder)) is not None:
                 _held[folder] = locked
     except OSError as error:
@@ -50,6 +52,21 @@ def make(mark: str) -> Path | None:
             if other.name.startswith(_PREFIX) and other not in _held:
                 _remove_unheld(other)
     return folder
+
+
+def _ensure_own(place: Path) -> None:
+    """Ensure that the place is there, and that only this user can change it: all users may make
+    folders and links where it is, and could replace what an attempt reads back.
+
+    Raises:
+        CannotStartHere: it is a link, another user's, or others may write there.
+        OSError: it cannot be created.
+    """
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = place.lstat()
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if not is_own or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise CannotStartHere(f"{VARIABLE}: {place} can be changed by others; remove it")
 
 
 def place_without_job() -> dict[str, str]:

@@ -129,6 +129,23 @@ def test_c8_a_place_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Monk
     assert scratch.make("mine") is None
 
 
+@pytest.mark.parametrize("kind", ["writable", "link"])
+def test_c8_a_place_that_others_can_change(place: Path, tmp_path: Path, kind: str) -> None:
+    """C8: anybody may make a folder or a link of that name in /var/tmp. Nothing is kept there, and
+    nothing that a link leads to is removed."""
+    theirs = tmp_path / "theirs"
+    (theirs / "attempt-log").mkdir(parents=True)
+    if kind == "link":
+        place.symlink_to(theirs)
+    else:
+        theirs.rename(place)
+        place.chmod(0o777)
+
+    with pytest.raises(CannotStartHere, match="can be changed by others"):
+        scratch.make("mine")
+    assert os.listdir(place) == ["attempt-log"]
+
+
 def test_c8_what_others_have_there_stays(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
