@@ -276,7 +276,8 @@ def _end(reactions: Reactions, case: Case) -> None:
 
 
 TABLE = (
-    Reaction(Action.CLEAN_UP, "ends", _end, when=_runs, during_snapshot=True),
+    # Not in `ends`: such an attempt may take its time, and delays no cancel of another job.
+    Reaction(Action.CLEAN_UP, "cleanups", _end, when=_runs, during_snapshot=True),
     Reaction(
         Action.CLEAN_UP,
         "cleanups",

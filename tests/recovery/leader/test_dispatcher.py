@@ -690,6 +690,26 @@ def test_an_attempt_that_lingers_after_its_result_is_ended_before_cleanup(
         assert order == ["ended", "cleaned"]
 
 
+def test_attempts_that_linger_after_their_results_delay_no_cancel(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has seconds to end by itself, and all may take them at once: where their spans go is
+    down. Another job is canceled meanwhile."""
+    monkeypatch.setattr(actions, "_COMPLETED", 2 * BOUND)
+    with Leader(memory, root) as leader:
+        jobs = JobCatalog(memory)
+        lingering = [f"lingers-{number}" for number in range(40)]
+        for job_id in (*lingering, "other"):
+            jobs.submit(spec(job_id))
+        for job_id in lingering:
+            leader.runner.of(job_id).record()
+        leader.runner.of("other")
+        until(lambda: len(leader.said("decision", None, "clean up")) == 40, "all linger")
+        jobs.cancel("other")
+
+        assert leader.store.wait("other", BOUND).status is JobStatus.CANCELED
+
+
 def test_an_attempt_is_counted_by_its_result_not_by_its_exit(
     memory: FaultyMemory, root: Path
 ) -> None:
