@@ -16,18 +16,26 @@ gets no filter, because it does not name all of them.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from hashlib import blake2b
-from io import BufferedReader
 from pathlib import Path
 from struct import Struct
+from typing import cast
+
+from jrs.contract.errors import Unavailable
 
 from ..format.folder import write_all
 from ..format.lines import checked, sealed
 from .index import Trailer, digest_of
+from .line_file import LineFile
 
 _BITS = 16
 """Bits for each key; with three of them set by a key, one of 200 absent keys is not told."""
 
+_IN_MEMORY = 8 << 20
+"""Bytes of bits that are kept in memory, at most."""
+_CHUNK = 1 << 20
+_SLOWER = "look-ups are slower without it"
 _LEAST = 64
 _HEAD_MOST = 256
 _split = Struct("<3I").unpack
@@ -78,24 +86,45 @@ class FilterWriter:
 
 
 class Filter:
-    """The filter of an open run, in memory: two bytes for each key.
+    """The filter of an open run: a small one in memory, a large one in its file.
 
     It is not mapped, for the reason that `LineFile` gives. Reading single bytes from the file takes
-    five times as long, which is noticed in each commit.
+    five times as long as memory, which each commit would notice. But with two bytes for each key,
+    10 million results would take 100 MB of each process.
+
+    Args:
+        file: the file, which this closes.
+        begin: where its bits begin.
     """
 
-    def __init__(self, bits: bytes) -> None:
-        self._bits = bits
-        self._count = len(bits) * 8
+    def __init__(self, file: LineFile, begin: int) -> None:
+        self._file = file
+        self._begin = begin
+        self._count = (file.size - begin) * 8
+        self._byte_at = self._read
+        if file.size - begin <= _IN_MEMORY:
+            self._byte_at = cast(Callable[[int], int], file.read(begin, file.size).__getitem__)
+            file.close()
+
+    def close(self) -> None:
+        self._file.close()
 
     def may_have(self, hashes: Hashes) -> bool:
-        """Return whether the run may have the key; False is certain."""
-        bits, count = self._bits, self._count
+        """Return whether the run may have the key; False is certain.
+
+        Raises:
+            Unavailable: the disk did not return it.
+        """
+        byte_at, count = self._byte_at, self._count
         for each in hashes:
             at = each % count
-            if not bits[at >> 3] >> (at & 7) & 1:
+            if not byte_at(at >> 3) >> (at & 7) & 1:
                 return False
         return True
+
+    def _read(self, at: int) -> int:
+        found = self._file.read(self._begin + at, self._begin + at + 1)
+        return found[0] if found else 0xFF  # It was cut off.
 
 
 def load(path: Path, trailer: Trailer) -> tuple[Filter | None, str]:
@@ -104,26 +133,32 @@ def load(path: Path, trailer: Trailer) -> tuple[Filter | None, str]:
     A file that is missing is no flaw: former versions write none.
     """
     try:
-        with path.open("rb") as file:
-            bits, found = _checked_bits(file, trailer)
-            if bits is not None:
-                return Filter(bits), ""
+        file = LineFile(path)
     except FileNotFoundError:
         return None, ""
     except OSError as error:
-        found = f"cannot be read ({error.strerror})"
-    return None, found and f"{path}: {found}; look-ups are slower without it"
+        return None, f"{path}: cannot be read ({error.strerror}); {_SLOWER}"
+    try:
+        begin, found = _checked_begin(file, trailer)
+        if begin is not None:
+            return Filter(file, begin), ""
+    except Unavailable as error:
+        file.close()
+        return None, f"{error}; {_SLOWER}"
+    file.close()
+    return None, found and f"{path}: {found}; {_SLOWER}"
 
 
-def _checked_bits(file: BufferedReader, trailer: Trailer) -> tuple[bytes | None, str]:
-    """Return the bits; None if they cannot be used, and why, if that is damage."""
-    head = file.readline(_HEAD_MOST)
-    fields = (checked(head[:-1]) or b"").split(b"\t")
+def _checked_begin(file: LineFile, trailer: Trailer) -> tuple[int | None, str]:
+    """Return where the bits begin; None if they cannot be used, and why, if that is damage."""
+    head, newline, _ = file.read(0, _HEAD_MOST).partition(b"\n")
+    fields = (checked(head) or b"").split(b"\t")
     if len(fields) != 5 or fields[0] != b"F":
         return None, "it is damaged"
     if fields[1] != b"1" or fields[2] != digest_of(trailer.line()):
         return None, ""  # Of another run with this name, which lost; or of a newer version.
-    bits = file.read()
-    if len(bits) != int(fields[3]) or digest_of(bits) != fields[4]:
+    begin = len(head) + len(newline)
+    parts = (file.read(at, at + _CHUNK) for at in range(begin, file.size, _CHUNK))
+    if file.size != begin + int(fields[3]) or digest_of(*parts) != fields[4]:
         return None, "it is damaged"
-    return bits, ""
+    return begin, ""

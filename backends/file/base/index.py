@@ -139,8 +139,11 @@ def named(fields: list[bytes]) -> Names:
     return runs
 
 
-def digest_of(part: bytes | bytearray) -> bytes:
-    return hashlib.blake2b(part, digest_size=16).hexdigest().encode()
+def digest_of(*parts: bytes | bytearray) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest().encode()
 
 
 def parse(body: bytes) -> Index:

@@ -54,7 +54,9 @@ class Run:
 
     def close(self) -> None:
         self._file.close()
-        self.filter = None
+        if self.filter is not None:
+            self.filter.close()
+            self.filter = None
         self._blocks.index = Index([])
 
     @property

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jrs.backends.file.backend import FileBackend
+from jrs.backends.file.base import filter as filters
 from jrs.backends.file.base.filter import FilterWriter, hashes_of, load
 from jrs.backends.file.base.index import Trailer
 from jrs.backends.file.base.line_file import LineFile
@@ -145,8 +146,12 @@ def test_a_cluster_without_a_filter_works(tmp_path: Path, how: str) -> None:
         assert [path.name in line for line in backend.check()] == [True] * (how == "damaged")
 
 
-def test_a_filter_that_is_cut_off_while_it_is_open(tmp_path: Path) -> None:
-    """As by a copy over it: no process that has the folder open notices."""
+@pytest.mark.parametrize("in_memory", [0, 8 << 20])
+def test_a_filter_that_is_cut_off_while_it_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: int
+) -> None:
+    """As by a copy over it: no process that has the folder open dies, or takes a key for absent."""
+    monkeypatch.setattr(filters, "_IN_MEMORY", in_memory)
     with FileBackend(tmp_path, seal_at=4_000) as backend:
         for number in range(100):
             backend.commit(Create(f"jobs/{number:03}", b"x" * 100))
