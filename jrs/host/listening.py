@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,9 @@ _UNANSWERED = 3
 """How often it is asked before it counts as gone. Its host may have lost its power, or its network;
 then nothing ends its connection, and a client that only listens would stay forever. One that
 answers stays, however slowly it reads."""
+_LONGEST_WAIT = 1.0
+"""Seconds to wait for the lock of a socket's folder."""
+_RETRY = 0.02
 
 
 @attrs.frozen
@@ -150,7 +154,8 @@ class Listening:
     def leave(self) -> None:
         """Remove the socket from its folder, unless another process listens at that path by now.
         Call it before the socket is closed: a process that starts at that moment would take a
-        closed one for that of a dead process. Idempotent."""
+        closed one for that of a dead process. A folder that stays locked keeps the socket: the next
+        process removes it. Waits up to a second. Idempotent."""
         path = self.address.path
         if path is not None and self.place is not None:
             with suppress(OSError), _alone_in(path.parent):
@@ -167,10 +172,28 @@ class Listening:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Let one process at a time look at a socket of the folder, and replace or remove it."""
+    """Let one process at a time look at a socket of the folder, and replace or remove it.
+
+    Whoever can read the folder can lock it, and keep the lock: nobody waits for long.
+
+    Raises:
+        TimeoutError: another process has kept the lock for `_LONGEST_WAIT` seconds.
+    """
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX)
+        until = time.monotonic() + _LONGEST_WAIT
+        while not _locked(opened):
+            if time.monotonic() >= until:
+                raise TimeoutError(f"another process keeps {folder} locked")
+            time.sleep(_RETRY)
         yield
     finally:
         os.close(opened)
+
+
+def _locked(folder: int) -> bool:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -171,7 +171,8 @@ async def _run(
     serving = asyncio.create_task(server.serve([listening.socket]))
     while not serving.done() and not stop.is_set():
         await asyncio.wait([serving], timeout=0.1)
-    listening.leave()  # A server that takes its place need not wait until this one has ended.
+    # A server that takes its place need not wait until this one has ended.
+    await asyncio.to_thread(listening.leave)
     changes.end()  # Before the server waits for what is open.
     server.should_exit = True
     await serving

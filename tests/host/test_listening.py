@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import socket
 from contextlib import closing
 from pathlib import Path
@@ -49,4 +51,21 @@ def test_a_process_that_ends_leaves_the_socket_of_the_next(tmp_path: Path) -> No
         starts.leave()
         with closing(address.bind()) as next_one:
             assert next_one.address.path == address.path
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_locked_folder_stops_nobody_for_long(tmp_path: Path) -> None:
+    """Whoever can read a folder can lock it: a process that ends leaves its socket there then, and
+    one that starts says why it does not."""
+    address = Address.of(f"unix:{tmp_path}/jrs.sock")
+    with closing(address.bind()) as ends:
+        folder = os.open(tmp_path, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_SH)
+            ends.leave()
+            with pytest.raises(InvalidInput, match="keeps .* locked"):
+                Address.of(f"unix:{tmp_path}/other.sock").bind()
+        finally:
+            os.close(folder)
+        assert [path.name for path in tmp_path.iterdir()] == ["jrs.sock"]
     assert not list(tmp_path.iterdir())
