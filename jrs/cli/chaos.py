@@ -115,12 +115,10 @@ def check_command(folder: Path, names: Sequence[str], as_json: bool) -> None:
     The exit code is 1 if a check finds a violation.
     """
     wanted, run = checks_of(names), run_of(folder)
-    blind = [each for each in wanted if not each.can_judge(run)]
-    for each in blind:
-        if each.name in names:
+    for each in wanted:
+        if each.name in names and not each.can_judge(run) and not each.violations(run):
             raise InvalidInput(f"{folder} has nothing that {each.name} could look at")
-    able = [each for each in wanted if each not in blind]
-    _print(run, wanted, [one for each in able for one in each.violations(run)], folder, as_json)
+    _print(run, wanted, [one for each in wanted for one in each.violations(run)], folder, as_json)
 
 
 def _print(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 
 from jrs.cli import chaos
 from jrs.testing.chaos.checking.run_itself import no_crash
-from jrs.testing.chaos.checking.verdict import Check, Run, Violation
+from jrs.testing.chaos.checking.verdict import Anomaly, Check, Run, Violation, check
 from jrs.testing.chaos.failure import ChaosFailure
 
 RUN = Run([], {"backend": "file", "nemesis": "kill()"})
@@ -62,6 +63,24 @@ def test_a_crash_is_named_whatever_was_checked(
         assert "not checked  all_ended" in found.stdout
         assert "m1 has ended with status 1" in found.stdout
     assert Crashed.again.endswith("--check fenced --check linearizable")
+
+
+@pytest.mark.parametrize("names", [[], ["--check", "blind"]])
+def test_a_check_that_counts_as_blind_hides_no_violation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, names: list[str]
+) -> None:
+    """What it finds is a violation, whether or not it was asked for by name."""
+
+    def blind(run: Run) -> Iterator[Anomaly]:
+        """Finds a violation in nothing."""
+        yield "found", ()
+
+    one = check(blind, able=lambda run: False)
+    monkeypatch.setattr(chaos, "run_of", lambda folder: RUN)
+    monkeypatch.setattr(chaos, "checks_of", lambda names: [one])
+    found = CliRunner().invoke(chaos.chaos_command, ["check", str(tmp_path), *names])
+    assert found.exit_code == chaos.EXIT_VIOLATED, found.output
+    assert "broken       blind" in found.stdout
 
 
 def job(job: Any) -> None:
