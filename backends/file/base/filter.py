@@ -101,7 +101,7 @@ class Filter:
         self._file = file
         self._begin = begin
         self._count = (file.size - begin) * 8
-        self._byte_at = self._read
+        self._byte_at: Callable[[int], int] = self._read
         if file.size - begin <= _IN_MEMORY:
             self._byte_at = cast(Callable[[int], int], file.read(begin, file.size).__getitem__)
             file.close()
