@@ -5,7 +5,8 @@ level-triggered and bounded: it names jobs to read again, or says that any may h
 reader that does not keep up finds one note, and reads the newest state.
 
 Time changes something as well: a master that is killed commits nothing, and does not lead once its
-heartbeat is old. So the thread also looks who leads, once for all readers.
+heartbeat is old. So the thread also looks who leads, once for all readers, and at most once an
+interval of heartbeats.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.runtime import RUNTIME, Runtime, call_until
 from jrs.records import keys
-from jrs.store.masters import INTERVAL, Registry
+from jrs.store import applications
+from jrs.store.masters import INTERVAL, MasterRole, Registry
 
 _log = logging.getLogger("jrs.sidecar")
 _POLL = 0.25
@@ -31,6 +33,9 @@ _PAUSE = 1.0
 """Seconds before a watch, or a read, that has failed is made again."""
 _MOST_NAMED = 1000
 """Jobs that a note names; beyond that it says that any may have changed."""
+
+_DECIDE = keys.EPOCH, keys.PAUSE
+"""The keys that change the state of every job at once."""
 
 
 @attrs.frozen
@@ -159,7 +164,8 @@ class Changes:
             while not self._over.is_set():
                 names = watch.changes(_POLL)
                 note = EVERYTHING if names is None else note_of(names)
-                if note.cluster or time.monotonic() - looked >= INTERVAL:
+                # Not at each note: every heartbeat of every master is one.
+                if time.monotonic() - looked >= INTERVAL:
                     looked = time.monotonic()
                     if (order := self._look()) != self._order:
                         self._order = order
@@ -168,11 +174,12 @@ class Changes:
                     self._tell(note)
 
     def _look(self) -> object:
-        """Return what the state of every job depends on: who leads, and a pause."""
-        registry = Registry(self._backend)
-        roles = [(view.info.name, view.role) for view in registry.views()]
-        pause = self._backend.get(keys.PAUSE)
-        return str(registry.leading()), roles, None if pause is None else pause.version
+        """Return what the state of every job depends on: who leads, or will, and a pause."""
+        roles = [(view.info.name, view.role) for view in Registry(self._backend).views()]
+        led = any(role is MasterRole.LEADER for _, role in roles)
+        waiting = [] if led else list(applications.waiting(self._backend))
+        records = [self._backend.get(key) for key in _DECIDE]
+        return roles, waiting, [record and record.version for record in records]
 
     def _pause(self) -> None:
         self._tell(EVERYTHING)
@@ -206,6 +213,8 @@ def note_of(names: Iterable[str]) -> Note:
             if not job_id:
                 return EVERYTHING  # The backend knows no more.
             jobs.add(job_id)
-        elif f"{first}/" in (keys.MASTERS, keys.CLUSTER) or name == keys.EPOCH:
+        elif name in _DECIDE:
+            return EVERYTHING
+        elif f"{first}/" in (keys.MASTERS, keys.CLUSTER):
             cluster = True
     return Note(frozenset(jobs), cluster) | NOTHING

@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from jrs.cli import chaos
+from jrs.testing.chaos.checking.facts import Anomaly
 from jrs.testing.chaos.checking.run_itself import no_crash
-from jrs.testing.chaos.checking.verdict import Anomaly, Check, Run, Violation, check
+from jrs.testing.chaos.checking.verdict import Check, Run, Violation, check
 from jrs.testing.chaos.failure import ChaosFailure
 
 RUN = Run([], {"backend": "file", "nemesis": "kill()"})

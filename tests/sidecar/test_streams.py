@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 import time
@@ -20,7 +21,7 @@ from jrs.sidecar import changes, streams
 from jrs.sidecar import serving as server
 from jrs.sidecar.changes import EVERYTHING, NOTHING, Note, note_of
 from jrs.sidecar.streams import MOST_FOLLOWED
-from jrs.store.masters import Registry
+from jrs.store.masters import MasterView, Registry
 from jrs.testing.contract import lead
 from tests.sidecar.conftest import OPERATE, READ, Served, serving, write_tokens
 from tests.support import BOUND, until
@@ -83,6 +84,29 @@ def test_a_leader_that_is_gone(
         job.until(lambda name, data: "no master leads" in data["reason"])
         cluster.until(lambda name, data: data["cluster"])
         assert "No master leads" in served.get("/").text
+
+
+def test_heartbeats_are_not_looked_at_one_by_one(
+    client: Client, tmp_path: Path, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Streams hear of each, and the masters are read once an interval."""
+    looks: list[Registry] = []
+    views = Registry.views
+
+    def counted(registry: Registry) -> list[MasterView]:
+        looks.append(registry)
+        return views(registry)
+
+    monkeypatch.setattr(changes, "INTERVAL", math.inf)
+    monkeypatch.setattr(Registry, "views", counted)
+    with serving(client, tmp_path) as served:
+        stream = served.events("/v1/events")
+        closing.callback(stream.close)
+        until(lambda: looks, "the masters are read")
+        for number in range(5):
+            Registry(client.backend).put(MasterInfo(f"m{number}", "h", 1, 0.0, 0.0))
+            stream.until(lambda name, data: data["cluster"] and data["jobs"] == [])
+    assert len(looks) == 1
 
 
 def test_a_job_is_watched_over_a_pause(served: Served, closing: ExitStack) -> None:
@@ -333,7 +357,8 @@ def test_logs_of_a_storage_that_hangs(served: Served, closing: ExitStack, monkey
 def test_notes() -> None:
     """Notes add up; too many jobs are any; what is about no job is about none."""
     assert note_of(["jobs/a", "stages/b/x", "results/a"]) == Note(frozenset("ab"))
-    assert note_of(["masters/m1"]) == note_of(["cluster/pause"]) == Note(frozenset(), True)
+    assert note_of(["masters/m1"]) == note_of(["cluster/format"]) == Note(frozenset(), True)
+    assert note_of(["cluster/pause"]) == note_of(["leader/epoch"]) == EVERYTHING
     assert note_of(["ended/FINISHED/1/a"]) == NOTHING
     assert note_of(["jobs/"]) == EVERYTHING
     assert note_of([f"jobs/{number}" for number in range(2000)]).jobs is None
