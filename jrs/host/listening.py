@@ -174,7 +174,7 @@ class Listening:
 def _alone_in(folder: Path) -> Iterator[None]:
     """Let one process at a time look at a socket of the folder, and replace or remove it.
 
-    Whoever can read the folder can lock it, and keep the lock: nobody waits for long.
+    Each process that can read the folder can lock it, and keep the lock: no one waits for long.
 
     Raises:
         TimeoutError: another process has kept the lock for `_LONGEST_WAIT` seconds.

@@ -32,10 +32,13 @@ def sink_logs(output: Path) -> list[Path]:
     ]
 
 
-def is_sparks_data(name: str) -> bool:
-    """Return whether Spark has written a file in a table, by its name: if no log names it, it is of
-    a batch that failed. All others are of functions of the user."""
-    return _DATA.match(name) is not None
+def is_of_sink(path: Path) -> bool:
+    """Return whether a file sink has written a file, by its path in its table: if no log names it,
+    it is of a batch that failed. A sink writes into the table itself and the folders of its
+    partitions, ``column=value``. All other files are of functions of the user, perhaps by Spark.
+    """
+    in_partition = all("=" in name for name in path.parts[:-1])
+    return in_partition and _DATA.match(path.name) is not None
 
 
 def counted(output: Path) -> Iterator[Path]:
@@ -73,8 +76,10 @@ def removable(output: Path) -> Iterator[Path]:
         for folder, _, names in walk(table, missing_ok=True):
             found.update(
                 path
-                for name in filter(is_sparks_data, names)
-                if not is_hidden((path := folder / name).relative_to(table)) and path.is_file()
+                for path in (folder / name for name in names)
+                if is_of_sink(inside := path.relative_to(table))
+                and not is_hidden(inside)
+                and path.is_file()
             )
     yield from sorted(found - named)
     yield from (table / SINK_LOG for table in tables)

@@ -21,7 +21,7 @@ from .visible_files import visible_files
 PORTABLE_SINCE = 7
 """The first cluster format in which inputs have portable names."""
 
-_COPY = re.compile(rb"(copies/[^/]+)\.[0-9a-f]{16}(?=/|$)")
+_COPY = re.compile(rb"^(copies/[^/]+)\.[0-9a-f]{16}(?=/|$)")
 """A copy of a stage's output in objects: the digest is of one manifest."""
 
 
@@ -113,7 +113,8 @@ def _place_in(storage: JobStorage, job_id: str, source: Path) -> bytes:
     """Return where a source is in the job's folder, or in the storage; else its path."""
     job = storage.folder(job_id)
     if source.is_relative_to(job):
-        return b"job:" + _COPY.sub(rb"\1", bytes(source.relative_to(job)))
+        inside = bytes(source.relative_to(job))
+        return b"job:" + (inside if storage.objects is None else _COPY.sub(rb"\1", inside))
     if source.is_relative_to(storage.root):
         return b"storage:" + bytes(source.relative_to(storage.root))
     return bytes(source)

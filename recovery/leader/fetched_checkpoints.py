@@ -8,7 +8,7 @@ fetched otherwise.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import attrs
@@ -24,9 +24,9 @@ from jrs.records.model import StreamRecord
 from jrs.records.objects import BatchManifest, StoredObject
 from jrs.store import heads
 
-from ..checkpoint_format.checkpoint import batches, commit_of
 from ..files import copied_from
 from ..files.job_folders import JobStorage
+from ..files.safe_listing import walk
 from ..storage.objects import Objects
 from ..storage.packed_copies import fetch, read_record, sha256_of
 
@@ -62,7 +62,7 @@ class CheckpointCopies:
 
     def is_as_stored(self, job_id: str, stage: str) -> bool:
         """Return whether the checkpoint on this host is the one that objects have, so that to fetch
-        it again would bring the same: its files are those, and it has no batch behind them.
+        it again would bring the same: it has those files, and no others.
 
         Raises: as `bring`.
         """
@@ -75,10 +75,11 @@ class CheckpointCopies:
             raise JobHeld(str(error)) from None
         live = self._streams(job_id) / stage / "ck"
         try:
-            here = batches(live)
-            if here and commit_of(here[-1]) not in {one.path for one in files}:
-                return False
-            return all(sha256_of(live / one.path) == one.sha256 for one in files)
+            here = {path.relative_to(live).as_posix() for path in _files_below(live)}
+            names = {one.path for one in files}
+            return _without_checksums(here) == _without_checksums(names) and all(
+                sha256_of(live / one.path) == one.sha256 for one in files
+            )
         except OSError:
             return False  # A file is missing, or the disk has lost it.
 
@@ -130,3 +131,13 @@ class CheckpointCopies:
         self._storage.discard(job_id, folder)
         os.rename(building, folder)
         return True
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for where, _, names in walk(folder):
+        yield from (where / name for name in names)
+
+
+def _without_checksums(names: Iterable[str]) -> set[str]:
+    """Return the names of files without those that Spark keeps next to some, and makes again."""
+    return {name for name in names if not name.endswith(".crc")}

@@ -27,7 +27,7 @@ from jrs.store.stored_result import how_it_ended
 
 from ..checkpoint_format import checkpoint, relocation
 from ..checkpoint_format.file_logs import LoggedFile
-from ..checkpoint_format.sink_log import SINK_LOG, files_until, is_sparks_data, sink_logs
+from ..checkpoint_format.sink_log import SINK_LOG, files_until, is_of_sink, sink_logs
 from ..files import batch_folders, epoch_folders, written_root
 from ..files.job_folders import JobStorage
 from ..files.safe_listing import names_in
@@ -313,11 +313,12 @@ def _logged(folder: Path, path: str, batch: int) -> Iterator[Item]:
         log = folder / SINK_LOG / name
         yield Item(log, f"{path}/{SINK_LOG}/{name}")
         yield from _named_in(folder, path, log, files)
-    yield from _of_others(folder, path, batch)
+    yield from _of_others(folder, folder, path, batch)
 
 
-def _of_others(folder: Path, path: str, batch: int) -> Iterator[Item]:
-    """Yield what functions of the job have written into a table of a file sink: no log names it."""
+def _of_others(table: Path, folder: Path, path: str, batch: int) -> Iterator[Item]:
+    """Yield what functions of the job have written into a table of a file sink: no log names it.
+    Links and the like are left out."""
     with os.scandir(folder) as listed:
         entries = sorted(listed, key=lambda entry: entry.name)
     for entry in entries:
@@ -325,9 +326,11 @@ def _of_others(folder: Path, path: str, batch: int) -> Iterator[Item]:
         if entry.name.startswith(".") or entry.name == SINK_LOG:
             continue
         if entry.is_dir(follow_symlinks=False) and not (inner / SINK_LOG).is_dir():
-            yield from _of_others(inner, below, batch)
-        elif not is_sparks_data(entry.name):
+            yield from _of_others(table, inner, below, batch)
+        elif entry.is_dir(follow_symlinks=False):
             yield from _whole(inner, below, batch)
+        elif entry.is_file(follow_symlinks=False) and not is_of_sink(inner.relative_to(table)):
+            yield Item(inner, below, final=False)
 
 
 def _has_output(folder: Path) -> bool:

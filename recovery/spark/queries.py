@@ -44,13 +44,19 @@ _TIMERS = re.compile(r"WithState.*, ProcessingTime(Timeout)?\b(?!#)")
 
 
 def check_writer(
-    writer: DataStreamWriter, stage: str, storage: JobStorage, *, bounded: bool, begins: bool
+    writer: DataStreamWriter,
+    stage: str,
+    storage: JobStorage,
+    *,
+    bounded: bool,
+    begins: Callable[[], bool],
 ) -> None:
     """Raise `InvalidInput`, with the reason, for a query that could not be recovered.
 
     Args:
         storage: where the files of its job are.
-        begins: whether the stage begins. One that has begun may keep what new ones must not have.
+        begins: returns whether the stage begins: one that has begun may keep what new ones must not
+            have.
     """
     options = _peek(writer._jwrite, "extraOptions")
     source, mode = _sink(writer), str(_peek(writer._jwrite, "outputMode"))
@@ -77,7 +83,7 @@ def check_writer(
             f'format("{FORMAT}") adds batch to batch, which in {mode.lower()} mode replace each '
             'other: use outputMode("append"), or foreachBatch'
         )
-    elif source == FORMAT and begins and (hidden := _hidden_column(writer)):
+    elif source == FORMAT and (hidden := _hidden_column(writer)) and begins():
         problem = (
             f"it has a column {hidden!r}, and readers of its folders find the number of the batch "
             f'there, which format("{FORMAT}") adds as {BATCH!r}: rename the column'

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
-def is_recorded(context: AttemptContext, name: str) -> bool:
-    """Return whether an attempt has begun a stage, of this job or of the one it was made from.
+def is_new(context: AttemptContext, name: str) -> bool:
+    """Return whether no attempt has begun a stage, of this job or of the one it was made from.
 
     Raises:
         Unavailable: the backend did not answer.
     """
-    return context.backend.get(keys.stream(context.job_id, name)) is not None
+    return context.backend.get(keys.stream(context.job_id, name)) is None
 
 
 def record_query(

@@ -40,7 +40,7 @@ from .progress import ProgressWatch
 from .session import cancel_work
 from .sink_server import SinkServer
 from .stage_query import DeclaredStream, StageQuery, Step
-from .stream_records import is_recorded, record_query
+from .stream_records import is_new, record_query
 from .waiting import Waiting
 
 _LOOK = 0.25
@@ -101,7 +101,7 @@ class Streams:
         output = context.storage.published(job.job_id, name, temporary=False)
         writer = _built(build, StreamStage(job, name, output))
         session = job.spark  # Not before `build`: the job's function configures the session.
-        begins = not is_recorded(context, name)
+        begins = partial(is_new, context, name)
         queries.check_writer(writer, name, context.storage, bounded=bounded, begins=begins)
         self._hold_back()
         place = StreamRecord(

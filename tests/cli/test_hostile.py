@@ -263,7 +263,7 @@ def test_what_a_master_logs(url: str, home: Path, tmp_path: Path, log_format: st
     command = [sys.executable, "-m", "jrs", "--backend", url, "master", "--ttl", "5"]
     with open_backend(url) as backend, log.open("wb") as file:
         restart = RestartPolicy(on_exception=True, delay=0.0, attempts=2)
-        for spec in (JobSpec("bad", "hostile_jobs:boom", restart=restart), JobSpec("no", EVIL)):
+        for spec in (JobSpec("bad", "hostile_jobs:boom", restart=restart), JobSpec("no", EVIL.replace("\0", ""))):
             JobCatalog(backend).submit(spec)
         master = subprocess.Popen(
             [*command, "--resource", "hostile_jobs:stubborn", "--log-format", log_format],

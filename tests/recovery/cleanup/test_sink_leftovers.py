@@ -60,11 +60,11 @@ def test_what_does_not_count_goes_and_the_table_stays(tmp_path: Path, table: Pat
 def test_what_others_have_written_stays(tmp_path: Path, table: Path) -> None:
     """No log names it, and it is no part of a batch."""
     (table / "reports").mkdir()
-    (table / "reports" / "part-1.csv").write_text("of a function of the job")
+    (table / "reports" / "part-00000-c000.csv").write_text("of a function of the job")
     (table / "README.md").write_text("of a function of the job")
     SinkLogs(JobStorage(tmp_path, "test")).clean("job")
 
-    assert {"README.md", "reports/part-1.csv"} < set(files(table))
+    assert {"README.md", "reports/part-00000-c000.csv"} < set(files(table))
     assert ORPHAN not in files(table)
 
 

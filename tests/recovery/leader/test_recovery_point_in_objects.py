@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from jrs.contract.errors import JobHeld
-from jrs.contract.operations import Update
+from jrs.contract.operations import Delete, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import StreamRecord
@@ -17,7 +17,7 @@ from jrs.recovery.leader.take_over import take_over
 from jrs.recovery.rules.events import Event, EventKind
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.store import attempt_fence, heads
-from tests.recovery.attempt.objects_attempt import begin, copies, head
+from tests.recovery.attempt.objects_attempt import Stream, begin, copies, head
 from tests.recovery.lead import Lead
 from tests.recovery.support import leader_context
 
@@ -125,3 +125,27 @@ def test_damage_on_one_host_is_fetched_again(lead: Lead) -> None:
         assert stream.batch() == stream.query.batch
     assert heads.generation_of(lead.backend, "job") == 1
     assert copies(lead).bring("job") == []
+
+
+def test_damage_in_a_file_that_objects_lack_is_fetched_again(lead: Lead) -> None:
+    """A power cut while Spark planned the next batch: to fetch the checkpoint removes that plan."""
+    begin(lead)
+    stream = Stream(lead, uses_sink=False)
+    lead.backend.commit(Delete(keys.head("job", "sums")))
+    keeper = PlanKeeper(stream.context, "sums", stream.query.ck)
+    stream.query.source = "file:///in"
+    stream.query.start()
+    for batch in range(3):
+        stream.query.plan()
+        keeper.keep(batch)
+        stream.query.commit()
+    keeper.keep_done()
+    leading = Leading(lead)
+    leading.prepare()
+    checkpoint = lead.storage.checkpoint("job", lead.leadership.epoch, "sums")
+    (checkpoint / "offsets" / "3").write_bytes(b"")
+
+    leading.prepare()
+
+    assert position(lead.storage.checkpoint("job", lead.leadership.epoch, "sums")).committed == 2
+    assert heads.generation_of(lead.backend, "job") == 1

@@ -430,6 +430,9 @@ def test_files_next_to_the_table_of_a_file_sink(
     out = job.out("hourly")
     put(out / "summary.csv", "a")
     put(out / "reports" / "day=1" / "1.csv", "b")
+    put(out / "reports" / "part-00000-c000.parquet", "of a function, by Spark")
+    (out / "latest").symlink_to("nowhere.csv")
+    put(out / "day=1" / "part-00078-c000.parquet", "of a batch that failed")
     failed = put(out / "part-00077-c000.parquet", "of a batch that failed")
     job.suspend()
     record = catalog.create("job", format=SnapshotFormat(how))
@@ -439,7 +442,9 @@ def test_files_next_to_the_table_of_a_file_sink(
 
     assert (out / "summary.csv").read_text() == "a"
     assert (out / "reports" / "day=1" / "1.csv").read_text() == "b"
+    assert (out / "reports" / "part-00000-c000.parquet").exists()
     assert not failed.exists()
+    assert not (out / "day=1" / "part-00078-c000.parquet").exists()
     assert not (out / "later.csv").exists()
     with (out / "summary.csv").open("a") as file:
         file.write("more")
