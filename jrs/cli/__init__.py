@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import click
 
@@ -37,7 +38,20 @@ def _read_or_unread() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError as error:
-        raise _Unread from error
+        if any(map(_is_unread, (sys.stdout, sys.stderr))):
+            raise _Unread from error
+        # Another pipe, or a connection. click would take it for the output by its number.
+        raise OSError(str(error)) from error
+
+
+def _is_unread(stream: TextIO) -> bool:
+    """Return whether nobody can read what is written there any more."""
+    try:
+        polled = select.poll()
+        polled.register(stream.fileno(), 0)
+        return any(event & select.POLLERR for _, event in polled.poll(0))
+    except (OSError, ValueError):  # It has no descriptor, or is closed.
+        return False
 
 
 class _Lazy(Suggesting):

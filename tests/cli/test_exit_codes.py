@@ -135,6 +135,16 @@ def test_output_that_nobody_reads(home: Path, url: str, args: list[str], code: i
     assert (done.returncode, done.stderr) == (code, "")
 
 
+@pytest.mark.usefixtures("jobs")
+def test_another_pipe_that_breaks(jrs_here: Jrs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only who reads the output can close it; all else is said."""
+    broken = BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+    monkeypatch.setattr(Client, "pause", fails(broken))
+
+    done = jrs_here("pause")
+    assert (done.returncode, "Broken pipe" in done.stderr) == (2, True)
+
+
 def test_a_commit_that_may_have_happened(
     jrs_here: Jrs, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
