@@ -55,8 +55,8 @@ def test_a_process_that_ends_leaves_the_socket_of_the_next(tmp_path: Path) -> No
 
 
 def test_a_locked_folder_stops_nobody_for_long(tmp_path: Path) -> None:
-    """A process that can read a folder can lock it. Then a process that ends leaves its socket there,
-    and one that starts says why it does not."""
+    """A process that can read a folder can lock it. Then a process that ends leaves its socket
+    there, and one that starts says why it does not."""
     address = Address.of(f"unix:{tmp_path}/jrs.sock")
     with closing(address.bind()) as ends:
         folder = os.open(tmp_path, os.O_RDONLY)
