@@ -190,7 +190,6 @@ class JobStops:
             OutcomeUnknown: check the job's spec; repeat the call if it is unchanged.
         """
         check_job_id(job_id)
-        check_system_text(entry_point or "", "the entry point")
         spec = self._waiting(job_id, "change")
         before = self._stored(job_id)
         step = step_after(STOP, before.step, StopEvent.RECONFIGURE)
@@ -201,6 +200,7 @@ class JobStops:
             changed = attrs.evolve(changed, partitions=partitions)
         if entry_point is not None:
             changed = attrs.evolve(changed, entry_point=entry_point)
+            check_system_text(changed.entry_point, "the entry point")
         rewritten = renewed(encode(changed), spec.value, self._spec_key, job_id)
         own, said = Update(spec.key, rewritten, spec.version), of_change(entry_point, partitions)
 
