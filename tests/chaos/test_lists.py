@@ -28,7 +28,7 @@ CHECKS = (list_append, linearizable, serializable, outcomes)
 def test_appends_under_faults(backend: str, tmp_path: Path) -> None:
     """What is asked for is counted, and not the seconds: a busy machine gets another turn."""
     nemesis = kill("driver", every=1.5) | pause(0.3, "driver", every=2) | partition("one", 0.5)
-    for turn in range(3):
+    for turn in range(6):
         plan = Plan(masters=0, backend=backend, seconds=5, seed=3 + turn, nemesis=nemesis)
         with World(plan, backend, tmp_path / f"run-{turn}") as world:
             world.append(programs=4)

@@ -68,7 +68,7 @@ def test_every_state_without_faults() -> None:
     found = explored()
 
     assert not found[2]
-    assert int(found[3].replace(",", "")) > 3_000
+    assert int(found[3].replace(",", "")) > 2_000
 
 
 @pytest.mark.parametrize("fault", ["crashes", "pauses", "unknowns"])
