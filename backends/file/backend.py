@@ -112,7 +112,8 @@ class FileBackend(Backend):
             self.replica.close()
             raise
         # Its users may drop it without `close`. The end of the process closes the files anyway.
-        weakref.finalize(self, self.replica.close).atexit = False
+        self._dropped = weakref.finalize(self, self.replica.close)
+        self._dropped.atexit = False
         forget_in_children(self)
 
     def _get(self, key: str, deadline: Deadline) -> Record | None:
@@ -228,6 +229,7 @@ class FileBackend(Backend):
 
     def forget(self) -> Iterable[int]:
         self._forked = True
+        self._dropped.detach()  # The child may have closed the files, and opened others.
         return self.replica.held
 
     # -- inside ----------------------------------------------------------------------------

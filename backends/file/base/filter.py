@@ -103,7 +103,8 @@ class Filter:
         self._count = (file.size - begin) * 8
         self._byte_at: Callable[[int], int] = self._read
         if file.size - begin <= _IN_MEMORY:
-            self._byte_at = cast(Callable[[int], int], file.read(begin, file.size).__getitem__)
+            bits = file.read(begin, file.size).ljust(file.size - begin, b"\xff")  # See `_read`.
+            self._byte_at = cast(Callable[[int], int], bits.__getitem__)
             file.close()
 
     def close(self) -> None:

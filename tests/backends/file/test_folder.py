@@ -322,3 +322,24 @@ for handle in kept[:3]:
         [sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, timeout=BOUND
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_forked_child_that_drops_a_handle_closes_no_file_of_its_own(tmp_path: Path) -> None:
+    """As one that becomes a daemon: it has closed all files, and opened others in their place."""
+    program = """
+import gc, os, sys
+from jrs.backends.file.backend import FileBackend
+handle = FileBackend(sys.argv[1])
+child = os.fork()
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+os.closerange(3, 256)
+files = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
+del handle
+gc.collect()
+for file in files:
+    os.fstat(file)
+os._exit(0)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "store")]
+    assert subprocess.run(command, timeout=BOUND, check=False).returncode == 0
