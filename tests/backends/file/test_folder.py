@@ -328,8 +328,9 @@ def test_a_forked_child_that_drops_a_handle_closes_no_file_of_its_own(tmp_path: 
     """As one that becomes a daemon: it has closed all files, and opened others in their place."""
     program = """
 import gc, os, sys
+from pathlib import Path
 from jrs.backends.file.backend import FileBackend
-handle = FileBackend(sys.argv[1])
+handle = FileBackend(Path(sys.argv[1]))
 child = os.fork()
 if child:
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
