@@ -49,7 +49,7 @@ def _is_unread(stream: TextIO) -> bool:
     try:
         polled = select.poll()
         polled.register(stream.fileno(), 0)
-        return any(event & select.POLLERR for _, event in polled.poll(0))
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in polled.poll(0))
     except (OSError, ValueError):  # It has no descriptor, or is closed.
         return False
 
