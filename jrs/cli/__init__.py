@@ -153,7 +153,8 @@ def main() -> NoReturn:
     except _Unread as error:
         # What is left in the buffer would fail once more at the end, with an exit code of its own.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = EXIT_UNREAD if failed_with(error) == EXIT_REFUSED else failed_with(error)
+        status = failed_with(error)
+        status = EXIT_UNREAD if status == EXIT_REFUSED else status
     except (JrsError, MemoryError, RuntimeError, OSError) as error:
         if isinstance(error, RuntimeError) and str(error) != _NO_THREAD:
             raise

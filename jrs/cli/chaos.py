@@ -115,10 +115,13 @@ def check_command(folder: Path, names: Sequence[str], as_json: bool) -> None:
     The exit code is 1 if a check finds a violation.
     """
     wanted, run = checks_of(names), run_of(folder)
+    found = list[Violation]()
     for each in wanted:
-        if each.name in names and not each.can_judge(run) and not each.violations(run):
+        violations = each.violations(run)
+        if each.name in names and not violations and not each.can_judge(run):
             raise InvalidInput(f"{folder} has nothing that {each.name} could look at")
-    _print(run, wanted, [one for each in wanted for one in each.violations(run)], folder, as_json)
+        found += violations
+    _print(run, wanted, found, folder, as_json)
 
 
 def _print(

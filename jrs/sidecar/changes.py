@@ -177,7 +177,7 @@ class Changes:
         """Return what the state of every job depends on: who leads, or will, and a pause."""
         roles = [(view.info.name, view.role) for view in Registry(self._backend).views()]
         led = any(role is MasterRole.LEADER for _, role in roles)
-        waiting = [] if led else list(applications.waiting(self._backend))
+        waiting = [] if led else applications.waiting(self._backend)
         records = [self._backend.get(key) for key in _DECIDE]
         return roles, waiting, [record and record.version for record in records]
 

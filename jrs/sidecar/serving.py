@@ -16,6 +16,7 @@ import uvicorn
 
 from jrs.client.client import Client
 from jrs.contract.errors import InvalidInput
+from jrs.contract.own_thread import in_own_thread
 from jrs.host.listening import Address, Listening
 from jrs.host.reloading import Reloaded
 from jrs.sidecar.certificates import NamingProtocol
@@ -172,7 +173,7 @@ async def _run(
     while not serving.done() and not stop.is_set():
         await asyncio.wait([serving], timeout=0.1)
     # A server that takes its place need not wait until this one has ended.
-    await asyncio.to_thread(listening.leave)
+    await in_own_thread(lambda _: listening.leave(), "jrs-leave")
     changes.end()  # Before the server waits for what is open.
     server.should_exit = True
     await serving

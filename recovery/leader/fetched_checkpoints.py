@@ -26,7 +26,7 @@ from jrs.store import heads
 
 from ..files import copied_from
 from ..files.job_folders import JobStorage
-from ..files.safe_listing import walk
+from ..files.safe_listing import everything_below
 from ..storage.objects import Objects
 from ..storage.packed_copies import fetch, read_record, sha256_of
 
@@ -75,7 +75,8 @@ class CheckpointCopies:
             raise JobHeld(str(error)) from None
         live = self._streams(job_id) / stage / "ck"
         try:
-            here = {path.relative_to(live).as_posix() for path in _files_below(live)}
+            files_here = (path for path in everything_below(live) if path.is_file())
+            here = {path.relative_to(live).as_posix() for path in files_here}
             names = {one.path for one in files}
             return _without_checksums(here) == _without_checksums(names) and all(
                 sha256_of(live / one.path) == one.sha256 for one in files
@@ -131,11 +132,6 @@ class CheckpointCopies:
         self._storage.discard(job_id, folder)
         os.rename(building, folder)
         return True
-
-
-def _files_below(folder: Path) -> Iterator[Path]:
-    for where, _, names in walk(folder):
-        yield from (where / name for name in names)
 
 
 def _without_checksums(names: Iterable[str]) -> set[str]:

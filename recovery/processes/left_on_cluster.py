@@ -57,14 +57,14 @@ def end(application: SparkApplication, *, ui_port: int = UI_PORT) -> str:
     """
     cluster, name = application.master, application.id
     ask = _KINDS.get(urlsplit(cluster).scheme)
+    if ask is None:
+        return ""
     tries = Retrying(
         stop=stop_after_attempt(_TRIES),
         wait=wait_fixed(_PAUSE),
         retry=retry_if_exception_type(_PROBLEMS),
         reraise=True,
     )
-    if ask is None:
-        return ""
     calls = [partial(tries, ask, application, ui_port)]
     [asked] = side_by_side("jrs-end-application", calls, Deadline.after(_ALL))
     if asked.hangs or asked.error is not None:

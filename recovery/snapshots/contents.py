@@ -325,10 +325,11 @@ def _of_others(table: Path, folder: Path, path: str, batch: int) -> Iterator[Ite
         inner, below = Path(entry.path), f"{path}/{entry.name}"
         if entry.name.startswith(".") or entry.name == SINK_LOG:
             continue
-        if entry.is_dir(follow_symlinks=False) and not (inner / SINK_LOG).is_dir():
-            yield from _of_others(table, inner, below, batch)
-        elif entry.is_dir(follow_symlinks=False):
-            yield from _whole(inner, below, batch)
+        if entry.is_dir(follow_symlinks=False):
+            if (inner / SINK_LOG).is_dir():
+                yield from _logged(inner, below, batch)
+            else:
+                yield from _of_others(table, inner, below, batch)
         elif entry.is_file(follow_symlinks=False) and not is_of_sink(inner.relative_to(table)):
             yield Item(inner, below, final=False)
 
