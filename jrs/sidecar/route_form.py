@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,11 @@ from jrs.contract.texts import shown
 
 MOST_WHOLE = 2**31 - 1
 MOST_SECONDS = 1e9
+_DEEPEST = 100
+"""Levels of a body."""
+_MARKS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[][{}]', re.DOTALL)
+"""A text in quotes, or a bracket."""
+_DEEPER = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 class Role(enum.StrEnum):
@@ -187,12 +193,12 @@ def body_values(text: bytes, params: Sequence[Param]) -> dict[str, Any]:
     """Return the values of a body's fields, with defaults for those that are left out.
 
     Raises:
-        BadRequest: it is not JSON.
+        BadRequest: it is not JSON, or is nested too deeply.
         InvalidInput: it is no object, or a field has the wrong type or an unknown name.
     """
     try:
-        found = json.loads(text) if text.strip() else {}
-    except (ValueError, RecursionError) as error:
+        found = _parsed(text) if text.strip() else {}
+    except ValueError as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise InvalidInput(f"the body must be a JSON object, not {shown(found)}")
@@ -204,6 +210,25 @@ def body_values(text: bytes, params: Sequence[Param]) -> dict[str, Any]:
             raise InvalidInput(f"{param.name} is missing: {param.said}")
         values[param.name] = param.default if given is None else param.checked(given)
     return values
+
+
+def _parsed(text: bytes) -> Any:
+    """Return what JSON says.
+
+    The depth is known before it is parsed. The parser would go as deep as the interpreter allows,
+    and there the garbage collector runs finalizers, of anything in this process, that all fail.
+
+    Raises:
+        BadRequest: it is nested too deeply.
+        ValueError: it is not JSON.
+    """
+    decoded = text.decode(json.detect_encoding(text))
+    depth = 0
+    for mark in _MARKS.finditer(decoded):
+        depth += _DEEPER.get(mark[0], 0)
+        if depth > _DEEPEST:
+            raise BadRequest(f"the body has more than {_DEEPEST} levels")
+    return json.loads(decoded)
 
 
 def query_values(pairs: Sequence[tuple[str, str]], params: Sequence[Param]) -> dict[str, Any]:

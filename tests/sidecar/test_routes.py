@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import shutil
 import subprocess
@@ -43,7 +44,7 @@ from jrs.records.stages import StageRecord
 from jrs.recovery.health.facts import MasterHealth
 from jrs.recovery.health.metrics import CONTENT_TYPE, OPEN_METRICS, exposition
 from jrs.sidecar.problems import problem_of
-from jrs.sidecar.route_form import BadRequest
+from jrs.sidecar.route_form import BadRequest, body_values
 from jrs.sidecar.routes import ROUTES
 from jrs.store.cluster_history import LeadershipHistorian
 from jrs.testing.contract import lead
@@ -283,7 +284,10 @@ def test_the_cluster_is_steered(served: Served) -> None:
     [
         ("/v1/jobs", b"{", 400, "not JSON"),
         ("/v1/jobs", b"\xff", 400, "not JSON"),
-        ("/v1/jobs", b"[" * 100_000, 400, "not JSON"),
+        ("/v1/jobs", b"[" * 100_000, 400, "more than 100 levels"),
+        ("/v1/jobs", b"[" * 101, 400, "more than 100 levels"),
+        ("/v1/jobs", b"[" * 100 + b"]" * 100, 422, "must be a JSON object"),
+        ("/v1/jobs", b'{"entry": "%s\\"[[", "id": 7}' % (b"[{" * 99), 422, "must be a JSON string"),
         ("/v1/jobs", b"[]", 422, "must be a JSON object"),
         ("/v1/jobs", b"{}", 422, "id is missing"),
         ("/v1/jobs", b'{"id": "a", "entry": "m:f", "nope": 1}', 422, "no field 'nope'"),
@@ -306,6 +310,40 @@ def test_bad_bodies(served: Served, path: str, raw: bytes, status: int, says: st
     assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
     assert says in answer.json["detail"]
     assert served.get("/v1/jobs").json == {"jobs": [], "next": None}
+
+
+class Ends:
+    """What only the garbage collector ends, by some calls within each other."""
+
+    ended = 0
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        for _ in re.finditer("a", "aaa"):
+            Ends.ended += self._one(20)
+
+    def _one(self, calls: int) -> int:
+        return self._one(calls - 1) if calls else 1
+
+
+def test_a_deep_body_keeps_no_finalizer_from_its_work() -> None:
+    """Where the parser is as deep as it may go, the garbage collector's work failed."""
+    before = gc.get_threshold()
+    for level in range(900, 1000, 5):
+        gc.collect()
+        gc.disable()
+        Ends()
+        gc.set_threshold(gc.get_count()[0] + level)
+        gc.enable()
+        try:
+            with pytest.raises(BadRequest):
+                body_values(b"[" * 100_000, [])
+        finally:
+            gc.set_threshold(*before)
+    gc.collect()
+    assert Ends.ended == 60
 
 
 @pytest.mark.parametrize(
