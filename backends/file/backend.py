@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -29,7 +28,6 @@ from jrs.contract.storage_place import folder_of
 from jrs.contract.watch import Watch
 from jrs.host.fork import forget_in_children
 
-from ..shared.changes import Changes
 from ..shared.group_commit import GroupCommit
 from . import leader
 from .compaction import Compaction
@@ -37,12 +35,11 @@ from .format import lines
 from .opening import open_folder
 from .replica import Replica
 from .segment_log import unavailable
+from .watch import FileWatch, Watches
 
 SEAL_AT = 8 << 20
 """Bytes of log at which a segment is sealed; a larger base delays the seal: see
 `Replica.seal_if_due`."""
-
-_WATCH_POLL = 0.01
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -88,8 +85,7 @@ class FileBackend(Backend):
         self.cluster = cluster
         self._leader_folder = folder / "leader"
         self._lock = threading.Lock()
-        self._watching = threading.Lock()  # Held for an instant only, however slow the disk is.
-        self._watches: frozenset[FileWatch] = frozenset()
+        self._watches = Watches()
         self._notify = _weakly(self._changed)
         self._forked = False
         self.closed = False
@@ -149,7 +145,7 @@ class FileBackend(Backend):
 
     def watch(self, prefix: str) -> Watch:
         self._check_process()
-        return FileWatch(self, prefix)
+        return FileWatch(self._watches, prefix, self._refresh)
 
     def _campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
         return leader.campaign(self, self._leader_folder, candidate, ttl, stop)
@@ -223,12 +219,9 @@ class FileBackend(Backend):
             finally:
                 self._lock.release()
 
-    def refresh(self, deadline: Deadline) -> None:
-        """Apply the commits of other processes, and wake the watches of the changed keys."""
-        self._read(lambda: None, deadline)
-
     def forget(self) -> Iterable[int]:
         self._forked = True
+        self._watches.forget()
         self._dropped.detach()  # The child may have closed the files, and opened others.
         return self.replica.held
 
@@ -284,9 +277,12 @@ class FileBackend(Backend):
         if self._forked:
             raise WrongProcess(f"{self.url} was opened before a fork: open it again in the child")
 
+    def _refresh(self) -> None:
+        """Apply the commits of other processes, and wake the watches of the changed keys."""
+        self._read(lambda: None, self._deadline())
+
     def _changed(self, key: str | None) -> None:
-        for watch in self._watches:
-            watch.notice(key)
+        self._watches.notice(key)
 
     def _compacted(self, failed: bool) -> None:
         if self.compaction_ended is not None:
@@ -298,54 +294,6 @@ class FileBackend(Backend):
         notify = self._notify if self._watches else None
         if self.replica.on_change != notify:
             self.replica.on_change = notify
-
-    def add_watch(self, watch: FileWatch) -> None:
-        # A batch that is being applied may not report to it. It has the lock that the first read
-        # of the new watch needs, so that this read finds what the batch changed.
-        with self._watching:
-            self._watches |= {watch}
-
-    def remove_watch(self, watch: FileWatch) -> None:
-        if self._forked:
-            return
-        with self._watching:
-            self._watches -= {watch}
-
-
-class FileWatch(Watch):
-    """A watch that commits of this handle wake; it polls other processes' commits at 100 Hz."""
-
-    def __init__(self, backend: FileBackend, prefix: str) -> None:
-        self._backend = backend
-        self._prefix = prefix
-        self._changes = Changes()
-        self._hint = threading.Event()
-        self._hint.set()
-        backend.add_watch(self)
-
-    def notice(self, key: str | None) -> None:
-        """Record that `key` has changed; None if any key may have changed."""
-        if key is None or key.startswith(self._prefix):
-            self._changes.add(key)
-            self._hint.set()
-
-    def wait(self, timeout: float) -> bool:
-        end = time.monotonic() + timeout
-        while not self._hint.is_set():
-            self._backend.refresh(Deadline.after(self._backend.timeout))
-            left = end - time.monotonic()
-            if self._hint.wait(max(0.0, min(_WATCH_POLL, left))) or left <= 0:
-                break
-        hint = self._hint.is_set()
-        if hint:
-            self._hint.clear()
-        return hint
-
-    def changes(self, timeout: float) -> frozenset[str] | None:
-        return self._changes.take() if self.wait(timeout) else frozenset()
-
-    def close(self) -> None:
-        self._backend.remove_watch(self)
 
 
 def _weakly(method: Callable[[T], None]) -> Callable[[T], None]:

@@ -92,7 +92,7 @@ def record_history(root: Path, commits: int) -> History:
             outcomes["refused"] += 1
         except Fenced:
             outcomes["fenced"] += 1
-        handle.refresh(handle._deadline())
+        handle._refresh()
         states.append((log.stat().st_size, state_of(handle.replica)))
     for handle in handles:
         handle.close()
