@@ -115,7 +115,7 @@ class EtcdBackend(Backend):
             self._append,
             threading.Lock(),
             name=f"jrs-commits-{cluster}",
-            hurried=lambda commit: commit.hurried(WRITE),
+            joins=lambda commit, first: commit.joins(first, WRITE),
             on_leaving=self._leave,
         )
 
@@ -246,11 +246,9 @@ class EtcdBackend(Backend):
         self._group.commit(self._prepared(ops, fence, deadline), ops, deadline)
 
     def _commit_async(self, ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
-        return self._group.commit_async(self._prepared(ops, fence, None), ops)
+        return self._group.commit_async(self._prepared(ops, fence, self._deadline()), ops)
 
-    def _prepared(
-        self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline | None
-    ) -> Commit:
+    def _prepared(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> Commit:
         self.connection.check_process()
         commit = transaction.prepare(self.name, ops, fence, deadline)
         if commit.size > transaction.MAX_BYTES:
@@ -259,8 +257,8 @@ class EtcdBackend(Backend):
 
     def _append(self, batch: list[Commit]) -> list[int | Exception]:
         # The first commit has waited longest. Its deadline is shortened, so that its caller still
-        # waits for the verdict. A commit with little time left is written alone.
-        deadline = (batch[0].deadline or self._deadline()).sooner(_HEARD)
+        # waits for the verdict.
+        deadline = batch[0].deadline.sooner(_HEARD)
         try:
             self._barrier.close_behind(deadline)
         except JrsError as error:

@@ -43,8 +43,7 @@ class Commit:
     txn: Any
     ops: tuple[Op, ...]
     fence: Fence | None
-    deadline: Deadline | None
-    """The deadline of its caller; None if no caller waits."""
+    deadline: Deadline
     size: int
     reads: frozenset[str]
     writes: frozenset[str]
@@ -59,9 +58,16 @@ class Commit:
         conditions, including its fence."""
         return len(self.txn.compare) <= _NESTED
 
-    def hurried(self, seconds: float) -> bool:
-        """Return whether its caller waits for less than `seconds`."""
-        return self.deadline is not None and self.deadline.remaining() < seconds
+    def joins(self, first: Commit, write: float) -> bool:
+        """Return whether it may be written together with `first`, whose deadline ends the write.
+
+        Args:
+            write: most seconds for a write.
+        """
+        # The outcome of a caller with much time must not be unknown because another one has little.
+        # But callers who all have little time write together.
+        left = first.deadline.remaining()
+        return left >= write or self.deadline.remaining() <= 2 * left
 
     def verdict(self, succeeded: bool, responses: Iterable[Any]) -> int:
         """Return the verdict on this commit from its answer, in the terms of the group commit."""
@@ -80,7 +86,7 @@ def prepare(
     name: Callable[[str], bytes],
     ops: tuple[Op, ...],
     fence: Fence | None,
-    deadline: Deadline | None = None,
+    deadline: Deadline,
 ) -> Commit:
     """Return a commit that is ready to be sent; `name` maps a key to etcd's key."""
     compares, writes, looks = [], [], []

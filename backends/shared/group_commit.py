@@ -107,8 +107,8 @@ class GroupCommit(Generic[T]):
         append: writes a batch of commits and returns their verdicts; called with `log` held.
         log: the lock under which the handle's log is read and written.
         size: returns how many bytes a commit has in the log; 0 where `append` divides batches.
-        hurried: returns whether a commit must be written alone, because its caller has too little
-            time left to share a write with others.
+        joins: returns whether a commit may share a write with the first one of its batch. If not,
+            it begins the next batch.
         on_leaving: called with a commit that is being written when its caller stops waiting, before
             the caller can read the outcome. Returns whether the commit will certainly not be
             applied.
@@ -124,13 +124,13 @@ class GroupCommit(Generic[T]):
         *,
         name: str,
         size: Callable[[T], int] = lambda _: 0,
-        hurried: Callable[[T], bool] = lambda _: False,
+        joins: Callable[[T, T], bool] = lambda _, first: True,
         on_leaving: Callable[[T], bool] = lambda _: False,
     ) -> None:
         self._append = append
         self._log = log
         self._size = size
-        self._hurried = hurried
+        self._joins = joins
         self._on_leaving = on_leaving
         self._mutex = threading.Lock()
         self._queue: deque[_Request[T]] = deque()
@@ -264,14 +264,19 @@ class GroupCommit(Generic[T]):
                     self._queue.popleft()
                     continue
                 size += self._size(request.line) if request.line is not None else 0
-                if batch and (request.action is not None or size > _MOST_BYTES):
+                if batch and not (size <= _MOST_BYTES and self._may_join(request, batch[0])):
                     break
                 self._queue.popleft()
                 request.taken = True
                 batch.append(request)
-                if request.line is None or (len(batch) == 1 and self._hurried(request.line)):
+                if request.action is not None:
                     break
         return batch
+
+    def _may_join(self, request: _Request[T], first: _Request[T]) -> bool:
+        if request.line is None or first.line is None:
+            return False  # An action is alone.
+        return self._joins(request.line, first.line)
 
     def _written(self, batch: list[_Request[T]]) -> list[int | BaseException]:
         try:

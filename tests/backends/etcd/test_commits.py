@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from jrs.backends.etcd import backend as backend_module
 from jrs.backends.etcd import connection as connection_module
 from jrs.backends.etcd import transaction
 from jrs.backends.etcd._etcd3 import rpc
@@ -63,7 +64,7 @@ class Held:
 
 
 def prepared(*ops: Op, fence: Fence | None = None) -> transaction.Commit:
-    return transaction.prepare(str.encode, ops, fence)
+    return transaction.prepare(str.encode, ops, fence, Deadline.after(BOUND))
 
 
 def failed(future: Future[None]) -> BaseException | None:
@@ -154,6 +155,22 @@ def test_order_is_kept(backend: EtcdBackend) -> None:
     assert versions == sorted(versions)
 
 
+def test_callers_with_little_time_share_a_request(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a timeout that is shorter than the longest write, each caller has little time."""
+    monkeypatch.setattr(backend_module, "WRITE", 2 * BOUND)
+    held = Held(monkeypatch, backend)
+    with ThreadPoolExecutor(20) as pool:
+        first = backend.commit_async(Create("first", b""))
+        until(lambda: held.requests, "the first is sent")
+        rest = [pool.submit(backend.commit, Create(f"k{index}", b"")) for index in range(20)]
+        until(lambda: len(backend._group._queue) == 20, "the others wait")
+        held.go.set()
+        assert [failed(future) for future in (first, *rest)] == [None] * 21
+    assert len(held.requests) == 2
+
+
 # -- errors of a request ----------------------------------------------------------------------
 
 
@@ -220,3 +237,20 @@ def test_a_deadline_that_has_passed_sends_nothing(backend: EtcdBackend) -> None:
     with pytest.raises(Unavailable, match="nothing was changed"):
         backend.commit(Create("k", b"v"), deadline=Deadline.after(0.0))
     assert backend.get("k") is None
+
+
+def test_a_commit_that_nobody_waits_for_has_a_deadline(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts from the call on: a commit that waited behind others for too long is not sent."""
+    held = Held(monkeypatch, backend)
+    first = backend.commit_async(Create("first", b"v"))
+    until(lambda: held.requests, "the first is sent")
+    backend.timeout = 0.0
+    late = [backend.commit_async(Create(f"k{index}", b"v")) for index in range(2)]
+    backend.timeout = BOUND
+    held.go.set()
+    assert failed(first) is None
+    for future in late:
+        assert isinstance(failed(future), Unavailable)
+    assert [record.key for record in backend.scan("")] == ["first"]
