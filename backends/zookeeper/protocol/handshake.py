@@ -12,6 +12,8 @@ import ssl
 import struct
 import time
 
+import attrs
+
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable, WrongAddress
 
@@ -28,6 +30,8 @@ _NOBODY = b"\0" * 16
 _AUTH_XID = -4
 _PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 """Seconds before all endpoints are asked again: at first, and at most."""
+_ROUND = 0.5
+"""Seconds for a further round; a shorter one would tell nothing but that its time was up."""
 _ENDED = (
     "ends connections: check that it is a ZooKeeper, that it has a quorum, and that this host does "
     "not have too many connections (maxClientCnxns)"
@@ -37,52 +41,85 @@ _ENDED = (
 def shortest_session(access: Access, deadline: Deadline) -> float:
     """Return the shortest timeout, in seconds, that the server grants a session.
 
-    Asks again until the deadline where a server ends the connection, as every server does while its
-    ensemble elects a leader.
+    Asks again until the deadline, and each time waits longer for an answer, where waiting may help:
+    a server may hang for a while, and while its ensemble elects a leader it ends the connection.
 
     Raises:
         Unavailable: no endpoint can be reached; the message gives the reason for each.
         WrongAddress: the address or the certificates are wrong; waiting does not help.
     """
-    pause = _PAUSE
+    endpoints = access.address.endpoints
+    faults: dict[tuple[str, int], Fault] = {}
+    pause, longest = _PAUSE, ANSWER_TIMEOUT
     while True:
-        try:
-            return _ask_each(access, deadline)
-        except _Elects as error:
-            if deadline.remaining() <= pause:
-                raise Unavailable(str(error)) from None
+        for number, endpoint in enumerate(endpoints):
+            share = deadline.remaining() / (len(endpoints) - number)
+            try:
+                return _ask(access, endpoint, longest, Deadline.after(share * 0.7))
+            except _Failed as failed:
+                if endpoint not in faults:
+                    until = Deadline.after(min(1.0, share * 0.2))
+                    faults[endpoint] = failed.fault(endpoint, access, until)
+        why = f"{access.where}: {'; '.join(dict.fromkeys(one.what for one in faults.values()))}"
+        if all(fault.wrong for fault in faults.values()):
+            raise WrongAddress(why)
+        if all(fault.lasting for fault in faults.values()) or deadline.remaining() < _ROUND:
+            raise Unavailable(why)
         time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause, longest = min(2 * pause, _LONGEST_PAUSE), 2 * longest
 
 
-def _ask_each(access: Access, deadline: Deadline) -> float:
-    """Return what the first endpoint that answers grants; raise as `shortest_session`, or `_Elects`
-    if a server has ended the connection."""
-    faults, elects = [], False
-    for number, (host, port) in enumerate(access.address.endpoints):
-        left = len(access.address.endpoints) - number
-        turn = Deadline.after(min(ANSWER_TIMEOUT, deadline.remaining() / left * 0.7))
+def _ask(access: Access, endpoint: tuple[str, int], longest: float, deadline: Deadline) -> float:
+    """Return what the first address of an endpoint that answers grants.
+
+    Args:
+        longest: most seconds for one address.
+
+    Raises:
+        _Failed: none answers.
+    """
+    host, port = endpoint
+    try:
+        until = Deadline.after(min(longest, deadline.remaining() / 2))
+        addresses = resolve(host, port, until)
+    except OSError as error:
+        raise _Failed([error]) from error
+    errors: list[OSError] = []
+    for number, address in enumerate(addresses):
+        share = deadline.remaining() / (len(addresses) - number)
         try:
-            with _Talk(access, host, port, turn) as talk:
+            with _Talk(access, address, host, Deadline.after(min(longest, share))) as talk:
                 shortest = talk.connect(timeout=0.001)
                 with contextlib.suppress(OSError):
                     talk.end()  # If this fails, the session soon ends by itself.
                 return shortest
-        except (OSError, ssl.SSLError) as error:
-            until = Deadline.after(min(1.0, deadline.remaining() / left * 0.9))
-            fault = look((host, port), access.address.tls, until)
-            foreign = isinstance(error, _OtherProtocol)
-            said = _said(error)
-            elects |= fault is None and said == _ENDED
-            faults.append(fault or Fault(f"{host}:{port} {said}", wrong=foreign))
-    why = f"{access.where}: {'; '.join(dict.fromkeys(fault.what for fault in faults))}"
-    if all(fault.wrong for fault in faults):
-        raise WrongAddress(why)
-    raise _Elects(why) if elects else Unavailable(why)
+        except OSError as error:
+            errors.append(error)
+    raise _Failed(errors)
 
 
-class _Elects(Unavailable):
-    """A server has ended the connection: its ensemble may be electing a leader."""
+class _Failed(Exception):
+    """No address of an endpoint has answered.
+
+    Args:
+        errors: those of its addresses, or of looking for them.
+    """
+
+    def __init__(self, errors: list[OSError]) -> None:
+        super().__init__(*errors)
+        self._errors = errors
+
+    def fault(self, endpoint: tuple[str, int], access: Access, deadline: Deadline) -> Fault:
+        """Return what is wrong with the endpoint, after a look at it."""
+        foreign = [isinstance(error, _OtherProtocol) for error in self._errors]
+        passing = any(isinstance(error, TimeoutError) for error in self._errors)
+        found = look(endpoint, access.address.tls, deadline)
+        if found is not None:
+            return attrs.evolve(found, lasting=found.lasting and not passing)
+        host, port = endpoint
+        # Of several addresses, the one that said most.
+        told = self._errors[foreign.index(True) if any(foreign) else -1]
+        return Fault(f"{host}:{port} {_said(told)}", lasting=all(foreign), wrong=all(foreign))
 
 
 class _OtherProtocol(OSError):
@@ -90,20 +127,15 @@ class _OtherProtocol(OSError):
 
 
 class _Talk:
-    """One connection to one endpoint."""
+    """One connection to one address."""
 
-    def __init__(self, access: Access, host: str, port: int, deadline: Deadline) -> None:
+    def __init__(
+        self, access: Access, address: tuple[str, int], host: str, deadline: Deadline
+    ) -> None:
         self._access = access
         self._deadline = deadline
-        problem: OSError | None = None
         context = None if access.tls is None else access.tls.get()
-        for address in resolve(host, port, deadline):
-            try:
-                self._wire = connect(address, host, context, deadline)
-                return
-            except OSError as error:
-                problem = error
-        raise problem or OSError("it has no address")
+        self._wire = connect(address, host, context, deadline)
 
     def __enter__(self) -> _Talk:
         return self

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import socket
+import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from jrs.backends.remote.diagnostics import look
 from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.layout import Layout
 from jrs.backends.zookeeper.protocol import codec, handshake
@@ -111,6 +113,41 @@ def test_an_ensemble_that_elects_its_leader(zookeeper_ensemble: ZooKeeperServer)
         zookeeper_ensemble.heal()
         with opening.result() as backend:
             backend.commit(Create("k", b""))
+
+
+def test_a_server_that_hangs_for_a_while(
+    zookeeper_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening waits for it until its timeout, and not for one round."""
+    monkeypatch.setattr(handshake, "ANSWER_TIMEOUT", 0.2)
+    looked = threading.Event()
+
+    def looking(*args: Any) -> Any:
+        looked.set()
+        return look(*args)
+
+    monkeypatch.setattr(handshake, "look", looking)
+    access = Access.parse(zookeeper_server.url(), {})
+    zookeeper_server.pause()
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(handshake.shortest_session, access, Deadline.after(BOUND))
+        assert looked.wait(BOUND)
+        zookeeper_server.resume()
+        assert asking.result() > 0.0
+
+
+@pytest.mark.parametrize("dead", ["silent", "refuses"])
+def test_one_address_of_a_name_is_enough(
+    zookeeper_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch, dead: str
+) -> None:
+    """Wherever it stands: the name of an ensemble often has the addresses of all its members."""
+    monkeypatch.setattr(handshake, "ANSWER_TIMEOUT", 0.2)
+    access = Access.parse(zookeeper_server.url(), {})
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        other = mute.getsockname() if dead == "silent" else ("127.0.0.1", 1)
+        addresses = [other, *zookeeper_server.endpoints]
+        monkeypatch.setattr(handshake, "resolve", lambda *args: addresses)
+        assert handshake.shortest_session(access, Deadline.after(BOUND)) > 0.0
 
 
 def test_one_endpoint_of_several_is_enough(zookeeper_server: ZooKeeperServer) -> None:

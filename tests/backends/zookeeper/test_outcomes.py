@@ -519,7 +519,8 @@ class Busy:
 
     def __init__(self, server: ZooKeeperServer, member: int, path: str) -> None:
         access = Access.parse(server.url())
-        self._talk = handshake._Talk(access, *server.endpoints[member], Deadline.after(BOUND))
+        address = server.endpoints[member]
+        self._talk = handshake._Talk(access, address, address[0], Deadline.after(BOUND))
         self._request = codec.multi([codec.set_data(path, b"")] * 2000)
 
     def __enter__(self) -> Busy:
