@@ -49,7 +49,7 @@ DEFAULT_PORT = 2379
 DEFAULT_PREFIX = "jrs"
 
 _GETS = 128
-_FIRST_PAGE, _LARGEST_PAGE, _GROWTH = 1000, 10_000, 4
+_FIRST_PAGE, _LARGEST_PAGE, _GROWTH = 64, 10_000, 4
 _PAGE_BYTES = 8 << 20
 _SMALL_PAGE = 16
 _BULK = 3.0
@@ -110,6 +110,7 @@ class EtcdBackend(Backend):
         self._map = self.root + b"map/"
         self._barrier = WriteBarrier(connection, self.root)
         self._marker = Marker(connection, cluster, self.root, self._range)
+        self._most_gets = _GETS
         self._sending = threading.Lock()
         self._group: GroupCommit[Commit] = GroupCommit(
             self._append,
@@ -138,12 +139,17 @@ class EtcdBackend(Backend):
     ) -> list[Record | CorruptRecord | None]:
         found: list[Record | CorruptRecord | None] = []
         self._barrier.close_behind(deadline)
-        size = _GETS
+        size = self._most_gets
         while len(found) < len(keys):
             wanted = keys[len(found) : len(found) + size]
             share = deadline if len(wanted) == 1 else Deadline.after(deadline.remaining() / 2)
             try:
                 page = self._gets(wanted, share)
+            except TooLarge:
+                if len(wanted) == 1:
+                    raise
+                self._most_gets = size = len(wanted) // 2  # A server may take fewer than usual.
+                continue
             except Unavailable:
                 if len(wanted) == 1 or self.connection.closed:
                     raise
@@ -151,7 +157,7 @@ class EtcdBackend(Backend):
                 continue
             found += page
             weight = sum(len(one.value) for one in page if isinstance(one, Record)) // len(page)
-            size = max(1, min(_GETS, _GROWTH * size, _PAGE_BYTES // (weight + 100)))
+            size = max(1, min(self._most_gets, _GROWTH * size, _PAGE_BYTES // (weight + 100)))
         return found
 
     def _gets(self, keys: Sequence[str], deadline: Deadline) -> list[Record | CorruptRecord | None]:

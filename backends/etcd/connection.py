@@ -1,9 +1,7 @@
 """Connection: tries the members in turn, with a deadline on every call and typed errors.
 
-Each member has a channel of its own, so that a failure belongs to one member, and each certificate
-is checked against the name of its member. A request that certainly reached no member is tried on
-the next one. A request that may have been carried out is `OutcomeUnknown`, and is never repeated
-here.
+A request that certainly reached no member is tried on the next one. A request that may have been
+carried out is `OutcomeUnknown`, and is never repeated here.
 
 Every request requires a leader: a member without a leader then fails at once, instead of accepting
 a write that is dropped, or keeping a watch that receives nothing. A write goes only to a member
@@ -19,7 +17,6 @@ When no member can be reached and the files of certificates have changed, the ch
 from __future__ import annotations
 
 import random
-import ssl
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -30,7 +27,7 @@ from jrs.contract.errors import InvalidInput, JrsError, Unavailable, WrongProces
 from jrs.host.fork import forget_in_children
 from jrs.host.reloading import stamp_of
 
-from ..remote.address import Address, Tls
+from ..remote.address import Address
 from ..remote.signal_safe_calls import SignalSafeCalls
 from ..remote.tls import load
 from ._etcd3 import grpc, rpc
@@ -40,10 +37,12 @@ from .error_mapping import (
     answered,
     auth_is_off,
     expired,
+    is_down,
     not_logged_in,
     translate_error,
     words,
 )
+from .members import Stubs, members_of
 
 ATTEMPT = 1.5
 """Seconds for one member at first: longer than an election, during which requests hang."""
@@ -58,54 +57,22 @@ _LAST_PAUSE = 0.02
 """Seconds of the shortest pause. A shorter one would end too close to the deadline."""
 
 _LEADER = ("hasleader", "true")
-_OPTIONS = [
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.enable_http_proxy", 0),
-]
-Method = Callable[["Stubs"], Callable[..., Any]]
-
-
-class Stubs:
-    """The services of one member."""
-
-    def __init__(self, target: str, channel: Any) -> None:
-        self.target = target
-        self.channel = channel
-        self.kv = rpc.KVStub(channel)
-        self.lease = rpc.LeaseStub(channel)
-        self.watch = rpc.WatchStub(channel)
-        self.auth = rpc.AuthStub(channel)
-        self.maintenance = rpc.MaintenanceStub(channel)
-        # One heartbeat and its answer. The stub's stream would start threads, and a process at its
-        # limit of threads would lose its leadership.
-        self.keep_alive = channel.unary_unary(
-            "/etcdserverpb.Lease/LeaseKeepAlive",
-            request_serializer=rpc.LeaseKeepAliveRequest.SerializeToString,
-            response_deserializer=rpc.LeaseKeepAliveResponse.FromString,
-        )
-        self.answers = False
-        """Whether the last call to this member was answered."""
-        self.pace = 0.0
-        """Seconds that its last answer took; 0 after a failure that took as long."""
+Method = Callable[[Stubs], Callable[..., Any]]
 
 
 class _Tries:
     """The tries of one call, in rounds of all members, and how long each may take.
 
-    A member that hangs is left early. But after a round in which most members were silent, all
-    may be slow: then each may take twice as long. And a member may take twice as long as its last
-    answer. Neither takes more than half of the time that is left, unless there is no other member.
+    A member that hangs is left early. But after a round in which most of the members that are up
+    were silent, all may be slow: then each may take twice as long. And a member may take twice as
+    long as its last answer. Neither takes more than half of the time that is left, unless there is
+    no other member.
     """
 
     def __init__(self, members: int, deadline: Deadline) -> None:
         self._members = members
         self._deadline = deadline
-        self._failed = self._silent = self._doubled = 0
+        self._failed = self._silent = self._down = self._doubled = 0
 
     def seconds(self, stubs: Stubs, attempt: float, *, grows: bool = True) -> float:
         """Return how long a member may take that usually may take `attempt` seconds."""
@@ -118,10 +85,11 @@ class _Tries:
         """Count a failure; return whether it ends a round."""
         self._failed += 1
         self._silent += error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        self._down += is_down(error)
         if self._failed < self._members:
             return False
-        self._doubled += 2 * self._silent > self._members
-        self._failed = self._silent = 0
+        self._doubled += 2 * self._silent > self._members - self._down
+        self._failed = self._silent = self._down = 0
         return True
 
 
@@ -132,7 +100,7 @@ class Connection:
         self.address = address
         # The stamp first: a file that is replaced in between is read again.
         self._stamp = address.tls and stamp_of(*address.tls.files)
-        self._members = _members(address)
+        self._members = members_of(address)
         self._renewing = threading.Lock()
         self._replaced: WeakSet[Any] = WeakSet()
         """Channels that others have replaced, as long as calls use them."""
@@ -296,7 +264,7 @@ class Connection:
                 return
             try:
                 load(tls)  # gRPC would report what it cannot use only in the next handshake.
-                members = _members(self.address)
+                members = members_of(self.address)
             except (OSError, ValueError, InvalidInput):
                 return  # They are being replaced: keep the old ones until the next failure.
             # Do not close the old channels: another thread's call may still be answered.
@@ -358,7 +326,8 @@ class Connection:
             answer = stubs.maintenance.Status(rpc.StatusRequest(), timeout=timeout)
         except grpc.RpcError as error:
             raise NeverSent("logging in", error) from error
-        self.check_etcd(answer, stubs.target)
+        if self._etcd:  # Its id does not become ours: no answer of it is used.
+            self.check_etcd(answer, stubs.target)
 
     def _forget(self, metadata: list[tuple[str, str]]) -> None:
         # Without the lock, which a hanging log-in holds: at worst two threads log in.
@@ -369,32 +338,3 @@ class Connection:
 def behind(prefix: bytes) -> bytes:
     """Return the end of the range of all keys that begin with `prefix`."""
     return prefix[:-1] + bytes([prefix[-1] + 1])  # Our keys have no byte of 0xff.
-
-
-def _members(address: Address) -> list[Stubs]:
-    credentials = _credentials(address.tls)
-    return [
-        Stubs(
-            target,
-            grpc.insecure_channel(target, _OPTIONS)
-            if credentials is None
-            else grpc.secure_channel(target, credentials, _OPTIONS),
-        )
-        for target in address.hosts.split(",")
-    ]
-
-
-def _credentials(tls: Tls | None) -> Any:
-    if tls is None:
-        return None
-    try:
-        parts = [path and path.read_bytes() for path in (tls.ca, tls.key, tls.cert)]
-    except OSError as error:
-        raise InvalidInput(f"{error.filename}: {error.strerror}") from None
-    return grpc.ssl_channel_credentials(parts[0] or _authorities(), *parts[1:])
-
-
-def _authorities() -> bytes | None:
-    """Return the certificate authorities of this host; gRPC's own list lacks local additions."""
-    found = ssl.create_default_context().get_ca_certs(binary_form=True)
-    return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode() or None

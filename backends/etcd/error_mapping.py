@@ -20,11 +20,14 @@ from jrs.contract.errors import (
 
 from ._etcd3 import grpc
 
-_NEVER_DONE = (
+_DOWN = (
     # gRPC: the request has not left this process.
     "failed to connect",
     "connections to all backends failing",
     "dns resolution failed",
+)
+_NEVER_DONE = (
+    *_DOWN,
     # etcd: the server rejected the request before it was proposed to the members.
     "etcdserver: no leader",
     "too many requests",
@@ -107,6 +110,11 @@ class OtherEtcd(grpc.RpcError):  # type: ignore[misc]
 def words(error: Any) -> str:
     """Return the message of gRPC or the server."""
     return str(error.details() or error.code().name)
+
+
+def is_down(error: Any) -> bool:
+    """Return whether there was no connection to the member."""
+    return error.code() is grpc.StatusCode.UNAVAILABLE and _says(words(error).lower(), _DOWN)
 
 
 def expired(error: Any) -> bool:

@@ -125,6 +125,9 @@ def test_a_server_that_takes_less_than_the_usual(start_etcd: Callable[..., EtcdS
     with opened(server.url()) as backend:
         keys = fill(backend, 40)
         assert [one.key for one in backend.scan("")] == keys
+        for _ in range(2):
+            assert [one and one.key for one in backend.get_many(keys)] == keys
+        assert backend._most_gets <= 8
         with pytest.raises(TooLarge, match="too many operations"):
             backend.commit(*(Create(f"l/{index}", b"v") for index in range(9)))
         with pytest.raises(TooLarge, match="too large"):
@@ -153,6 +156,22 @@ def test_replies_of_many_megabytes(backend: EtcdBackend) -> None:
     assert stubs.answers
 
 
+def test_the_first_page_is_small(backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How large the records are is known only behind it; a listing may need the first one alone."""
+    fill(backend, 100)
+    asked: list[int] = []
+    inner = backend._range
+
+    def ranged(*args: Any, **fields: Any) -> Any:
+        found = inner(*args, **fields)
+        asked.append(len(found.kvs))
+        return found
+
+    monkeypatch.setattr(backend, "_range", ranged)
+    next(backend.scan("k/"))
+    assert asked == [64]
+
+
 def test_a_page_that_is_too_large_to_come_in_time(
     backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +189,7 @@ def test_a_page_that_is_too_large_to_come_in_time(
     monkeypatch.setattr(backend_module.EtcdBackend, "_page_at", page_at)
     keys = fill(backend, 150)
     assert [one.key for one in backend.scan("k/")] == keys
-    assert asked[:4] == [1000, 16, 64, 256]
+    assert asked[:4] == [64, 256, 16, 64]
 
     most = 0
     with pytest.raises(Unavailable, match="not in time"):

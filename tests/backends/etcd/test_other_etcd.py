@@ -11,12 +11,15 @@ import pytest
 from jrs.backends.etcd import backend as backend_module
 from jrs.backends.etcd import cluster as cluster_module
 from jrs.backends.etcd import diagnostics
+from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.etcd.backend import EtcdBackend
+from jrs.backends.etcd.connection import Connection
+from jrs.backends.remote.address import Address
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Unavailable
+from jrs.contract.errors import AccessDenied, Unavailable
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
-from tests.backends.etcd.support import opened
+from tests.backends.etcd.support import as_user, opened
 from tests.support import BOUND, until
 
 
@@ -105,6 +108,15 @@ def test_a_watch_listens_to_no_other_etcd(
             return bool(watch.changes(0.1))  # None: any key may have changed.
 
         until(lambda: len(came) > 1 and heard(), "it listens to ours")
+
+
+def test_a_member_that_refuses_a_log_in_is_not_ours_for_that(both: str) -> None:
+    """No answer of it is used; the first answer that is used says which etcd is ours."""
+    connection = Connection(Address.parse(as_user(both, "jrs"), default_port=2379))
+    status = connection.each(lambda stubs: stubs.maintenance.Status, rpc.StatusRequest(), BOUND)
+    assert [type(error) for error in status] == [AccessDenied] * 2
+    assert connection._etcd == 0
+    connection.close()
 
 
 def test_the_doctor_names_the_member(backend: EtcdBackend) -> None:

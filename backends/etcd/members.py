@@ -1,0 +1,83 @@
+"""The members of an etcd: a channel to each, and the services that it offers.
+
+Each member has a channel of its own, so that a failure belongs to one member, and each certificate
+is checked against the name of its member.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from jrs.contract.errors import InvalidInput
+
+from ..remote.address import Address, Tls
+from ._etcd3 import grpc, rpc
+
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.enable_http_proxy", 0),
+]
+
+
+class Stubs:
+    """The services of one member."""
+
+    def __init__(self, target: str, channel: Any) -> None:
+        self.target = target
+        self.channel = channel
+        self.kv = rpc.KVStub(channel)
+        self.lease = rpc.LeaseStub(channel)
+        self.watch = rpc.WatchStub(channel)
+        self.auth = rpc.AuthStub(channel)
+        self.maintenance = rpc.MaintenanceStub(channel)
+        # One heartbeat and its answer. The stub's stream would start threads, and a process at its
+        # limit of threads would lose its leadership.
+        self.keep_alive = channel.unary_unary(
+            "/etcdserverpb.Lease/LeaseKeepAlive",
+            request_serializer=rpc.LeaseKeepAliveRequest.SerializeToString,
+            response_deserializer=rpc.LeaseKeepAliveResponse.FromString,
+        )
+        self.answers = False
+        """Whether the last call to this member was answered."""
+        self.pace = 0.0
+        """Seconds that its last answer took; 0 after a failure that took as long."""
+
+
+def members_of(address: Address) -> list[Stubs]:
+    """Return the members of an address, each with a new channel.
+
+    Raises:
+        InvalidInput: a certificate or key cannot be read.
+    """
+    credentials = _credentials(address.tls)
+    return [
+        Stubs(
+            target,
+            grpc.insecure_channel(target, _OPTIONS)
+            if credentials is None
+            else grpc.secure_channel(target, credentials, _OPTIONS),
+        )
+        for target in address.hosts.split(",")
+    ]
+
+
+def _credentials(tls: Tls | None) -> Any:
+    if tls is None:
+        return None
+    try:
+        parts = [path and path.read_bytes() for path in (tls.ca, tls.key, tls.cert)]
+    except OSError as error:
+        raise InvalidInput(f"{error.filename}: {error.strerror}") from None
+    return grpc.ssl_channel_credentials(parts[0] or _authorities(), *parts[1:])
+
+
+def _authorities() -> bytes | None:
+    """Return the certificate authorities of this host; gRPC's own list lacks local additions."""
+    found = ssl.create_default_context().get_ca_certs(binary_form=True)
+    return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode() or None
