@@ -21,6 +21,7 @@ from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
 
 from ..remote.guardian import Guardian
+from ..remote.signal_safe_calls import Stopped
 from ..shared.lease import LeadershipLease
 from . import revoke_lease
 from ._etcd3 import rpc
@@ -41,13 +42,17 @@ class Handle(Protocol):
 
     def name(self, key: str) -> bytes: ...
 
-    def get(self, key: str) -> Record | None: ...
+    def get(self, key: str, *, deadline: Deadline | None = None) -> Record | None: ...
 
 
 def campaign(
     backend: Handle, candidate: str, ttl: float, stop: threading.Event
 ) -> Leadership | None:
-    """Wait until no latch exists, create it and increment the epoch; None once stopped."""
+    """Wait until no latch exists, create it and increment the epoch; None once stopped.
+
+    Raises:
+        Unavailable: no server answers within the handle's timeout.
+    """
     latch = backend.root + b"latch"
     # Start it early, because starting a process takes longer than winning.
     config = revoke_lease.config_of(backend.connection.address)
@@ -56,11 +61,15 @@ def campaign(
         with EtcdWatch(backend.connection, latch) as watch:
             while not stop.is_set():
                 guardian.beat()
-                if not _exists(backend, latch):
-                    won = _take(backend, latch, candidate, ttl, guardian)
+                if not backend.connection.safe_calls.run(lambda: _exists(backend, latch), stop):
+                    won = _take(backend, latch, candidate, ttl, guardian, stop)
                     if won is not None:
                         return won
                 _await(watch, stop, ttl / _LOOKS)
+    except Stopped:
+        # While no server answers, only the guardian keeps trying to end the lease.
+        guardian.dismiss(ended=False)
+        return None
     except BaseException:
         guardian.dismiss()
         raise
@@ -94,14 +103,33 @@ def grant(backend: Handle, ttl: float, deadline: Deadline) -> tuple[int, int]:
 
 
 def _take(
-    backend: Handle, latch: bytes, candidate: str, ttl: float, guardian: Guardian
+    backend: Handle,
+    latch: bytes,
+    candidate: str,
+    ttl: float,
+    guardian: Guardian,
+    stop: threading.Event,
 ) -> Leadership | None:
-    """Create the latch and increment the epoch; None if another candidate was faster."""
+    """Create the latch and increment the epoch; None if another candidate was faster.
+
+    Raises:
+        Stopped: `stop` was set. What is still under way leads nobody: the guardian ends the lease.
+    """
     sent = lease_time()
-    lease, granted = grant(backend, ttl, Deadline.after(backend.timeout))
+    deadline = Deadline.after(backend.timeout)
+    run = backend.connection.safe_calls.run
+    lease, granted = run(lambda: grant(backend, ttl, deadline), stop)
     guardian.guard(lease.to_bytes(8, "big"))
+
+    def win() -> tuple[int, Record] | None:
+        if not _create_latch(backend, latch, lease, deadline):
+            return None
+        return _bump(backend, latch, candidate, lease, deadline)
+
     try:
-        won = _create_latch(backend, latch, lease) and _bump(backend, latch, candidate, lease)
+        won = run(win, stop)
+    except Stopped:
+        raise
     except BaseException:
         _give_up(backend, lease)
         raise
@@ -111,31 +139,13 @@ def _take(
     epoch, record = won
     fence = Fence(epoch, record.version)
 
-    def beat(deadline: Deadline) -> None:
-        keep = rpc.LeaseKeepAliveRequest(ID=lease)
-        # Half of the time, so that after a member that hangs another one can answer.
-        attempt = deadline.remaining() / 2
-        # For a lease that is gone, the answer has a ttl of zero.
-        answer = backend.connection.read(
-            lambda stubs: stubs.keep_alive, keep, deadline, attempt=attempt
-        )
-        if answer.TTL <= 0:
-            raise Fenced("the lease has ended")
-        # Not `backend.get`, which may first wait for writes of other threads.
-        request = rpc.RangeRequest(key=backend.name(EPOCH_KEY))
-        found = backend.connection.read(
-            lambda stubs: stubs.kv.Range, request, deadline, attempt=attempt
-        ).kvs
-        if not found or found[0].mod_revision != fence.version:
-            raise Fenced("a newer epoch exists: this leader has been replaced")
-
     try:
         return LeadershipLease(
             epoch,
             fence,
             ttl=min(ttl, granted),
             sent=sent,
-            beat=beat,
+            beat=lambda deadline: _beat(backend, lease, fence, deadline),
             end=lambda: revoke(
                 backend.connection, lease, Deadline.after(min(ttl, backend.timeout))
             ),
@@ -147,18 +157,42 @@ def _take(
         raise
 
 
+def _beat(backend: Handle, lease: int, fence: Fence, deadline: Deadline) -> None:
+    """Send a heartbeat.
+
+    Raises:
+        Fenced: the lease has ended, or a newer epoch exists.
+        Unavailable: no server answered by the deadline.
+    """
+    keep = rpc.LeaseKeepAliveRequest(ID=lease)
+    # Half of the time, so that after a member that hangs another one can answer.
+    attempt = deadline.remaining() / 2
+    # For a lease that is gone, the answer has a ttl of zero.
+    answer = backend.connection.read(
+        lambda stubs: stubs.keep_alive, keep, deadline, attempt=attempt
+    )
+    if answer.TTL <= 0:
+        raise Fenced("the lease has ended")
+    # Not `backend.get`, which may first wait for writes of other threads.
+    request = rpc.RangeRequest(key=backend.name(EPOCH_KEY))
+    found = backend.connection.read(
+        lambda stubs: stubs.kv.Range, request, deadline, attempt=attempt
+    ).kvs
+    if not found or found[0].mod_revision != fence.version:
+        raise Fenced("a newer epoch exists: this leader has been replaced")
+
+
 def _give_up(backend: Handle, lease: int) -> None:
     with suppress(JrsError):  # If this fails, the lease ends after its ttl.
         revoke(backend.connection, lease, Deadline.after(backend.timeout))
 
 
-def _create_latch(backend: Handle, latch: bytes, lease: int) -> bool:
+def _create_latch(backend: Handle, latch: bytes, lease: int, deadline: Deadline) -> bool:
     compare = rpc.Compare(
         result=rpc.Compare.EQUAL, target=rpc.Compare.CREATE, key=latch, create_revision=0
     )
     put = rpc.RequestOp(request_put=rpc.PutRequest(key=latch, value=b"%d" % lease, lease=lease))
     request = rpc.TxnRequest(compare=[compare], success=[put])
-    deadline = Deadline.after(backend.timeout)
     try:
         answer = backend.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
     except OutcomeUnknown:
@@ -166,9 +200,11 @@ def _create_latch(backend: Handle, latch: bytes, lease: int) -> bool:
     return bool(answer.succeeded)
 
 
-def _bump(backend: Handle, latch: bytes, candidate: str, lease: int) -> tuple[int, Record] | None:
+def _bump(
+    backend: Handle, latch: bytes, candidate: str, lease: int, deadline: Deadline
+) -> tuple[int, Record] | None:
     """Increment the epoch under our latch; None if the latch is not ours or the epoch changed."""
-    record = backend.get(EPOCH_KEY)
+    record = backend.get(EPOCH_KEY, deadline=deadline)
     current = decode(EpochRecord, record.value, EPOCH_KEY) if record else None
     epoch = current.epoch + 1 if current else 1
     value = encode(EpochRecord(epoch, candidate, uuid.uuid4().hex))
@@ -183,12 +219,11 @@ def _bump(backend: Handle, latch: bytes, candidate: str, lease: int) -> tuple[in
     ours = compare(result=compare.EQUAL, target=compare.VALUE, key=latch, value=b"%d" % lease)
     put = rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value))
     request = rpc.TxnRequest(compare=[ours, before], success=[put])
-    deadline = Deadline.after(backend.timeout)
     try:
         backend.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
     except OutcomeUnknown:
         pass  # Read back: the token shows which candidate won.
-    stored = backend.get(EPOCH_KEY)
+    stored = backend.get(EPOCH_KEY, deadline=deadline)
     if stored is None or stored.value != value:
         return None
     return epoch, stored

@@ -2,6 +2,8 @@
 
 A signal handler runs in the main thread between any two instructions, and may raise there: a lock
 would stay acquired, a request half made. No handler runs in any other thread.
+
+They also make calls that their caller does not wait for any more once it is told to stop.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TypeVar
 
+from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
 from jrs.contract.runtime import start_thread
 
@@ -22,6 +25,13 @@ _IDLE = 2
 
 _LOOK = 1.0
 """Seconds between two checks, during a long call, whether it was closed."""
+
+_POLL = 0.1
+"""Seconds between two checks whether the caller has to stop."""
+
+
+class Stopped(Exception):
+    """The caller was told to stop before the call ended."""
 
 
 class SignalSafeCalls:
@@ -44,13 +54,18 @@ class SignalSafeCalls:
         with self._mutex:
             self._start()
 
-    def run(self, call: Callable[[], R]) -> R:
-        """Return the result of `call`; only calls of the main thread move to another thread.
+    def run(self, call: Callable[[], R], stop: threading.Event | None = None) -> R:
+        """Return the result of `call`; only calls of the main thread, and those with `stop`, move
+        to another thread.
 
         If the caller is interrupted, the call still runs to its end. At the limit of threads, a
-        call that finds every thread in a call runs in the main thread, after a second.
+        call that finds every thread in a call runs in the caller's thread, after a second.
+
+        Raises:
+            Stopped: `stop` was set; a call that has begun still runs to its end.
         """
-        if threading.current_thread() is not threading.main_thread() or self._closed:
+        here = stop is None and threading.current_thread() is not threading.main_thread()
+        if here or self._closed:
             return call()
         turn, done = threading.Lock(), threading.Lock()
         done.acquire()
@@ -68,8 +83,12 @@ class SignalSafeCalls:
                 done.release()
 
         self._calls.put(answer)
-        while not done.acquire(timeout=_LOOK):
-            if self._is_over() or not self._idle:
+        look = Deadline.after(_LOOK)
+        while not done.acquire(timeout=_LOOK if stop is None else _POLL):
+            if stop is not None and stop.is_set():
+                turn.acquire(blocking=False)  # If it has not begun, it never does.
+                raise Stopped
+            if look.expired and (self._is_over() or not self._idle):
                 # It was closed before a thread took the call, or all threads are in calls
                 # and no further one can be started.
                 answer()

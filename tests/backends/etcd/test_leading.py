@@ -30,6 +30,7 @@ from tests.backends.etcd.support import (
     no_thread_is_left,
     opened,
     stream_of,
+    with_option,
 )
 from tests.recovery.support import gone
 from tests.support import BOUND, until
@@ -258,6 +259,38 @@ def test_a_handle_closed_under_a_campaign(etcd_server: EtcdServer, backend: Etcd
         handle.close()
         candidate.join(BOUND)
         assert "closed" in str(failed[0])
+
+
+@pytest.mark.parametrize("step", ["_exists", "grant", "_create_latch", "_bump"])
+def test_a_candidate_hears_stop_while_no_server_answers(
+    etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """At whatever step, and it leaves no latch behind."""
+    handle = opened(with_option(etcd_server.url(), "timeout=600"))
+    stop, came = threading.Event(), threading.Event()
+    inner = getattr(leader, step)
+
+    def hangs(*args: Any) -> Any:
+        if not came.is_set():
+            etcd_server.pause()
+            came.set()
+        return inner(*args)
+
+    monkeypatch.setattr(leader, step, hangs)
+    won: list[object] = []
+    candidate = threading.Thread(
+        target=lambda: won.append(handle.campaign("a", ttl=TTL, stop=stop)), daemon=True
+    )
+    candidate.start()
+    assert came.wait(BOUND)
+    stop.set()
+    candidate.join(BOUND)
+    etcd_server.resume()
+    assert won == [None]
+    with opened(etcd_server.url(), handle.cluster) as other:
+        until(functools.partial(_ended, other), "the lease is ended")
+        lead(other).resign()
+    handle.close()
 
 
 class Looks:
