@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord, FolderReplaced
 from jrs.contract.operations import EPOCH_KEY
 
 from . import segments
@@ -72,9 +72,34 @@ class CurrentSegment:
 
     def open_newest(self) -> None:
         """Open the newest base and its log, and discard all state."""
-        segment = segments.open_newest(self.folder)
+        segment = self._open_newest()
         self.log.close()
         self._begin(segment)
+
+    def _open_newest(self) -> segments.Segment:
+        self._check_place()
+        segment = segments.open_newest(self.folder)
+        header = segments.Header.parse(segment.first, self.folder)
+        if self._identity and header is not None and header.identity != self._identity:
+            segment.close()
+            raise self.replaced()
+        return segment
+
+    def _check_place(self) -> None:
+        """Raise `FolderReplaced` unless the folder has this segment or a later one."""
+        try:
+            if self.log.named_end() is None and segments.newest(self.folder) <= self.log.start:
+                raise self.replaced()
+        except (FileNotFoundError, NotADirectoryError):
+            raise self.replaced() from None
+
+    def replaced(self) -> FolderReplaced:
+        """Return the error for a log that is not in its folder any more."""
+        what = "replaced" if self.folder.is_dir() else "moved or removed"
+        return FolderReplaced(
+            f"{self.folder} was {what} while this process had it open; nothing was changed. Open "
+            "it again, with a new handle or a new process"
+        )
 
     def reopen(self) -> None:
         """Open the newest segment after a failed sync has closed this one, or if other processes
@@ -134,6 +159,7 @@ class CurrentSegment:
 
     def _roll(self, sealed: int) -> None:
         """Move to the segment behind a seal."""
+        self._check_place()
         try:
             if self.pending:  # Only one base is written at a time.
                 self.await_base()
@@ -200,7 +226,7 @@ class CurrentSegment:
     def _change_base(self) -> None:
         """Switch to the base of this segment, which has been written by now."""
         try:
-            following = segments.open_newest(self.folder)
+            following = self._open_newest()
         except OSError as error:
             raise unavailable(error, self.folder) from error
         os.close(following.fd)
@@ -221,8 +247,9 @@ class CurrentSegment:
             # Another process may have linked the base: its name has to be durable before the
             # files that it replaces are removed.
             sync_folder(self.folder)
-            runs = (start for start, _ in self.base.names)
-            segments.sweep(self.folder, self.log.start, runs)
+            if self.log.named_end() is not None:
+                runs = (start for start, _ in self.base.names)
+                segments.sweep(self.folder, self.log.start, runs)
 
     def _write_base(self) -> None:
         """Write the base of the next segment in this process."""

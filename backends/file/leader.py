@@ -20,7 +20,15 @@ from pathlib import Path
 from typing import Protocol
 
 from jrs.contract.clock import Deadline, lease_time
-from jrs.contract.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Refused, Unavailable
+from jrs.contract.errors import (
+    Conflict,
+    Fenced,
+    FolderReplaced,
+    JrsError,
+    OutcomeUnknown,
+    Refused,
+    Unavailable,
+)
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import EPOCH_KEY, Fence, Op, Record, create_or_update
 from jrs.host.fork import forget_in_children
@@ -127,6 +135,8 @@ class FileLeadership(LeadershipLease):
         try:
             deadline = Deadline.after(self._ttl / 10)
             record = self._backend.get(EPOCH_KEY, deadline=deadline)
+        except FolderReplaced:
+            raise
         except JrsError:
             return False
         return record is None or record.version != self.fence.version

@@ -18,7 +18,14 @@ from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
+from jrs.contract.errors import (
+    CorruptRecord,
+    FolderReplaced,
+    JrsError,
+    OutcomeUnknown,
+    Unavailable,
+    UnsupportedVersion,
+)
 from jrs.contract.operations import Record
 
 from . import damage, segments
@@ -27,7 +34,7 @@ from .base.entries import TOP
 from .compaction import TIMEOUT, Compaction
 from .current_segment import CurrentSegment
 from .format import lines
-from .segment_log import unavailable
+from .segment_log import SegmentLog, unavailable
 
 _PAUSE = 1.0
 """Seconds between two replays of a segment that a read breaks off: each begins at its start."""
@@ -86,6 +93,7 @@ class Replica:
 
         Raises:
             CorruptRecord: a line was damaged after it was written.
+            FolderReplaced: the log is not in its folder any more.
             Unavailable: the log cannot be read.
         """
         self._check_usable()
@@ -96,7 +104,11 @@ class Replica:
         """Read to the current end of the log, or of a segment; return whether all was read."""
         self.segment.move_on()
         log = self.segment.log
-        end = log.end()
+        end = log.named_end()
+        if is_nameless := end is None:
+            end = log.end()  # After the look for its name: what was swept has its seal by now.
+        if end < log.applied:
+            raise self.segment.replaced()  # By a copy, into the same file.
         if (end > log.applied or not log.trusted) and log.is_suspect:
             # Not only what is new: what was applied without trust may be missing on the disk, too.
             self.segment.renew(end)
@@ -104,7 +116,8 @@ class Replica:
         if end > log.synced and end > log.applied:
             # Another process wrote it: make it durable first, or a power cut could take back
             # commits that readers have already seen.
-            log.sync_names()
+            if not is_nameless:
+                log.sync_names()
             try:
                 log.sync(end)
             except OutcomeUnknown as error:
@@ -117,6 +130,8 @@ class Replica:
             log.replay(log.synced)
         if log.sealed is None and self.segment.following is not None:
             self.segment.pass_to_following()
+        if log.sealed is None and is_nameless:
+            raise self.segment.replaced()
         log.trusted = log.sealed is None
         return log.trusted
 
@@ -129,7 +144,7 @@ class Replica:
             and not log.failed
             and log.sealed is None
             and not (self.segment.pending and self._compaction.poll_is_due())
-            and log.end() <= log.applied
+            and log.named_end() == log.applied
         )
 
     def get(self, key: str) -> Record | None:
@@ -184,11 +199,12 @@ class Replica:
             try:
                 self._check_usable()
                 self.segment.move_on()
-                if not self.segment.log.trusted:
-                    # Never append behind data that cannot be read.
+                log = self.segment.log
+                if not log.trusted or (log.named_end() or 0) < log.applied:
+                    # Never append behind data that cannot be read, or to a replaced log.
                     self.catch_up()
                 self.segment.log.sync_names()
-            except (Unavailable, CorruptRecord) as error:
+            except (Unavailable, CorruptRecord, FolderReplaced) as error:
                 return [error] * len(batch)
             except OSError as error:
                 return [unavailable(error, self.folder)] * len(batch)
@@ -199,8 +215,20 @@ class Replica:
                     return self._append_rest(batch, hidden)
             verdicts = log.append([body for body, _ in batch])
             if verdicts is not None:
-                return verdicts
+                return self._if_in_place(log, verdicts)
             # The segment was sealed before our lines, which have no effect there: try the next.
+
+    def _if_in_place(
+        self, log: SegmentLog, verdicts: list[int | Exception]
+    ) -> list[int | Exception]:
+        """Return the verdicts, if the folder was not replaced before the commits were durable."""
+        try:
+            if log.named_end() is None and not log.failed:
+                self.catch_up()  # It may have been swept.
+        except (OSError, JrsError) as error:
+            unknown = OutcomeUnknown(f"written, but perhaps not to the folder of now: {error}")
+            return [unknown] * len(verdicts)
+        return verdicts
 
     def _append_rest(
         self, batch: list[lines.Commit], hidden: list[CorruptRecord | None]

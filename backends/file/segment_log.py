@@ -46,6 +46,8 @@ class SegmentLog(ABC):
         """The offset of the segment."""
         self.fd = segment.fd
         self.path = segments.log_path(folder, self.start, self.form)
+        self._name = str(self.path)
+        self._file = segment.file
         self.state_machine = StateMachine(
             segment.base, self.path, self.start, self.accepted, on_change
         )
@@ -100,6 +102,18 @@ class SegmentLog(ABC):
     def end(self) -> int:
         """Return the offset at which the log ends now."""
         return self.start + os.fstat(self.fd).st_size
+
+    def named_end(self) -> int | None:
+        """Return the offset at which the log ends now; None if its name leads to no file or to
+        another one: it was swept behind its seal, or the folder was replaced."""
+        try:
+            found = os.lstat(self._name)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        # The number of a file that is open is not given to another one.
+        if found.st_ino != self._file.st_ino or found.st_dev != self._file.st_dev:
+            return None
+        return self.start + found.st_size
 
     # -- replay ----------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@
     │   ├── WrongState            the job or the cluster is in the wrong state for the call
     │   ├── HistoryChanged        a restore took back output that was read: read it all again
     │   ├── ClusterMoved          the cluster is at another backend now; ``.url`` names it
+    │   ├── FolderReplaced        the backend's folder was moved, removed or replaced: open it again
     │   ├── JobIsRunning          the call would change the job under a running attempt
     │   ├── ResultExists          another result of this job is durable already
     │   ├── ResultIsDirty         the job's resources are not cleaned up yet
@@ -157,6 +158,12 @@ class ClusterMoved(Refused):
     def __init__(self, message: str, url: str = "") -> None:
         self.url = url
         super().__init__(message)
+
+
+class FolderReplaced(Refused):
+    """The folder of the backend was moved, removed or replaced, for example by a copy, while the
+    handle was open. Nothing was changed. The handle works again only if its folder is moved back:
+    open another one."""
 
 
 class JobIsRunning(Refused):

@@ -9,6 +9,7 @@ import attrs
 
 from jrs.contract.errors import (
     DuplicateJob,
+    FolderReplaced,
     InvalidInput,
     JrsError,
     NoSuchCluster,
@@ -34,6 +35,7 @@ _STATUSES: tuple[tuple[type[Exception], int, str], ...] = (
     (NotFound, 404, "There is no such thing"),
     (ResultExpired, 410, "The result was expired"),
     (DuplicateJob, 409, "The job id is taken"),
+    (FolderReplaced, 503, "This server has another folder open; nothing was changed"),
     (Refused, 409, "The call was refused; nothing was changed"),
     (Unavailable, 503, "The backend does not answer; nothing was changed"),
     (OutcomeUnknown, 504, "The outcome is unknown: read back before you repeat the call"),

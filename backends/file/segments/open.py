@@ -41,6 +41,8 @@ class Segment(NamedTuple):
     start: int
     form: Form
     fd: int
+    file: os.stat_result
+    """Of the log, as it was opened: which file it is."""
     base: Layer
     first: bytes
     """The first line of a log, since format 3."""
@@ -114,14 +116,15 @@ def _open_line_log(folder: Path, start: int) -> Segment:
     base = Base()
     if start:
         base = Base.two_files(base_path(folder, start), index_path(folder, start))
-    try:
+    with contextlib.ExitStack() as opened:
+        opened.callback(base.close)
         fd = open_or_create(log, flags) if fresh else os.open(log, flags | _AS_IT_IS)
-    except OSError:
-        base.close()
-        raise
-    if fresh:
-        sync_folder(folder)
-    return Segment(start, Form.LINES, fd, base, b"", [])
+        opened.callback(os.close, fd)
+        if fresh:
+            sync_folder(folder)
+        segment = Segment(start, Form.LINES, fd, os.fstat(fd), base, b"", [])
+        opened.pop_all()
+    return segment
 
 
 def _open_batch_log(folder: Path, start: int) -> Segment:
@@ -165,13 +168,14 @@ def open_next(folder: Path, next_one: Header, base: Layer) -> Segment | None:
             return None
         if header.identity != next_one.identity:
             raise _strange(folder, start)
+        segment = _segment(header, fd, base, flaws)
         opened.pop_all()
-    return _segment(header, fd, base, flaws)
+    return segment
 
 
 def _segment(header: Header, fd: int, base: Layer, flaws: list[str]) -> Segment:
-    first = header.bare().line()
-    return Segment(header.start, header.form, fd, base, first, flaws, epoch=header.epoch)
+    first, file = header.bare().line(), os.fstat(fd)
+    return Segment(header.start, header.form, fd, file, base, first, flaws, epoch=header.epoch)
 
 
 def _open_tail(folder: Path, start: int) -> tuple[int, Header, list[str]]:
