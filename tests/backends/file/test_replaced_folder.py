@@ -80,7 +80,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("disturb", CASES)
 def test_an_open_handle_refuses(root: Path, tmp_path: Path, disturb: Disturb) -> None:
-    """It acknowledged commits into the folder that was moved away, and read it for ever."""
+    """It acknowledged commits into the folder that was moved away, and went on reading it."""
     with (
         FileBackend(root, seal_at=SEAL_AT) as writer,
         FileBackend(root, seal_at=SEAL_AT) as reader,
@@ -122,7 +122,7 @@ def test_one_that_finds_a_seal_writes_nothing_into_the_copy(
 
 
 def test_older_files_are_written_over_those_of_now(tmp_path: Path) -> None:
-    """As cp does, which makes no file anew."""
+    """As cp does: the files are the same ones."""
     root, copy = tmp_path / "root", tmp_path / "copy"
     with FileBackend(root, seal_at=NEVER) as writer, FileBackend(root, seal_at=NEVER) as reader:
         fill(writer, "before", 4)
