@@ -9,17 +9,20 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Iterable
 from concurrent.futures import Future
 from itertools import takewhile
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 from jrs.contract.backend import Backend, Capabilities
 from jrs.contract.clock import Clock, Deadline
-from jrs.contract.errors import Conflict, Fenced, JrsError, Unavailable
+from jrs.contract.errors import Conflict, Fenced, JrsError, Unavailable, WrongProcess
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import EPOCH_KEY, Absent, Create, Delete, Fence, Op, Record, Update
 from jrs.contract.pending_commit import PendingCommit
 from jrs.contract.watch import Watch
+from jrs.host.fork import forget_in_children
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
 
@@ -78,19 +81,29 @@ class Space:
 
 
 _spaces: dict[tuple[str, str], Space] = {}
+"""Those with a name, which last as long as the process."""
+_private: WeakValueDictionary[tuple[str, str], Space] = WeakValueDictionary()
+"""Those of ``memory://``, which last as long as their handles."""
 _spaces_lock = threading.Lock()
 
 
 def open_memory(url: str, cluster: str, create: bool = True) -> MemoryBackend:
     """Open ``memory://[NAME]``. The entry point of the scheme."""
-    name = urlsplit(url).netloc or uuid.uuid4().hex
+    given = urlsplit(url).netloc
+    place = (given or uuid.uuid4().hex, cluster)
     with _spaces_lock:
-        space = _spaces.setdefault((name, cluster), Space())
-    return MemoryBackend(space, url=f"memory://{name}", cluster=cluster)
+        space = _spaces.get(place) or _private.get(place)
+        if space is None:
+            space = Space()
+            if given:
+                _spaces[place] = space
+            else:
+                _private[place] = space
+    return MemoryBackend(space, url=f"memory://{place[0]}", cluster=cluster)
 
 
 class MemoryBackend(Backend):
-    """A handle on a `Space`."""
+    """A handle on a `Space`. It refuses all calls in a forked child, which has but a copy of it."""
 
     capabilities = Capabilities(
         max_value=512 * 1024,
@@ -108,6 +121,12 @@ class MemoryBackend(Backend):
         self.url = url
         self.cluster = cluster
         self._closed = False
+        self._forked = False
+        forget_in_children(self)
+
+    def forget(self) -> Iterable[int]:
+        self._forked = True
+        return ()
 
     def _get(self, key: str, deadline: Deadline) -> Record | None:
         self._check_open()
@@ -154,6 +173,7 @@ class MemoryBackend(Backend):
         return MemoryWatch(self.space, prefix)
 
     def _campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
+        self._check_open()  # Before the lock, which a thread of the parent may have held.
         space = self.space
         with space.changed:
             while not stop.is_set():
@@ -187,6 +207,8 @@ class MemoryBackend(Backend):
         self._closed = True
 
     def _check_open(self) -> None:
+        if self._forked:
+            raise WrongProcess(f"{self.url} was opened before a fork, and is in the parent only")
         if self._closed:
             raise Unavailable("this handle is closed")
 
