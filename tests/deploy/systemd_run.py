@@ -13,13 +13,14 @@ def main() -> None:
     options = argparse.ArgumentParser(allow_abbrev=False)
     for flag in ("--quiet", "--collect", "--wait", "--pipe"):
         options.add_argument(flag, action="store_true", required=True)
-    for name in ("--unit", "--uid", "--gid", "--working-directory"):
+    for name in ("--unit", "--description", "--uid", "--gid", "--working-directory"):
         options.add_argument(name, required=True)
     for name in ("--setenv", "--property"):
         options.add_argument(name, action="append", default=[])
     options.add_argument("command", nargs=argparse.REMAINDER)
     given = options.parse_args()
     assert (given.uid, given.gid) == ("jrs", "jrs")
+    assert given.description == "A command of jrs"  # The journal has it, not the arguments.
     environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH")}
     for one in given.property:
         name, _, value = one.partition("=")

@@ -3,7 +3,9 @@ unit, with its environment and its credentials, works."""
 
 from __future__ import annotations
 
+import os
 import secrets
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -194,3 +196,25 @@ def test_the_master_of_the_unit_works(tmp_path: Path) -> None:
         until(lambda: "host1-1 leads" in log.read_text(), "it leads")
         assert output([*curl, socket, "http://localhost/leader"]) == "yes\n"
     assert master.returncode == 0, log.read_text()
+
+
+@pytest.mark.parametrize("errors_apart", [True, False])
+def test_the_command_keeps_errors_apart(tmp_path: Path, errors_apart: bool) -> None:
+    """With `2>FILE` on a terminal, errors went to the terminal. The journal has no argument."""
+    run = tmp_path / "systemd-run"
+    run.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{tmp_path}/words\n')
+    run.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    here, terminal = os.openpty()
+    try:
+        subprocess.run(
+            ["sh", FOLDER / "jrs", "submit", "--arg", "password=x"],
+            env={"PATH": path}, stdin=terminal, stdout=terminal, check=True,
+            stderr=subprocess.PIPE if errors_apart else terminal,
+        )  # fmt: skip
+    finally:
+        os.close(here)
+        os.close(terminal)
+    words = (tmp_path / "words").read_text().splitlines()
+    assert ("--pipe" in words, "--pty" in words) == (errors_apart, not errors_apart)
+    assert "--description=A command of jrs" in words
