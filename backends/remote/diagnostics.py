@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import attrs
 
 from jrs.contract.clock import Deadline
+from jrs.contract.runtime import Thread
 
 from .address import Tls
 from .tls import KeyEncrypted, load
@@ -113,7 +113,7 @@ def resolve(host: str, port: int, deadline: Deadline) -> list[tuple[str, int]]:
         except OSError as error:
             found.append(error)
 
-    asking = threading.Thread(target=ask, name="jrs-resolve", daemon=True)
+    asking = Thread(target=ask, name="jrs-resolve", daemon=True)
     try:
         asking.start()
     except RuntimeError:

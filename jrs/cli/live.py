@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -14,6 +13,7 @@ from rich.text import Text
 from jrs.cli.common import shortened, when
 from jrs.contract.clock import Clock
 from jrs.contract.errors import Unavailable
+from jrs.contract.runtime import Thread
 from jrs.contract.texts import bounded, printable
 
 _LONGEST_WHY = 300
@@ -98,5 +98,5 @@ def _in_thread(draw: Draw) -> Future[RenderableType]:
         except BaseException as error:
             made.set_exception(error)
 
-    threading.Thread(target=run, name="jrs-top", daemon=True).start()
+    Thread(target=run, name="jrs-top", daemon=True).start()
     return made

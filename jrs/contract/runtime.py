@@ -9,7 +9,10 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import attrs
 
@@ -17,10 +20,57 @@ from jrs.contract.clock import Clock
 from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.texts import error_text
 
+_LOOK = 0.1
+"""Seconds between two looks whether a thread that has not come to its first line still lives."""
+
+
+class _FirstLine(threading.Event):
+    """Whether a thread has come to its first line: `threading.Thread.start` waits for it."""
+
+    held: Callable[[], object] = object
+    """Returns what the interpreter holds while the thread lives; None once it has ended."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        while not super().wait(_LOOK):
+            if self.held() is None and not self.is_set():
+                raise RuntimeError("can't start new thread: out of memory")
+        return True
+
+
+class Thread(threading.Thread):
+    """A thread whose `start` raises where that of `threading.Thread` would wait without end.
+
+    A thread for whose first line Python has no memory ends in silence, while the one that has
+    started it waits for that line (CPython's gh-140746). The system does start such a thread: it
+    gives it the stack of one that has ended.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._started = _FirstLine()
+
+    @property
+    def _bootstrap(self) -> Callable[[], None]:
+        whole = partial(super()._bootstrap)  # type: ignore[misc]  # Not in the stubs.
+        self._started.held = weakref.ref(whole)
+        return whole
+
+    def start(self) -> None:
+        """Start the thread.
+
+        Raises:
+            RuntimeError: this host has no thread, or no memory, left for it.
+        """
+        try:
+            super().start()
+        except RuntimeError:
+            threading._limbo.pop(self, None)  # type: ignore[attr-defined]  # It is no thread.
+            raise
+
 
 def daemon(target: Callable[[], None], name: str) -> threading.Thread:
     """Return a thread, not yet started, that does not keep the process alive."""
-    return threading.Thread(target=target, name=name, daemon=True)
+    return Thread(target=target, name=name, daemon=True)
 
 
 MORE_THREADS = "raise the limit of memory (ulimit -v) or of processes (ulimit -u)"

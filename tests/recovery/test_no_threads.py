@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -105,6 +107,49 @@ def test_what_to_do_on_a_host_without_threads(lacking: Lacking) -> None:
     lacking("jrs-warm", 1)
     with pytest.raises(Unavailable, match=r"jrs-warm: can't start new thread: raise .*ulimit -u"):
         start_thread(daemon(lambda: None, "jrs-warm"))
+
+
+def test_a_thread_without_memory() -> None:
+    """Whoever starts it is told so, and does not wait for it: the system has a stack for it, that
+    of a thread which has ended, but Python has no memory for its first line."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_MEMORY], capture_output=True, text=True, timeout=BOUND
+    )
+
+    assert "jrs-short: can't start new thread: out of memory" in done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+WITHOUT_MEMORY = """
+import mmap
+import os
+import resource
+import threading
+from contextlib import suppress
+from pathlib import Path
+from jrs.contract.errors import Unavailable
+from jrs.contract.runtime import daemon, start_thread
+
+ended = daemon(lambda: None, "jrs-ended")
+start_thread(ended)
+ended.join()
+while len(os.listdir("/proc/self/task")) > 1:
+    pass
+spare = [bytearray(1024) for _ in range(64)]
+size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size, size))
+pages = []
+with suppress(OSError):
+    while True:
+        pages.append(mmap.mmap(-1, 16 << 10))
+del spare  # Enough for what the one that starts it allocates.
+try:
+    start_thread(daemon(lambda: None, "jrs-short"))
+except Unavailable as error:
+    print(error)
+del pages  # Imports need memory.
+assert threading.enumerate() == [threading.main_thread()]
+"""
 
 
 def test_no_thread_for_last_words(tmp_path: Path, lacking: Lacking) -> None:

@@ -25,7 +25,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import AccessDenied, JrsError, Unavailable
-from jrs.contract.runtime import start_thread
+from jrs.contract.runtime import Thread, start_thread
 
 from ...remote.signal_safe_calls import SignalSafeCalls
 from . import codec
@@ -101,7 +101,7 @@ class Connection:
         self.tolerates_late_writes = False
         """Whether a lost write may come late. Otherwise the session that lost it is ended."""
         self.safe_calls = SignalSafeCalls(f"{name}-calls")
-        self._keeper = threading.Thread(target=self._keep, name=f"{name}-keeper", daemon=True)
+        self._keeper = Thread(target=self._keep, name=f"{name}-keeper", daemon=True)
 
     @property
     def granted(self) -> float:
@@ -180,7 +180,8 @@ class Connection:
         if self._keeper.ident is not None:
             self._keeper.join()
         self._handler.given_up = not connected
-        farewell = threading.Timer(_FAREWELL, self._cut)
+        ended = threading.Event()
+        farewell = Thread(target=self._cut_unless, args=(ended,), name="jrs-zk-farewell")
         try:
             start_thread(farewell)
         except Unavailable:
@@ -192,7 +193,7 @@ class Connection:
                 self._handler.stop()
             self._client.close()
         finally:
-            farewell.cancel()
+            ended.set()
             if farewell.ident is not None:
                 farewell.join()
 
@@ -286,6 +287,10 @@ class Connection:
         socket = self._protocol._socket
         if isinstance(socket, BufferedSocket):
             socket.abort()
+
+    def _cut_unless(self, ended: threading.Event) -> None:
+        if not ended.wait(_FAREWELL):
+            self._cut()
 
     def _keep(self) -> None:
         while not self._over.wait(_TICK):

@@ -7,6 +7,8 @@ import selectors
 import threading
 from contextlib import suppress
 
+from jrs.contract.runtime import Thread
+
 from ..reporter import OnReport, StageReport
 
 _LONGEST = 64 * 1024
@@ -68,9 +70,7 @@ class Reports:
         try:
             with self._lock:
                 if self._thread is None:
-                    thread = threading.Thread(
-                        target=self._read, name="jrs-attempt-reports", daemon=True
-                    )
+                    thread = Thread(target=self._read, name="jrs-attempt-reports", daemon=True)
                     thread.start()
                     self._thread = thread
                 self._selector.register(pipe.reading, selectors.EVENT_READ, pipe)
