@@ -34,7 +34,7 @@ _PROGRAMS = {
 """What the command lines of the processes have that a master starts. The program of an attempt is
 also an argument of its watchdog and of the fork server."""
 _CANNOT_START = re.compile(
-    r"^jrs:|^OSError: \[Errno 24\]|<no Python frame>$|: error while loading shared libraries: "
+    r"^jrs:|Too many open files|<no Python frame>$|: error while loading shared libraries: "
 )
 """The last words of a master, of its modules and its interpreter, if one of them cannot start: for
 lack of descriptors, for example."""

@@ -337,6 +337,7 @@ def test_all_hosts_have_the_variables_of_the_plan(tmp_path: Path, role: str) -> 
     [
         ('ulimit -n 3; exec "$0" -c pass', False),
         ('ulimit -n 4; exec "$0" -c "import jrs.recovery.master"', False),
+        ('echo "ImportError: a.so: cannot open: Too many open files"; exit 1', False),
         ('echo "  <no Python frame>"; exit 1', False),
         ('echo "jrs: the address is in use"; exit 1', False),
         ('exec "$0" -c "raise ValueError(3)"', True),
