@@ -30,6 +30,7 @@ import jrs
 from jrs.cli import cli
 from jrs.recovery.attempt import attempt_run
 from tests.docs import session
+from tests.support import BOUND
 
 PAGES = [session.ROOT / "README.md", *sorted((session.ROOT / "docs").glob("*.md"))]
 TUTORIAL = session.ROOT / "docs" / "tutorial.md"
@@ -326,7 +327,7 @@ def test_the_tutorial_works(tmp_path: Path) -> None:
                     line += "; wait " + line.removeprefix("kill ")
                 script.append(line)
     programs = session.environment(tmp_path / "bin")
-    output = session.shell("\n".join(script), folder, programs, timeout=60)
+    output = session.shell("\n".join(script), folder, programs, timeout=4 * BOUND)
 
     assert '"attempt": 2' in output, output
     skipped = r"stage write: attempt 1, \d+\.\d s, skipped by the last attempt"
