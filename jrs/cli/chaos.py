@@ -22,7 +22,7 @@ from jrs.testing.chaos.checking.verdict import Check, Run, Violation
 from jrs.testing.chaos.failure import ChaosFailure
 from jrs.testing.chaos.faults import SCHEMES
 from jrs.testing.chaos.plan import Plan
-from jrs.testing.chaos.progress import told
+from jrs.testing.chaos.progress import told_of
 from jrs.testing.chaos.reading import CHECKS, checks_of, nemesis_of, run_of
 from jrs.testing.chaos.strikes import never_hit
 from jrs.testing.chaos.world import World
@@ -145,7 +145,7 @@ def _print(
                 echo(f"          {one.message}")
         for line in missed:
             echo(line)
-        for line in told(run.notes.get("last_words", {})):
+        for line in told_of(run.notes):
             echo(line)
         echo(f"{', '.join(f'{count:,} {name}' for name, count in figures.items())}")
         report = folder / "report.html"

@@ -292,6 +292,29 @@ def test_what_a_failure_says(tmp_path: Path) -> None:
     assert json.loads(checked.output)["violations"][0]["check"] == "once_per_job"
 
 
+def test_what_a_job_that_has_not_ended_waits_for(tmp_path: Path) -> None:
+    """The failure and the report say what its leader does with it, and what it did last."""
+    folder = tmp_path / "run"
+    with World(Plan(masters=1, seconds=0, timeout=0), "file", folder) as world:
+        world.submit("job", loud, seconds=600.0)
+        world.until_stage("job", "write", begun)
+        with pytest.raises(ChaosFailure) as caught:
+            world.check(once_per_job)
+
+    page = (folder / "report.html").read_text()
+    for said in (str(caught.value), page):
+        assert "job has not ended:" in said or "What has not ended" in said
+        assert "running on " in said
+        assert "m1, epoch 1: stage-begun stage write" in said
+        assert "it sleeps" in said  # Printed by its attempt.
+
+
+def loud(job, seconds: float) -> None:  # type: ignore[no-untyped-def]
+    """A job that says what it does."""
+    print("it sleeps", file=sys.stderr, flush=True)
+    job.stage("write", lambda stage: time.sleep(seconds))
+
+
 def wrong(job, text: str) -> None:  # type: ignore[no-untyped-def]
     """A job that raises an exception whatever the run does to it."""
     job.stage("never", lambda stage: int(text)).result()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from jrs.testing.chaos.checking.verdict import Run, Violation
-from jrs.testing.chaos.progress import told
+from jrs.testing.chaos.progress import told_of
 from jrs.testing.chaos.strikes import never_hit
 
 _SHOWN = 10
@@ -37,7 +37,7 @@ class ChaosFailure(AssertionError):
         if len(found) > _SHOWN:
             lines.append(f"  and {len(found) - _SHOWN} more")
         lines += never_hit(run.notes)
-        lines += told(run.notes.get("last_words", {}))
+        lines += told_of(run.notes)
         report = folder / "report.html"
         lines += [f"report: {report}", f"history: jrs chaos check {folder}"]
         if again:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
@@ -99,7 +100,7 @@ class Progress:
             wrong = self.wrong()
             if deadline.expired or wrong:
                 why = wrong or [f"not within {timeout:g} s"]
-                lines = [f"waited until {what}: {'; '.join(why)}", *told(self.last_words())]
+                lines = [f"waited until {what}: {'; '.join(why)}", *told(self.last_words(), _LAST)]
                 raise TimeoutError("\n".join(lines))
             pause.sleep()
 
@@ -108,8 +109,17 @@ _CUT = "\n"
 """Between the reason and the rest of last words."""
 
 
-def told(last_words: Mapping[str, str], most: int = 10) -> Iterator[str]:
-    """Yield lines with the last words of the first ones of a run, for people."""
-    for name, said in list(last_words.items())[:most]:
-        yield f"{name} failed last with:"
+_LAST = "failed last with"
+
+
+def told_of(notes: Mapping[str, Any]) -> Iterator[str]:
+    """Yield lines with what the notes of a run have about what has not ended, for people."""
+    yield from told(notes.get("explained", {}), "has not ended")
+    yield from told(notes.get("last_words", {}), _LAST)
+
+
+def told(texts: Mapping[str, str], what: str, most: int = 10) -> Iterator[str]:
+    """Yield lines with the texts about the first jobs and drivers, each behind what it is."""
+    for name, said in list(texts.items())[:most]:
+        yield f"{name} {what}:"
         yield from (f"  {line}" for line in said.splitlines())

@@ -34,6 +34,7 @@ from jrs.testing.chaos.strikes import Striker, never_hit, schedule
 from jrs.testing.chaos.submissions import LASTING, Submission, Submissions
 from jrs.testing.chaos.surroundings import check_entry, records_left
 from jrs.testing.chaos.trials import Trials
+from jrs.testing.chaos.unfinished import explained
 from jrs.testing.polling import Poll
 from jrs.testing.servers import Server
 
@@ -264,8 +265,7 @@ class World:
             run = self._keep({**run.notes, "undisturbed": self._undisturbed()}, run.events)
         used = self._used = list(dict.fromkeys([*checks, *OF_THE_RUN]))
         found = [violation for check in used for violation in check.violations(run)]
-        report = self.folder / "report.html"
-        write_report(report, run, used, found, self._again)
+        write_report(self.folder / "report.html", run, used, found, self._again)
         if found:
             raise ChaosFailure.of(run, self.folder, found, self._again)
         return run
@@ -333,7 +333,6 @@ class World:
             time.sleep(0.1)  # Nothing has to happen until then.
 
     def _notes(self) -> dict[str, Any]:
-        jobs = self._submissions.all()
         return {
             "backend": self.scheme,
             "seed": self.seed,
@@ -344,7 +343,8 @@ class World:
             "unfinished": self._progress.unfinished(),
             "wrong": self._progress.wrong(),
             "last_words": self._progress.last_words(),
-            "copy_of": {each.spec.job_id: each.copy_of for each in jobs},
+            "explained": explained(self.cluster, self._submissions.unfinished()),
+            "copy_of": {one.spec.job_id: one.copy_of for one in self._submissions.all()},
             "ended": self._submissions.ended(self.output),
         }
 
