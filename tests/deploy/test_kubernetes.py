@@ -264,6 +264,9 @@ def started(tmp_path: Path) -> Iterator[Started]:
         run("etcd", etcd, {})
         until(lambda: status(f"http://127.0.0.1:{probes}/health") == 200, "etcd is healthy")
         run("master", [str(JRS), *made.words("jrs-master")], made.environment("jrs-master"))
+        # The API ends where there is no cluster yet; in the cluster it is started again.
+        ready = containers(pods()["jrs-master"])[0]["readinessProbe"]["httpGet"]["path"]
+        until(lambda: status(f"http://127.0.0.1:{made.master}{ready}") == 200, "a master is ready")
         run("api", [str(JRS), *made.words("jrs-api")], made.environment("jrs-api"))
         run("sidecar", [str(JRS), *made.words("nightly")], made.environment("nightly"))
         yield made
