@@ -13,7 +13,7 @@ from typing import Any
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError
-from jrs.contract.runtime import Thread, start_thread
+from jrs.contract.runtime import JrsThread, start_thread
 from jrs.contract.watch import Watch
 
 from ..shared.changes import Changes
@@ -54,7 +54,7 @@ class EtcdWatch(Watch):
         self._over = threading.Event()
         self._stream: Any = None
         self._turn = threading.Lock()
-        self._thread = Thread(target=self._listen, name="jrs-etcd-watch", daemon=True)
+        self._thread = JrsThread(target=self._listen, name="jrs-etcd-watch", daemon=True)
         start_thread(self._thread)
 
     def wait(self, timeout: float) -> bool:

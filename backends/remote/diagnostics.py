@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from jrs.contract.clock import Deadline
-from jrs.contract.runtime import Thread
+from jrs.contract.runtime import JrsThread
 
 from .address import Tls
 from .tls import KeyEncrypted, load
@@ -113,7 +113,7 @@ def resolve(host: str, port: int, deadline: Deadline) -> list[tuple[str, int]]:
         except OSError as error:
             found.append(error)
 
-    asking = Thread(target=ask, name="jrs-resolve", daemon=True)
+    asking = JrsThread(target=ask, name="jrs-resolve", daemon=True)
     try:
         asking.start()
     except RuntimeError:

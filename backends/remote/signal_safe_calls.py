@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
-from jrs.contract.runtime import Thread, start_thread
+from jrs.contract.runtime import JrsThread, start_thread
 
 R = TypeVar("R")
 
@@ -112,7 +112,7 @@ class SignalSafeCalls:
 
     def _start(self) -> None:
         """Start a thread, as `start_thread` does; the caller has the mutex."""
-        thread = Thread(target=self._serve, name=self._name, daemon=True)
+        thread = JrsThread(target=self._serve, name=self._name, daemon=True)
         start_thread(thread)
         self._threads.add(thread)
         self._idle += 1

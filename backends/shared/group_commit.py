@@ -29,7 +29,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Op
 from jrs.contract.pending_commit import PendingCommit
-from jrs.contract.runtime import Thread, start_thread
+from jrs.contract.runtime import JrsThread, start_thread
 
 T = TypeVar("T")
 """A commit in the form of the backend's log."""
@@ -137,7 +137,7 @@ class GroupCommit(Generic[T]):
         self._bell: SimpleQueue[GroupCommit[T] | None] = SimpleQueue()
         """Receives this for each request, which keeps it alive, and None to end the thread."""
         self._closed = False
-        self._server = Thread(target=_serve, args=(self._bell,), name=name, daemon=True)
+        self._server = JrsThread(target=_serve, args=(self._bell,), name=name, daemon=True)
         start_thread(self._server)
         # At the end of the interpreter the thread ends with it.
         weakref.finalize(self, self._bell.put, None).atexit = False

@@ -22,7 +22,7 @@ from jrs.contract.clock import NAP, Deadline, lease_time
 from jrs.contract.errors import JrsError, Refused, Unavailable
 from jrs.contract.leadership import Leadership, Lifeline
 from jrs.contract.operations import Fence
-from jrs.contract.runtime import Thread, start_thread
+from jrs.contract.runtime import JrsThread, start_thread
 
 _log = logging.getLogger("jrs.backends.lease")
 
@@ -87,8 +87,12 @@ class LeadershipLease(Leadership):
         self._ending = threading.Lock()
         self._ended = False
         # A separate thread watches the clock, because a heartbeat may hang in a client library.
-        self._beating = Thread(target=self._heartbeat, name=f"jrs-heartbeat-e{epoch}", daemon=True)
-        self._watching = Thread(target=self._watch_clock, name=f"jrs-lease-e{epoch}", daemon=True)
+        self._beating = JrsThread(
+            target=self._heartbeat, name=f"jrs-heartbeat-e{epoch}", daemon=True
+        )
+        self._watching = JrsThread(
+            target=self._watch_clock, name=f"jrs-lease-e{epoch}", daemon=True
+        )
         self._start()
 
     def _start(self) -> None:

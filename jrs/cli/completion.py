@@ -13,7 +13,7 @@ import click
 from jrs.cli.common import ClusterRef
 from jrs.cli.connecting import connect
 from jrs.client.client import Client
-from jrs.contract.runtime import Thread
+from jrs.contract.runtime import JrsThread
 
 _SECONDS = 2.0
 """Most seconds that a completion takes."""
@@ -36,7 +36,7 @@ def _completing(found: Found) -> Callable[[click.Context, click.Parameter, str],
             except Exception:  # Nothing may be printed into the user's command line.
                 answer.clear()
 
-        asking = Thread(target=ask, name="jrs-complete", daemon=True)
+        asking = JrsThread(target=ask, name="jrs-complete", daemon=True)
         asking.start()
         asking.join(_SECONDS)
         return [] if asking.is_alive() else answer

@@ -13,7 +13,7 @@ from rich.text import Text
 from jrs.cli.common import shortened, when
 from jrs.contract.clock import Clock
 from jrs.contract.errors import Unavailable
-from jrs.contract.runtime import Thread
+from jrs.contract.runtime import JrsThread
 from jrs.contract.texts import bounded, printable
 
 _LONGEST_WHY = 300
@@ -98,5 +98,5 @@ def _in_thread(draw: Draw) -> Future[RenderableType]:
         except BaseException as error:
             made.set_exception(error)
 
-    Thread(target=run, name="jrs-top", daemon=True).start()
+    JrsThread(target=run, name="jrs-top", daemon=True).start()
     return made

@@ -15,7 +15,7 @@ from jrs.client.job import JobHandle
 from jrs.contract.backend import Backend, Diagnostic
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput, NoSuchCluster
-from jrs.contract.runtime import Thread
+from jrs.contract.runtime import JrsThread
 from jrs.records.model import Failure, JobResult, JobStatus
 from jrs.records.policies import LONGEST, Keep, RestartPolicy, SnapshotPolicy
 from jrs.records.settings import JobSettings
@@ -118,7 +118,7 @@ def _made_for_a_while(root: Path, own: str) -> Iterator[None]:
 @contextmanager
 def _running(master: Master) -> Iterator[None]:
     stop = threading.Event()
-    thread = Thread(target=master.run, args=(stop,), name="doctor")
+    thread = JrsThread(target=master.run, args=(stop,), name="doctor")
     thread.start()
     try:
         yield

@@ -37,7 +37,7 @@ class _FirstLine(threading.Event):
         return True
 
 
-class Thread(threading.Thread):
+class JrsThread(threading.Thread):
     """A thread whose `start` raises where that of `threading.Thread` would wait without end.
 
     A thread for whose first line Python has no memory ends in silence, while the one that has
@@ -70,7 +70,7 @@ class Thread(threading.Thread):
 
 def daemon(target: Callable[[], None], name: str) -> threading.Thread:
     """Return a thread, not yet started, that does not keep the process alive."""
-    return Thread(target=target, name=name, daemon=True)
+    return JrsThread(target=target, name=name, daemon=True)
 
 
 MORE_THREADS = "raise the limit of memory (ulimit -v) or of processes (ulimit -u)"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from jrs.contract.runtime import Thread
+from jrs.contract.runtime import JrsThread
 from jrs.records import traceparent
 from jrs.records.model import JobSpec
 from jrs.records.stages import StageRecord
@@ -92,7 +92,7 @@ def flush() -> None:
     provider = None if trace is None else trace.get_tracer_provider()
     flushed = getattr(provider, "force_flush", None)  # Of the SDK: the API has no such method.
     if flushed is not None:
-        thread = Thread(target=flushed, name="jrs-spans", daemon=True)
+        thread = JrsThread(target=flushed, name="jrs-spans", daemon=True)
         thread.start()
         thread.join(FLUSHED_IN)
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jrs.contract import masks
-from jrs.contract.runtime import Thread
+from jrs.contract.runtime import JrsThread
 
 PARTS = 4
 """The parts of a stream that are kept: the first, and the newest of the others."""
@@ -133,7 +133,7 @@ class Pump:
             self._streams[reader] = _Output()
             self.ends.append(writer)
         self._outputs = [*self._streams.values()]
-        self._thread = Thread(target=self._run, name="jrs-logs", daemon=True)
+        self._thread = JrsThread(target=self._run, name="jrs-logs", daemon=True)
 
     def start(self) -> None:
         """Begin, and close this process's own ends: the attempt has inherited them."""

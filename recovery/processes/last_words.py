@@ -34,7 +34,7 @@ from typing import Any
 import attrs
 
 from jrs.contract.clock import Deadline
-from jrs.contract.runtime import Thread
+from jrs.contract.runtime import JrsThread
 from jrs.host.boot import boot_id
 from jrs.host.fork import forget_in_children
 
@@ -230,7 +230,7 @@ class LastWords:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if self._beat is None:
                 # Before the timers that it re-arms: without it they would end a harmless process.
-                beat = Thread(
+                beat = JrsThread(
                     target=self._rearm, args=(lock_limit / 8,), name="jrs-last-words", daemon=True
                 )
                 beat.start()

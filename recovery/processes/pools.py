@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import attrs
 
 from jrs.contract.clock import Deadline
-from jrs.contract.runtime import RUNTIME, Runtime, Thread
+from jrs.contract.runtime import RUNTIME, JrsThread, Runtime
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ def side_by_side(
         ends.put((number, end))
 
     for number in range(len(calls)):
-        thread = Thread(target=run, args=(number,), name=f"{name}-{number}", daemon=True)
+        thread = JrsThread(target=run, args=(number,), name=f"{name}-{number}", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:

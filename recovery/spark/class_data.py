@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Self
 
 from jrs.contract.errors import InvalidInput, Unavailable
-from jrs.contract.runtime import Thread, start_thread
+from jrs.contract.runtime import JrsThread, start_thread
 from jrs.host import credentials
 
 from ..files.sync import sync
@@ -181,7 +181,7 @@ class Background:
         self._look = look
         self._over = threading.Event()
         self._tried: dict[Path, int] = {}
-        self._thread = Thread(target=self._run, name="jrs-class-data", daemon=True)
+        self._thread = JrsThread(target=self._run, name="jrs-class-data", daemon=True)
 
     def __enter__(self) -> Self:
         start_thread(self._thread)
@@ -263,7 +263,7 @@ def _maker(*arguments: str) -> subprocess.Popen[bytes]:
 def main() -> None:
     """Make the requested archive, unless another process makes it."""
     os.setpgid(0, 0)
-    Thread(target=_end_with_stdin, name="jrs-end", daemon=True).start()
+    JrsThread(target=_end_with_stdin, name="jrs-end", daemon=True).start()
     if "--idle" in sys.argv[1:]:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     archive = place()

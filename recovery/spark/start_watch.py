@@ -13,7 +13,7 @@ from typing import Any, Self
 from pyspark import SparkContext
 
 from jrs.contract.backend import Diagnostic
-from jrs.contract.runtime import Thread
+from jrs.contract.runtime import JrsThread
 
 from ..attempt.launch import EXIT_DIED
 from . import host_configuration
@@ -34,7 +34,7 @@ class StartWatch:
         self._tell = tell
         self._timeout = timeout
         self._over = threading.Event()
-        self._thread = Thread(target=self._run, name="watch", daemon=True)
+        self._thread = JrsThread(target=self._run, name="watch", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -72,7 +72,7 @@ PROCESSES = {
             "jrs.recovery.processes",
         },
         set(),
-        24,
+        25,  # One of them starts the thread that writes its logs.
     ),
     "an attempt without Spark": (
         "import jrs.recovery.attempt_main",

@@ -110,8 +110,8 @@ def test_what_to_do_on_a_host_without_threads(lacking: Lacking) -> None:
 
 
 def test_a_thread_without_memory() -> None:
-    """Whoever starts it is told so, and does not wait for it: the system has a stack for it, that
-    of a thread which has ended, but Python has no memory for its first line."""
+    """Its caller is told so, and does not wait for it: the system has a stack for it, that of a
+    thread which has ended, but Python has no memory for its first line."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_MEMORY], capture_output=True, text=True, timeout=BOUND
     )

@@ -25,7 +25,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import AccessDenied, JrsError, Unavailable
-from jrs.contract.runtime import Thread, start_thread
+from jrs.contract.runtime import JrsThread, start_thread
 
 from ...remote.signal_safe_calls import SignalSafeCalls
 from . import codec
@@ -101,7 +101,7 @@ class Connection:
         self.tolerates_late_writes = False
         """Whether a lost write may come late. Otherwise the session that lost it is ended."""
         self.safe_calls = SignalSafeCalls(f"{name}-calls")
-        self._keeper = Thread(target=self._keep, name=f"{name}-keeper", daemon=True)
+        self._keeper = JrsThread(target=self._keep, name=f"{name}-keeper", daemon=True)
 
     @property
     def granted(self) -> float:
@@ -181,7 +181,7 @@ class Connection:
             self._keeper.join()
         self._handler.given_up = not connected
         ended = threading.Event()
-        farewell = Thread(target=self._cut_unless, args=(ended,), name="jrs-zk-farewell")
+        farewell = JrsThread(target=self._cut_unless, args=(ended,), name="jrs-zk-farewell")
         try:
             start_thread(farewell)
         except Unavailable:

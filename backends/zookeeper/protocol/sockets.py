@@ -22,7 +22,7 @@ from typing import Any
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 from jrs.contract.clock import Deadline
-from jrs.contract.runtime import Thread
+from jrs.contract.runtime import JrsThread
 
 from ...remote.tls import CurrentContext
 
@@ -250,6 +250,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         )
 
     def spawn(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> threading.Thread:
-        thread = Thread(target=func, args=args, kwargs=kwargs, name=self._name, daemon=True)
+        thread = JrsThread(target=func, args=args, kwargs=kwargs, name=self._name, daemon=True)
         thread.start()
         return thread

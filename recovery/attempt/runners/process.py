@@ -13,7 +13,7 @@ from typing import Any
 from jrs.contract import masks
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput
-from jrs.contract.runtime import Thread
+from jrs.contract.runtime import JrsThread
 from jrs.host import credentials
 from jrs.records.model import AttemptRecord, JobSpec
 
@@ -157,7 +157,7 @@ class ProcessAttempt(RunningAttempt):
         self._on_end = on_end
         self._reveal = reveal
         self._is_dead = False
-        self._waiter = Thread(target=self._wait, name=f"jrs-attempt-{job_id}", daemon=True)
+        self._waiter = JrsThread(target=self._wait, name=f"jrs-attempt-{job_id}", daemon=True)
         self._waiter.start()
 
     def end(self, deadline: Deadline) -> bool:

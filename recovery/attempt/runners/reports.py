@@ -7,7 +7,7 @@ import selectors
 import threading
 from contextlib import suppress
 
-from jrs.contract.runtime import Thread
+from jrs.contract.runtime import JrsThread
 
 from ..reporter import OnReport, StageReport
 
@@ -70,7 +70,7 @@ class Reports:
         try:
             with self._lock:
                 if self._thread is None:
-                    thread = Thread(target=self._read, name="jrs-attempt-reports", daemon=True)
+                    thread = JrsThread(target=self._read, name="jrs-attempt-reports", daemon=True)
                     thread.start()
                     self._thread = thread
                 self._selector.register(pipe.reading, selectors.EVENT_READ, pipe)

@@ -14,7 +14,7 @@ from typing import Any
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import CannotStartHere, Fenced, JrsError
-from jrs.contract.runtime import Thread
+from jrs.contract.runtime import JrsThread
 from jrs.contract.texts import error_text
 
 from ..context import AttemptContext
@@ -65,7 +65,7 @@ class ThreadAttempt(RunningAttempt):
         self._engine = engine
         self._function = function
         self._on_end = on_end
-        self._thread = Thread(
+        self._thread = JrsThread(
             target=self._run, name=f"jrs-attempt-{context.spec.job_id}", daemon=True
         )
         self._thread.start()
