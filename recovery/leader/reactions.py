@@ -276,8 +276,7 @@ def _end(reactions: Reactions, case: Case) -> None:
 
 
 TABLE = (
-    # Not in `ends`: such an attempt may take its time, and delays no cancel of another job.
-    Reaction(Action.CLEAN_UP, "cleanups", _end, when=_runs, during_snapshot=True),
+    Reaction(Action.CLEAN_UP, "completed", _end, when=_runs, during_snapshot=True),
     Reaction(
         Action.CLEAN_UP,
         "cleanups",

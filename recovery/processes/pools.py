@@ -97,6 +97,8 @@ class Pools:
     starts_with_files: Pool
     """Starts of jobs that name files of the host, which may hang."""
     ends: Pool
+    completed: Pool
+    """Ends of attempts that have recorded their job's result, and may take their time."""
     cleanups: Pool
     snapshots: Pool
 
@@ -107,6 +109,7 @@ class Pools:
             starts=Pool("jrs-start", 4, runtime),
             starts_with_files=Pool("jrs-start-files", 16, runtime),
             ends=Pool("jrs-end", 32, runtime),
+            completed=Pool("jrs-completed", 32, runtime),
             cleanups=Pool("jrs-clean-up", 16, runtime),
             snapshots=Pool("jrs-snapshot", 8, runtime),
         )

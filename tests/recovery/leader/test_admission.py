@@ -295,12 +295,16 @@ def ended_but_dirty(memory: FaultyMemory, count: int) -> None:
 def test_cleanups_that_hang_hold_up_no_cancel_and_no_suspend(
     memory: FaultyMemory, root: Path, hanging: Hanging
 ) -> None:
-    """B8: next to 40 cleanups that hang, a running job is canceled and another suspended."""
+    """B8: next to 40 cleanups that hang, a running job is canceled and another suspended, and the
+    attempt of one that has its result but lives on is ended."""
     ended_but_dirty(memory, 40)
     with Leader(memory, root, resources=[hanging]) as leader:
-        for name in ("to-cancel", "to-suspend"):
+        for name in ("finishes", "to-cancel", "to-suspend"):
             JobCatalog(memory).submit(spec(name))
             leader.runner.of(name)
+        until(lambda: len(hanging.calls) == 16, "the cleanups hang in all threads that they have")
+        leader.runner.of("finishes").record()
+        until(lambda: leader.runner.of("finishes").was_ended, "its attempt is ended")
         JobCatalog(memory).cancel("to-cancel")
         JobStops(memory).request("to-suspend", StopMode.SUSPEND, grace=0.0)
 

@@ -84,7 +84,7 @@ WITHOUT_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] =
     (Action.RECOVER, {}, [("starts", "start")]),
     (Action.RECOVER, {"settings": JobSettings(python="py")}, [("starts_with_files", "start")]),
     (Action.CLEAN_UP, {}, [("cleanups", "clean_up")]),
-    (Action.CLEAN_UP, {"attempt": RUNNING}, [("cleanups", "end")]),
+    (Action.CLEAN_UP, {"attempt": RUNNING}, [("completed", "end")]),
     (Action.SKIP, {}, [("records", "sweep_spec")]),
     (Action.SKIP, {"spec": Spec.NONE}, []),
     (Action.RESTORE, {"spec": Spec.RESTORING}, [("snapshots", "finish_restore")]),
@@ -109,7 +109,7 @@ WITHOUT_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] =
 ]
 DURING_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] = [
     (Action.CANCEL, {"attempt": RUNNING}, [("ends", "cancel")]),
-    (Action.CLEAN_UP, {"attempt": RUNNING}, [("cleanups", "end")]),
+    (Action.CLEAN_UP, {"attempt": RUNNING}, [("completed", "end")]),
     (Action.SUSPEND, {"attempt": RUNNING}, [("ends", "end")]),
     (Action.TIME_OUT, {"attempt": RUNNING}, [("ends", "time_out")]),
     *((action, {}, []) for action in Action if action not in (Action.CANCEL, Action.TIME_OUT)),
