@@ -59,14 +59,24 @@ def _ensure_own(place: Path) -> None:
     folders and links where it is, and could replace what an attempt reads back.
 
     Raises:
-        CannotStartHere: it is a link, another user's, or others may write there.
-        OSError: it cannot be created.
+        CannotStartHere: it is a link, or another user's.
+        OSError: it cannot be created, or its mode cannot be changed.
     """
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = place.lstat()
-    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    if not is_own or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise CannotStartHere(f"{VARIABLE}: {place} can be changed by others; remove it")
+    _refuse_foreign(place, place.lstat())
+    opened = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(opened)  # Of what is opened: the name may stand for another one by now.
+        _refuse_foreign(place, found)
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):  # As some volumes set it at each mount.
+            os.fchmod(opened, 0o700)
+    finally:
+        os.close(opened)
+
+
+def _refuse_foreign(place: Path, found: os.stat_result) -> None:
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise CannotStartHere(f"{VARIABLE}: {place} is a link, or another user's; remove it")
 
 
 def place_without_job() -> dict[str, str]:

@@ -129,21 +129,38 @@ def test_c8_a_place_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Monk
     assert scratch.make("mine") is None
 
 
-@pytest.mark.parametrize("kind", ["writable", "link"])
-def test_c8_a_place_that_others_can_change(place: Path, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["another user's", "link"])
+def test_c8_a_place_of_others(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     """C8: anybody may make a folder or a link of that name in /var/tmp. Nothing is kept there, and
     nothing that a link leads to is removed."""
     theirs = tmp_path / "theirs"
     (theirs / "attempt-log").mkdir(parents=True)
+    theirs.chmod(0o777)
     if kind == "link":
         place.symlink_to(theirs)
     else:
+        uid = os.getuid() + 1
+        place = tmp_path / f"jrs-scratch-{uid}"
         theirs.rename(place)
-        place.chmod(0o777)
+        monkeypatch.setattr(os, "getuid", lambda: uid)
 
-    with pytest.raises(CannotStartHere, match="can be changed by others"):
+    with pytest.raises(CannotStartHere, match="is a link, or another user's; remove it"):
         scratch.make("mine")
     assert os.listdir(place) == ["attempt-log"]
+    assert place.stat().st_mode & 0o777 == 0o777
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o2775, 0o777])
+def test_c8_an_own_place_that_others_can_change(place: Path, mode: int) -> None:
+    """C8: some volumes give their group all folders at each mount. It is the user's own folder, so
+    others are kept out from now on."""
+    place.mkdir()
+    place.chmod(mode)
+
+    assert scratch.make("mine") == place / "attempt-mine"
+    assert place.stat().st_mode & 0o777 == 0o700
 
 
 def test_c8_what_others_have_there_stays(
