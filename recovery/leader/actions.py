@@ -235,6 +235,8 @@ class Actions:
         job_id = spec.job_id
         self._attempts.end(job_id, Deadline.after(KILL))
         attempt_fence.shut_out(self._backend, job_id, self._fence)
+        if JobResultStore(self._backend).has_entry(job_id):
+            return  # It ended before it was shut out.
         if spec.timeout.any:
             self._records.count_time(spec, ended=True)
         stop = self._stops.get(job_id)
@@ -248,12 +250,7 @@ class Actions:
         self._records.end(job_id, "suspended")
         self._recovery_points.complete_rescales(job_id)
         self._recovery_points.take_scheduled_snapshot(job_id, spec.snapshots)
-        try:
-            step = self._stops.advance(stop, StopEvent.COMPLETE, self._fence)
-        except Conflict:
-            if JobResultStore(self._backend).has_entry(job_id):
-                return  # It ended before it could be shut out.
-            raise
+        step = self._stops.advance(stop, StopEvent.COMPLETE, self._fence)
         if step is StopStep.NONE:
             self._emit(EventKind.SUSPENDED, job_id, "suspended; it starts again with the changes")
         elif step is StopStep.SUSPENDED:
