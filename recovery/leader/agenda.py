@@ -22,8 +22,10 @@ class Agenda:
         self._clock = clock
         self._now: dict[str, None] = {}
         self._moments: list[tuple[float, str, str]] = []
-        self._due: dict[tuple[str, str], float] = {}
+        self._due: dict[str, dict[str, float]] = {}
         """When each job is to be checked, by its causes; other moments in the heap are over."""
+        self._known = 0
+        """How many moments `_due` has."""
         self._all: set[str] = set()
 
     def add(self, job_id: str) -> None:
@@ -43,12 +45,26 @@ class Agenda:
 
     def at(self, moment: float, job_id: str, cause: str) -> None:
         """Check the job at a moment of the clock, and no more at an earlier one of this cause."""
-        if self._due.get((job_id, cause)) == moment:
+        causes = self._due.setdefault(job_id, {})
+        if causes.get(cause) == moment:
             return
-        self._due[job_id, cause] = moment
+        self._known += cause not in causes
+        causes[cause] = moment
         heapq.heappush(self._moments, (moment, job_id, cause))
-        if len(self._moments) > _MOST_OVER + 2 * len(self._due):
-            self._moments = [(when, *of) for of, when in self._due.items()]
+        self._drop_over()
+
+    def forget(self, job_id: str) -> None:
+        """Forget the moments of a job that is over. Idempotent."""
+        self._known -= len(self._due.pop(job_id, ()))
+        self._drop_over()
+
+    def _drop_over(self) -> None:
+        if len(self._moments) > _MOST_OVER + 2 * self._known:
+            self._moments = [
+                (moment, job_id, cause)
+                for job_id, causes in self._due.items()
+                for cause, moment in causes.items()
+            ]
             heapq.heapify(self._moments)
 
     def take(self, most: int) -> list[str]:
@@ -56,7 +72,11 @@ class Agenda:
         now = self._clock()
         while self._first() <= now:
             _, job_id, cause = heapq.heappop(self._moments)
-            del self._due[job_id, cause]
+            causes = self._due[job_id]
+            del causes[cause]
+            self._known -= 1
+            if not causes:
+                del self._due[job_id]
             self.add(job_id)
         taken = [job_id for job_id, _ in zip(self._now, range(most), strict=False)]
         for job_id in taken:
@@ -71,8 +91,8 @@ class Agenda:
     def _first(self) -> float:
         """Return the first moment, behind those that are over; infinite if there is none."""
         while self._moments:
-            moment, *of = self._moments[0]
-            if self._due.get((of[0], of[1])) == moment:
+            moment, job_id, cause = self._moments[0]
+            if self._due.get(job_id, {}).get(cause) == moment:
                 return moment
             heapq.heappop(self._moments)
         return float("inf")

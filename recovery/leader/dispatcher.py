@@ -116,7 +116,7 @@ class Dispatcher:
         hints = partial(pass_on, context, self._over, self._hear, self._stopping.wait)
         self._threads = [
             context.runtime.thread(target, f"jrs-{name}")
-            for name, target in (("dispatcher", self._loop.run), ("hints", hints))
+            for name, target in (("dispatcher", self._dispatch), ("hints", hints))
         ]
 
     # -- what a master calls ---------------------------------------------------------------
@@ -179,6 +179,14 @@ class Dispatcher:
         return tally({**self._jobs}, self._attempts, self._starts, self._context.runtime)
 
     # -- the loop --------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        try:
+            self._loop.run()
+        except BaseException as error:
+            # First: a leader without a loop would keep other masters from leading.
+            self._leadership.lost.set()
+            self._emit(EventKind.ERROR, "", f"the dispatcher has ended: {error_text(error)}")
 
     def _turn(self) -> None:
         if self._clock() >= self._resync_at:
@@ -296,6 +304,8 @@ class Dispatcher:
         if not there and not under_way:
             del self._jobs[job_id]
             self._functions.pop(job_id, None)
+            self._agenda.forget(job_id)
+            self._facts.forget(job_id)
             self._context.decisions.forget(job_id)
 
     def _schedule_checks(

@@ -102,9 +102,18 @@ class Gatherer:
         self._store = JobResultStore(context.backend)
         self._parts: dict[str, set[str]] = {}
         """The jobs of each application."""
+        self._application_of: dict[str, str] = {}
         self._over: set[str] = set()
         """Applications that have ended."""
         self._pause = pause
+
+    def forget(self, job_id: str) -> None:
+        """Forget a job that is over. Idempotent."""
+        name = self._application_of.pop(job_id, "")
+        if (parts := self._parts.get(name)) is not None:
+            parts.discard(job_id)
+            if not parts:
+                del self._parts[name]
 
     def urgent(self) -> list[str]:
         """Return the jobs whose attempt was let in by an earlier leader, and those whose results
@@ -310,6 +319,7 @@ class Gatherer:
         if not name or name in self._over:
             return bool(name)
         self._parts.setdefault(name, set()).add(spec.job_id)  # First: it may end just now.
+        self._application_of[spec.job_id] = name
         if not applications.has_ended(self._backend, name):
             return False
         self._over.add(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import threading
 from collections.abc import Callable
 
 import attrs
@@ -117,7 +118,7 @@ def notify(report: Report, event: Event) -> None:
     """Log the event as ``jrs.events`` and call `report`.
 
     The log record has the attributes ``kind``, ``job_id``, ``epoch`` and ``stage``. An exception of
-    `report` is ignored: it must not harm a job.
+    `report`, or of a logging filter or handler, is ignored: it must not harm a job.
     """
     about = {
         "kind": event.kind.value,
@@ -127,8 +128,16 @@ def notify(report: Report, event: Event) -> None:
     }
     level = logging.WARNING if event.kind in _WARNINGS else logging.INFO
     about_job = f"{event.job_id}: " if event.job_id else ""
-    _log.log(level, "%s%s", about_job, event.message, extra=about)
+    _try(lambda: _log.log(level, "%s%s", about_job, event.message, extra=about))
+    _try(lambda: report(event))
+
+
+def _try(call: Callable[[], None]) -> None:
     try:
-        report(event)
+        call()
     except Exception:
         pass
+    except SystemExit:
+        # In the main thread, it may be a signal's handler that ends the program.
+        if threading.current_thread() is threading.main_thread():
+            raise

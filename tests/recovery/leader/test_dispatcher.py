@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -1229,3 +1231,90 @@ def test_the_end_of_an_attempt_that_was_ended_on_purpose_is_no_news() -> None:
 
     assert not attempts.is_running("job")
     assert attempts.forget("job", begun[0]) is False
+
+
+# -- what its users' code raises, and what a host lacks ------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["report", "filter"])
+def test_a_report_or_a_filter_that_raises_harms_no_job(
+    memory: FaultyMemory, root: Path, where: str
+) -> None:
+    def leave(record: object) -> bool:
+        if where == "filter":
+            raise KeyError("tenant")
+        sys.exit("as a report may")
+
+    log = logging.getLogger("jrs.events")
+    raises = leave if where == "filter" else bool
+    log.addFilter(raises)
+    try:
+        with Leader(memory, root) as leader:
+            leader._also_report = leave if where == "report" else bool
+            JobCatalog(memory).submit(spec("job"))
+            leader.runner.of("job").finish()
+            leader.until_clean("job")
+
+            assert not leader.leadership.lost.is_set()
+            leader._also_report = bool
+    finally:
+        log.removeFilter(raises)
+
+
+def test_a_dispatcher_that_ends_gives_up_the_lead(memory: FaultyMemory, root: Path) -> None:
+    """Otherwise no other master could lead, and no job would run."""
+
+    def interrupt(event: Event) -> None:
+        if event.kind == "decision":
+            raise KeyboardInterrupt("in its thread")
+
+    with Leader(memory, root) as leader:
+        leader._also_report = interrupt
+        JobCatalog(memory).submit(spec("job"))
+
+        assert leader.leadership.lost.wait(BOUND)
+        leader.until_said("error", "", "the dispatcher has ended: KeyboardInterrupt")
+
+
+def test_a_job_that_finishes_while_it_is_being_suspended(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is finished, and nothing says or does what suspended jobs get."""
+    snapshots, ends = list[str](), list[str]()
+    take, end = RecoveryPoints.take_scheduled_snapshot, AttemptRecords.end
+    monkeypatch.setattr(
+        RecoveryPoints,
+        "take_scheduled_snapshot",
+        lambda self, job_id, policy: (snapshots.append(job_id), take(self, job_id, policy))[1],
+    )
+    monkeypatch.setattr(
+        AttemptRecords,
+        "end",
+        lambda self, job_id, how, **more: (ends.append(how), end(self, job_id, how, **more))[1],
+    )
+    runner = DirectedRunner()
+    runner.before_end = lambda attempt: attempt.record("done")
+    with Leader(memory, root, runner=runner) as leader:
+        JobCatalog(memory).submit(spec("job"))
+        runner.of("job")
+        JobStops(memory).request("job", StopMode.SUSPEND, grace=0.0)
+        leader.until_clean("job")
+
+        assert ended(leader, "job").status is JobStatus.FINISHED
+        assert (snapshots, ends, leader.said("suspended")) == ([], [], [])
+
+
+def test_nothing_stays_in_memory_of_a_job_that_is_over(memory: FaultyMemory, root: Path) -> None:
+    """A leader lives for weeks, and so may an application."""
+    with Leader(memory, root) as leader:
+        limits = TimeLimits(job=7 * 24 * 3600.0)
+        JobCatalog(memory).submit(spec("job", timeout=limits, application="app"))
+        leader.runner.of("job")
+        dispatcher = leader.dispatcher
+        until(lambda: "job" in dispatcher._facts._parts.get("app", ()), "it is remembered")
+        leader.runner.of("job").finish()
+        leader.until_clean("job")
+        until(lambda: not dispatcher._jobs, "it is forgotten")
+
+        until(lambda: not dispatcher._agenda._due, "its moments are, too")
+        assert (dispatcher._facts._parts, dispatcher._facts._application_of) == ({}, {})
