@@ -16,7 +16,8 @@ from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Create, Fence, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
-from jrs.records.objects import BatchManifest, StoredObject
+from jrs.records.codec import encode
+from jrs.records.objects import BatchManifest, OutputIndex, StoredObject
 from jrs.store import object_order
 
 from ..storage.objects import Listed, Objects
@@ -85,6 +86,9 @@ class ObjectGarbage:
         snapshots name, or find them only; return them. The job has ended, and is clean or expired:
         no further snapshot of it can be listed.
 
+        Its list of output is emptied, and stays as long as other objects: without it these would
+        look like a loss.
+
         Raises:
             CorruptRecord: a snapshot cannot be read, so nothing is removed.
             Unavailable: from the backend or the store; the call may be repeated.
@@ -92,9 +96,17 @@ class ObjectGarbage:
         listed = list(self._objects.under(job_id))
         named = Named.by_snapshots(self._backend, self._objects, job_id)
         kept = set(named.objects(self._objects, checkpoints=True))
+        own, empty = index_of(job_id), encode(OutputIndex(job_id))
+        is_empty = bool(listed) and self._objects.get(own) == empty
+        if kept and is_empty:
+            kept.add(own)
         found = [one for one in listed if one.name not in kept]
-        if not dry_run:
-            self._objects.delete(one.name for one in found)
+        if listed and not dry_run:
+            if not is_empty:
+                self._objects.put(own, empty)  # First: a list that names what is gone is damage.
+            self._objects.delete(one.name for one in found if one.name != own)
+            if not kept:
+                self._objects.delete([own])
         return found
 
     # -- inside ----------------------------------------------------------------------------

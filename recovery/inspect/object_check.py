@@ -54,8 +54,8 @@ def _named(
 
 
 def _has_lost_index(backend: Backend, objects: Objects, job_id: str) -> bool:
-    """Return whether a job without a list of its output has had one. Its retention removes the list
-    last."""
+    """Return whether a job without a list of its output has had one. Retention empties the list
+    first, and removes it behind all other objects."""
     entry = JobResultStore(backend).get(job_id)
     if entry is None or entry.state is not ResultState.CLEAN or entry.result is None:
         return False

@@ -12,9 +12,11 @@ from jrs.contract.operations import Create, Delete
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import Failure, JobResult, JobStatus, Tombstone
+from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.cleanup.garbage import GarbageReport, collect_garbage
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
+from jrs.recovery.inspect.fsck import fsck
 from jrs.recovery.leader.retention import Retention
 from jrs.recovery.rules.retention import Kind, RetentionPolicy
 from jrs.recovery.snapshots import SnapshotCatalog, create_in_objects
@@ -30,6 +32,10 @@ def run(lead: Lead, batches: int = 3) -> None:
     stream = begin(lead)
     for _ in range(batches):
         stream.batch()
+
+
+def write(stage: Any) -> None:
+    (stage.output / "a.txt").write_text(stage.name)
 
 
 def end(lead: Lead, status: JobStatus = JobStatus.FINISHED) -> JobResultStore:
@@ -126,11 +132,32 @@ def test_retention_next_to_snapshots(
     if not together:
         assert retain(lead, outputs=0.0) == {Kind.OUTPUTS: 1}
         assert catalog.verify("job", 1).at_end
+        assert fsck(lead.backend, lead.storage).damaged == ()
         assert retain(lead, outputs=0.0) == {}
     removed = retain(lead, outputs=0.0, snapshots=0.0)
 
     assert removed == {Kind.OUTPUTS: 1, Kind.SNAPSHOTS: 1}
     assert store.names() == []
+
+
+def test_output_that_retention_removed_is_no_damage(
+    lead: Lead, catalog: SnapshotCatalog, store: Store
+) -> None:
+    """The objects that only a snapshot named are garbage once that is deleted, also where retention
+    has stopped halfway, or runs no more."""
+    run(lead)
+    catalog.create("job")
+    AttemptRun(lead.context(1)).job.stage("kept", write)
+    end(lead)
+    store.fail(1, "delete")
+    assert retain(lead, outputs=0.0) == {}
+    assert fsck(lead.backend, lead.storage).damaged == ()
+    assert retain(lead, outputs=0.0) == {Kind.OUTPUTS: 1}
+    assert fsck(lead.backend, lead.storage).damaged == ()
+    catalog.delete("job", 1)
+
+    assert gc(lead).left == ()
+    assert store.names() == ["job/outputs"]
 
 
 def test_retention_of_snapshots_leaves_the_output(
