@@ -304,7 +304,8 @@ def _under_way(catalog: SnapshotIndex, spec: JobSpec, request: RetryRequest) -> 
     interrupted.
 
     Raises:
-        WrongState: another retry of the job is under way, and the request names no id.
+        WrongState: another retry of the job is under way, and the request names no id; or the
+            snapshot that the interrupted one restores was damaged or deleted since.
     """
     others = dict(_begun(catalog.backend, spec.job_id, request))
     same = next((new_id for new_id, other in others.items() if _is_same(other, spec)), None)
@@ -320,6 +321,13 @@ def _under_way(catalog: SnapshotIndex, spec: JobSpec, request: RetryRequest) -> 
             restore.finish(catalog, same, None, None)
         except (SnapshotInUse, WrongState):
             pass  # Another process is working on it, or has just completed it.
+        except (DamagedSnapshot, NoSuchSnapshot) as error:
+            # Of that snapshot, whichever the caller would begin from.
+            raise WrongState(
+                f"the retry of job {spec.job_id!r} was interrupted, and job {same!r} is held until "
+                f"its restore is completed, which is not possible: {error}. To begin from an older "
+                f"snapshot: jrs cancel {same}, then retry job {spec.job_id!r} again"
+            ) from error
     return same
 
 

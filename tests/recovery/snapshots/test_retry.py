@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -464,6 +465,18 @@ def test_forks_and_restores_have_a_lineage(client: Client, job: FakeJob) -> None
     )
 
 
+@contextmanager
+def interrupted_by_the_swap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """End what restores a job once it has reserved the job."""
+
+    def dies(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as cut, pytest.raises(KeyboardInterrupt):
+        cut.setattr(reserve_and_swap, "swap", dies)
+        yield
+
+
 def test_one_that_was_interrupted(
     client: Client, job: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -471,21 +484,44 @@ def test_one_that_was_interrupted(
     job.record(keys.stage("job", "late"), StageRecord("job", "late", 1, 1, 3, 0.5, 1.0, order=9))
     end(job)
 
-    def dies(*args: object) -> None:
-        raise KeyboardInterrupt
-
     def retry() -> str:
         return client.job("job").retry(from_stage="late", changed={"y": 1}).id
 
-    with monkeypatch.context() as cut:
-        cut.setattr(reserve_and_swap, "swap", dies)
-        with pytest.raises(KeyboardInterrupt):
-            retry()
+    with interrupted_by_the_swap(monkeypatch):
+        retry()
     assert restores.of_job(client.backend, "job.2") is not None
     assert retry() == "job.2"
     assert restores.of_job(client.backend, "job.2") is None
     assert spec_of(client.backend, "job.2").arguments == {"x": 1, "y": 1}
     assert [stage.name for stage in client.job("job.2").view().stages] == ["typed"]
+
+
+def test_one_that_was_interrupted_and_whose_snapshot_was_damaged_since(
+    client: Client, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The retry that is held is what stands in the way, and no older snapshot is called damaged.
+    Once it is canceled, another retry begins from that."""
+    client.job("job").snapshots.create(format=SnapshotFormat.FULL)
+    job.run(1)
+    end(job)
+    with interrupted_by_the_swap(monkeypatch):
+        client.job("job").retry()
+    put(folders.snapshot(job.storage, "job", 2) / "files/streams/hourly/ck/commits/5", "damaged")
+    skipped: list[int] = []
+
+    def retry() -> Any:
+        return client.job("job").retry(skipped=lambda record, why: skipped.append(record.number))
+
+    with pytest.raises(WrongState, match=r"'job.2' is held .*snapshot 2 .*: jrs cancel job.2, "):
+        retry()
+    assert skipped == []
+    ended = encode(result("job.2", status=JobStatus.CANCELED))
+    job.backend.commit(Create(keys.RESULTS + "job.2", ended), Create(keys.DIRTY + "job.2", b""))
+    new = retry()
+
+    lineage = spec_of(client.backend, new.id).lineage
+    assert lineage is not None
+    assert (new.id, skipped, lineage.snapshot) == ("job.3", [2], 1)
 
 
 # -- death ---------------------------------------------------------------------------------
