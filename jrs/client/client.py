@@ -371,7 +371,7 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
             As `JobSnapshots.restore`.
         """
         return self._connection.snapshots().restore(
-            check_folder(folder).absolute(), as_job=as_id, claim=claim,
+            check_folder(folder).resolve(), as_job=as_id, claim=claim,
             accept_published=accept_published, progress=progress,
         )  # fmt: skip
 

@@ -222,5 +222,5 @@ class JobSnapshots:
 
     def _source(self, which: int | str | Path) -> SnapshotRecord | Path:
         if isinstance(which, Path):
-            return which.absolute()
+            return which.resolve()  # Locks of jrs follow no links.
         return self._connection.snapshots().get(self._id, which)

@@ -90,6 +90,18 @@ def test_restores_and_forks(client: Client, job: FakeJob) -> None:
         handle.snapshots.finish_restore()
 
 
+def test_a_link_to_an_exported_folder(client: Client, job: FakeJob, tmp_path: Path) -> None:
+    """The folder counts that it leads to, for the client and for the handle of a job."""
+    snapshots = client.job("job").snapshots
+    snapshots.create()
+    snapshots.export(1, tmp_path / "job-1")
+    link = tmp_path / "latest"
+    link.symlink_to("job-1")
+
+    assert client.restore(link, as_id="copy").job_id == "copy"
+    assert snapshots.fork(link, "forked").job_id == "forked"
+
+
 def test_a_restore_that_was_cut_off(
     client: Client, job: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
