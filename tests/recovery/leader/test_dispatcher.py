@@ -1240,23 +1240,26 @@ def test_the_end_of_an_attempt_that_was_ended_on_purpose_is_no_news() -> None:
 def test_a_report_or_a_filter_that_raises_harms_no_job(
     memory: FaultyMemory, root: Path, where: str
 ) -> None:
-    def leave(record: object) -> bool:
+    def leave(record: object) -> Any:
         if where == "filter":
             raise KeyError("tenant")
         sys.exit("as a report may")
 
+    def accept(record: object) -> Any:
+        return True
+
     log = logging.getLogger("jrs.events")
-    raises = leave if where == "filter" else bool
+    raises = leave if where == "filter" else accept
     log.addFilter(raises)
     try:
         with Leader(memory, root) as leader:
-            leader._also_report = leave if where == "report" else bool
+            leader._also_report = leave if where == "report" else accept
             JobCatalog(memory).submit(spec("job"))
             leader.runner.of("job").finish()
             leader.until_clean("job")
 
             assert not leader.leadership.lost.is_set()
-            leader._also_report = bool
+            leader._also_report = accept
     finally:
         log.removeFilter(raises)
 
@@ -1282,16 +1285,17 @@ def test_a_job_that_finishes_while_it_is_being_suspended(
     """It is finished, and nothing says or does what suspended jobs get."""
     snapshots, ends = list[str](), list[str]()
     take, end = RecoveryPoints.take_scheduled_snapshot, AttemptRecords.end
-    monkeypatch.setattr(
-        RecoveryPoints,
-        "take_scheduled_snapshot",
-        lambda self, job_id, policy: (snapshots.append(job_id), take(self, job_id, policy))[1],
-    )
-    monkeypatch.setattr(
-        AttemptRecords,
-        "end",
-        lambda self, job_id, how, **more: (ends.append(how), end(self, job_id, how, **more))[1],
-    )
+
+    def noted_take(self: RecoveryPoints, job_id: str, policy: Any) -> Any:
+        snapshots.append(job_id)
+        return take(self, job_id, policy)
+
+    def noted_end(self: AttemptRecords, job_id: str, how: str, **more: Any) -> Any:
+        ends.append(how)
+        return end(self, job_id, how, **more)
+
+    monkeypatch.setattr(RecoveryPoints, "take_scheduled_snapshot", noted_take)
+    monkeypatch.setattr(AttemptRecords, "end", noted_end)
     runner = DirectedRunner()
     runner.before_end = lambda attempt: attempt.record("done")
     with Leader(memory, root, runner=runner) as leader:
