@@ -112,6 +112,8 @@ class EtcdBackend(Backend):
         self._marker = Marker(connection, cluster, self.root, self._range)
         self._most_gets = _GETS
         self._sending = threading.Lock()
+        self._answering = self._deadline()
+        """How long commits without a caller still wait: as long as the server answers."""
         self._group: GroupCommit[Commit] = GroupCommit(
             self._append,
             threading.Lock(),

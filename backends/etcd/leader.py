@@ -116,25 +116,24 @@ def _take(
         Stopped: `stop` was set. What is still under way leads nobody: the guardian ends the lease.
     """
     sent = lease_time()
-    deadline = Deadline.after(backend.timeout)
     run = backend.connection.safe_calls.run
-    lease, granted = run(lambda: grant(backend, ttl, deadline), stop)
+    lease, granted = run(lambda: grant(backend, ttl, Deadline.after(backend.timeout)), stop)
     guardian.guard(lease.to_bytes(8, "big"))
 
     def win() -> tuple[int, Record] | None:
-        if not _create_latch(backend, latch, lease, deadline):
+        if not _create_latch(backend, latch, lease):
             return None
-        return _bump(backend, latch, candidate, lease, deadline)
+        return _bump(backend, latch, candidate, lease)
 
     try:
         won = run(win, stop)
     except Stopped:
         raise
     except BaseException:
-        _give_up(backend, lease)
+        run(lambda: _give_up(backend, lease), stop)
         raise
     if not won:
-        _give_up(backend, lease)
+        run(lambda: _give_up(backend, lease), stop)
         return None
     epoch, record = won
     fence = Fence(epoch, record.version)
@@ -187,12 +186,13 @@ def _give_up(backend: Handle, lease: int) -> None:
         revoke(backend.connection, lease, Deadline.after(backend.timeout))
 
 
-def _create_latch(backend: Handle, latch: bytes, lease: int, deadline: Deadline) -> bool:
+def _create_latch(backend: Handle, latch: bytes, lease: int) -> bool:
     compare = rpc.Compare(
         result=rpc.Compare.EQUAL, target=rpc.Compare.CREATE, key=latch, create_revision=0
     )
     put = rpc.RequestOp(request_put=rpc.PutRequest(key=latch, value=b"%d" % lease, lease=lease))
     request = rpc.TxnRequest(compare=[compare], success=[put])
+    deadline = Deadline.after(backend.timeout)
     try:
         answer = backend.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
     except OutcomeUnknown:
@@ -200,11 +200,9 @@ def _create_latch(backend: Handle, latch: bytes, lease: int, deadline: Deadline)
     return bool(answer.succeeded)
 
 
-def _bump(
-    backend: Handle, latch: bytes, candidate: str, lease: int, deadline: Deadline
-) -> tuple[int, Record] | None:
+def _bump(backend: Handle, latch: bytes, candidate: str, lease: int) -> tuple[int, Record] | None:
     """Increment the epoch under our latch; None if the latch is not ours or the epoch changed."""
-    record = backend.get(EPOCH_KEY, deadline=deadline)
+    record = backend.get(EPOCH_KEY)
     current = decode(EpochRecord, record.value, EPOCH_KEY) if record else None
     epoch = current.epoch + 1 if current else 1
     value = encode(EpochRecord(epoch, candidate, uuid.uuid4().hex))
@@ -219,11 +217,12 @@ def _bump(
     ours = compare(result=compare.EQUAL, target=compare.VALUE, key=latch, value=b"%d" % lease)
     put = rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value))
     request = rpc.TxnRequest(compare=[ours, before], success=[put])
+    deadline = Deadline.after(backend.timeout)
     try:
         backend.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
     except OutcomeUnknown:
         pass  # Read back: the token shows which candidate won.
-    stored = backend.get(EPOCH_KEY, deadline=deadline)
+    stored = backend.get(EPOCH_KEY)
     if stored is None or stored.value != value:
         return None
     return epoch, stored

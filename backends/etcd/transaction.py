@@ -7,6 +7,7 @@ a commit that reads or writes a key of an earlier commit goes into a later reque
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -44,6 +45,9 @@ class Commit:
     ops: tuple[Op, ...]
     fence: Fence | None
     deadline: Deadline
+    """Of its caller, or of its place in the queue."""
+    is_awaited: bool
+    """Whether a caller waits for it until its deadline."""
     size: int
     reads: frozenset[str]
     writes: frozenset[str]
@@ -66,8 +70,13 @@ class Commit:
         """
         # The outcome of a caller with much time must not be unknown because another one has little.
         # But callers who all have little time write together.
-        left = first.deadline.remaining()
-        return left >= write or self.deadline.remaining() <= 2 * left
+        left = first.time_left
+        return left >= write or self.time_left <= 2 * left
+
+    @property
+    def time_left(self) -> float:
+        """The seconds that its caller still waits."""
+        return self.deadline.remaining() if self.is_awaited else math.inf
 
     def verdict(self, succeeded: bool, responses: Iterable[Any]) -> int:
         """Return the verdict on this commit from its answer, in the terms of the group commit."""
@@ -87,6 +96,8 @@ def prepare(
     ops: tuple[Op, ...],
     fence: Fence | None,
     deadline: Deadline,
+    *,
+    is_awaited: bool = True,
 ) -> Commit:
     """Return a commit that is ready to be sent; `name` maps a key to etcd's key."""
     compares, writes, looks = [], [], []
@@ -115,6 +126,7 @@ def prepare(
         ops=ops,
         fence=fence,
         deadline=deadline,
+        is_awaited=is_awaited,
         size=size,
         reads=frozenset(touched | {EPOCH_KEY} if fence is not None else touched),
         writes=written,

@@ -79,6 +79,7 @@ class FileBackend(Backend):
         seal_at: int = SEAL_AT,
         compaction: Callable[[Path], Compaction] = Compaction,
     ) -> None:
+        root = root.absolute()  # The process may change its working directory.
         folder, self.marked_format = open_folder(root, cluster, create=create)
         self.url = root.resolve().as_uri()
         self.default_storage = root.resolve() / "storage"
@@ -230,7 +231,8 @@ class FileBackend(Backend):
     def _append(self, batch: list[lines.Commit]) -> list[int | Exception]:
         self._listen()
         verdicts = self.replica.append(batch)
-        self.replica.seal_if_due()
+        if any(isinstance(verdict, int) for verdict in verdicts):
+            self.replica.seal_if_due()
         return verdicts
 
     def _read(self, read: Callable[[], R], deadline: Deadline) -> R:

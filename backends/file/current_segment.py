@@ -86,9 +86,11 @@ class CurrentSegment:
         return segment
 
     def _check_place(self) -> None:
-        """Raise `FolderReplaced` unless the folder has this segment or a later one."""
+        """Raise `FolderReplaced` unless the folder has this segment or one that follows it."""
         try:
-            if self.log.named_end() is None and segments.newest(self.folder) <= self.log.start:
+            # A copy that went on may have been sealed elsewhere: what follows begins at the seal.
+            following = self.log.sealed or self.log.start + 1
+            if self.log.named_end() is None and segments.newest(self.folder) < following:
                 raise self.replaced()
         except (FileNotFoundError, NotADirectoryError):
             raise self.replaced() from None

@@ -12,13 +12,16 @@ from ..shared.changes import Changes
 
 _POLL = 0.01
 """Seconds between two looks for the commits of other processes."""
+_OVERDUE = 0.1
+"""Seconds after which another thread looks: the one that should may be in a signal handler."""
 
 
 class Watches:
     """The watches of one handle. Safe for use by many threads.
 
     Commits of other processes are found by polling. One of the threads that wait does it for all,
-    so that many of them cost no more than one. When it leaves, another one is woken to take over.
+    so that many of them cost hardly more than one. When it leaves, another one is woken to take
+    over.
     """
 
     def __init__(self) -> None:
@@ -26,6 +29,7 @@ class Watches:
         self._all: frozenset[FileWatch] = frozenset()
         self._waiting: set[FileWatch] = set()
         self._poller: FileWatch | None = None
+        self._looked = time.monotonic()
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -55,9 +59,13 @@ class Watches:
         """Return whether a watch that waits is the one that has to poll."""
         with self._lock:
             self._waiting.add(watch)
-            if self._poller is None:
+            now = time.monotonic()
+            if self._poller is None or now - self._looked > _OVERDUE:
                 self._poller = watch
-            return self._poller is watch
+            if self._poller is not watch:
+                return False
+            self._looked = now
+            return True
 
     def leave(self, watch: FileWatch) -> None:
         """Have another watch poll if this one, which does not wait any more, has done so."""
@@ -105,7 +113,7 @@ class FileWatch(Watch):
                 left = end - time.monotonic()
                 if polls := self._watches.polls(self):
                     self._refresh()
-                self._awake.wait(max(0.0, min(_POLL, left) if polls else left))
+                self._awake.wait(max(0.0, min(left, _POLL if polls else _OVERDUE)))
                 if left <= 0:
                     break
         finally:

@@ -18,7 +18,7 @@ MOST_WHOLE = 2**31 - 1
 MOST_SECONDS = 1e9
 _DEEPEST = 100
 """Levels of a body."""
-_MARKS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[][{}]', re.DOTALL)
+_MARKS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{}]', re.DOTALL)
 """A text in quotes, or a bracket."""
 _DEEPER = {"[": 1, "{": 1, "]": -1, "}": -1}
 
@@ -198,6 +198,8 @@ def body_values(text: bytes, params: Sequence[Param]) -> dict[str, Any]:
     """
     try:
         found = _parsed(text) if text.strip() else {}
+    except BadRequest:
+        raise
     except ValueError as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):

@@ -63,7 +63,7 @@ def shortest_session(access: Access, deadline: Deadline) -> float:
         why = f"{access.where}: {'; '.join(dict.fromkeys(one.what for one in faults.values()))}"
         if all(fault.wrong for fault in faults.values()):
             raise WrongAddress(why)
-        if all(fault.lasting for fault in faults.values()) or deadline.remaining() < _ROUND:
+        if all(fault.lasting for fault in faults.values()) or deadline.remaining() < pause + _ROUND:
             raise Unavailable(why)
         time.sleep(pause)
         pause, longest = min(2 * pause, _LONGEST_PAUSE), 2 * longest

@@ -7,6 +7,8 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.watch import FileWatch, Watches
 from jrs.contract.operations import Create
@@ -72,6 +74,30 @@ def test_a_waiter_that_fails_leaves_the_polling_to_another_one() -> None:
     for thread in threads:
         thread.join(BOUND)
     assert len(errors) == 1
+
+
+def test_a_poller_that_is_in_a_signal_handler_is_replaced() -> None:
+    """It is the thread that waits, so nothing that the handler waits for may depend on it."""
+    watches, polls = Watches(), threading.Event()
+    inner = FileWatch(watches, "", polls.set)
+    assert inner.changes(0) is None
+
+    def change() -> None:
+        until(polls.is_set, "the inner one polls")
+        inner.notice("key")
+
+    other = threading.Thread(target=change)
+
+    def refresh() -> None:
+        other.start()
+        assert inner.changes(BOUND) == frozenset({"key"})  # As a signal handler may wait.
+        raise KeyboardInterrupt
+
+    outer = FileWatch(watches, "", refresh)
+    assert outer.changes(0) is None
+    with pytest.raises(KeyboardInterrupt):
+        outer.wait(BOUND)
+    other.join(BOUND)
 
 
 def test_waiters_of_one_handle_notice_the_commits_of_another(tmp_path: Path) -> None:
