@@ -19,7 +19,6 @@ from jrs.records.settings import JobSettings
 from jrs.records.stored import Stored
 from jrs.records.time_limits import TimeLimits
 from jrs.sidecar.route_form import Call, Kind, Param, Reply, Route, on_storage
-from jrs.store.job_views import JobView
 
 T = TypeVar("T", bound=Stored)
 
@@ -41,7 +40,8 @@ def _submit(call: Call) -> Reply:
         job = call.client.submit_spec(spec)
     except DuplicateJob:
         job = call.client.job(spec.job_id)
-        if not _is_same(job.view(), spec):
+        submitted = job.view().submitted
+        if submitted is None or not _is_same(submitted, spec):
             raise
         return Reply(plain.of_job(job))
     return Reply(plain.of_job(job), 201)
@@ -101,17 +101,8 @@ def _entry(text: str) -> str:
     return text
 
 
-def _is_same(before: JobView, spec: JobSpec) -> bool:
+def _is_same(submitted: JobSpec, spec: JobSpec) -> bool:
     """Return whether a job that was submitted before is the one that is submitted now."""
-    submitted = before.submitted
-    if submitted is None:
-        return False
-    result = before.entry.result if before.entry is not None else None
-    if before.spec is None and result is not None and result.arguments_left_out:
-        # Its digest is of all arguments.
-        if result.call != spec.call:
-            return False
-        spec = spec.copy_for_result()
 
     def asked(one: JobSpec) -> JobSpec:
         return attrs.evolve(

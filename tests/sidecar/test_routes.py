@@ -36,7 +36,7 @@ from jrs.contract.errors import (
     Unavailable,
     WrongState,
 )
-from jrs.contract.operations import Create, Delete
+from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode, to_plain
 from jrs.records.model import JobSpec
@@ -72,25 +72,6 @@ def test_submitting_is_idempotent(served: Served) -> None:
     assert other.json["state"] == "submitted"
     assert first.json == again.json == plain.of_job(served.client.job("nightly"))
     assert first.json["spec"]["submitted_by"] == "ops"
-
-
-def test_submitting_again_what_has_ended(served: Served) -> None:
-    """Its result keeps no large arguments, but knows their digest."""
-    job = {**JOB, "arguments": {"text": "x" * 20_000}}
-    first = served.post("/v1/jobs", job)
-    spec = served.client.job("nightly").view().submitted
-    assert spec is not None
-    result = JobResult("nightly", JobStatus.FINISHED, call=spec.call, spec=spec, finished_at=5.0)
-    served.client.results.create_dirty(result, None)
-    served.client.results.mark_clean("nightly", None)
-    served.client.backend.commit(Delete(keys.JOBS + "nightly"))  # As the leader does at the end.
-    again = served.post("/v1/jobs", job)
-    other = served.post("/v1/jobs", {**job, "arguments": {"text": "y" * 20_000}})
-    elsewhere = served.post("/v1/jobs", {**job, "priority": 1})
-
-    assert result.arguments_left_out
-    statuses = first.status, again.status, other.status, elsewhere.status
-    assert statuses == (201, 200, 409, 409)
 
 
 def test_a_submission_is_part_of_its_callers_trace(served: Served) -> None:
