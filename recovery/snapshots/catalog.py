@@ -315,9 +315,8 @@ class SnapshotCatalog(SnapshotIndex):
     ) -> Restored:
         """Make a new job from a job's newest state; the old job may be running and continues.
 
-        The new job's queries have ids of their own. The new job uses the intermediate snapshot up,
-        whichever process completes the fork. A repeat after a crash completes it, from the state
-        that the old job had then.
+        The new job's queries have ids of their own. The intermediate snapshot is not kept. A repeat
+        after a crash completes the fork, from the state that the old job had then.
 
         Raises:
             NoSuchJob: the job has neither records nor files.
@@ -333,15 +332,11 @@ class SnapshotCatalog(SnapshotIndex):
         restore.check_free(self, as_job)
         taken = self.create(job_id, taken_by=TakenBy.SYSTEM, fence=fence, progress=progress)
         try:
-            return self.restore(
-                taken, as_job=as_job, claim=True, fork=True, fence=fence, progress=progress
-            )
-        except BaseException:
+            return self.restore(taken, as_job=as_job, fork=True, fence=fence, progress=progress)
+        finally:
             with suppress(JrsError):  # If that fails, it is a snapshot like any other.
-                begun_from = restores.begun_from(self.backend, job_id)
-                if str(taken.number) not in {one.source for one in begun_from}:
+                if self.pending_restore(as_job) is None:  # A pending restore still needs it.
                     self.remove(taken, fence=fence)
-            raise
 
     def pending_restore(self, job_id: str) -> RestoreRecord | None:
         """Return the job's restore that is in progress or was interrupted, if any."""

@@ -29,11 +29,11 @@ from jrs.contract.operations import Create, Delete, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import AttemptRecord, JobSpec, StageRecord
-from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord
+from jrs.records.snapshots import RestoreRecord, SnapshotFormat
 from jrs.recovery.checkpoint_format.relocation import relocate
 from jrs.recovery.files import closed_inputs, epoch_folders
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders, reserve_and_swap
+from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
 from jrs.store import heads
 from tests.recovery.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put, tree
 from tests.recovery.snapshots.test_catalog import by_format
@@ -200,32 +200,6 @@ def test_a_fork_that_was_cut_off_is_finished(
 
     assert catalog.pending_restore("fork") is not None
     assert catalog.finish_restore("fork", is_stopped=lambda job_id: True).job_id == "fork"
-    assert catalog.list("job") == []
-    assert folders.whole(job.storage, "job") == set()
-
-
-def test_a_fork_to_an_id_that_another_one_takes(
-    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only the snapshot stays that the pending restore of the winner needs."""
-    won, create = catalog.create("job"), catalog.create
-
-    def fails(*_: object) -> None:
-        raise JobIsRunning("job 'fork' is being restored by another process")
-
-    def slow(*args: Any, **options: Any) -> SnapshotRecord:
-        taken = create(*args, **options)
-        with monkeypatch.context() as cut, pytest.raises(JobIsRunning):
-            cut.setattr(reserve_and_swap, "swap", fails)
-            catalog.restore(won, as_job="fork", fork=True)
-        monkeypatch.setattr(reserve_and_swap, "reserve", fails)
-        return taken
-
-    monkeypatch.setattr(catalog, "create", slow)
-    with pytest.raises(JobIsRunning):
-        catalog.fork("job", "fork")
-
-    assert catalog.list("job") == [won]
 
 
 def test_fork(catalog: SnapshotCatalog, job: FakeJob) -> None:
