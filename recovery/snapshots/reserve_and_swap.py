@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from jrs.contract.errors import (
     CorruptRecord,
     Fenced,
     JobIsRunning,
-    JrsError,
     OutcomeUnknown,
     SnapshotInUse,
     Unavailable,
@@ -101,25 +99,6 @@ def suspended_guards(backend: Backend, job_id: str) -> list[Op]:
         record = backend.get(guarded)
         found.append(unchanged(guarded, record))
     return found
-
-
-@contextmanager
-def noted(catalog: SnapshotIndex, request: RestoreRequest) -> Iterator[None]:
-    """Note, around the reservation, that the files of a claimed snapshot go with its entry: behind
-    it, the job would be held if the note cannot be written. No reservation leaves no note.
-
-    Raises:
-        Unavailable: the note cannot be written; nothing was changed.
-    """
-    found = None
-    if request.claim and isinstance(request.source, SnapshotRecord):
-        what = deletion_notes.What.DELETION
-        found = deletion_notes.note(catalog.backend, catalog.storage, request.source, what)
-    try:
-        yield
-    except JrsError:
-        deletion_notes.forget(found)  # Who repeats a restore reserves, and notes, once more.
-        raise
 
 
 def reserve(
@@ -301,6 +280,9 @@ def commit(
     if request.claim and isinstance(request.source, SnapshotRecord):
         entry = backend.get(keys.snapshot(request.source.job_id, request.source.number))
         if entry is not None:
+            deletion_notes.note(
+                backend, catalog.storage, request.source, deletion_notes.What.DELETION
+            )
             last.append(Delete(entry.key, entry.version))
     room = backend.capabilities.max_ops - len(last) - _ALSO_IN_THE_LAST
     while len(ops) > room:

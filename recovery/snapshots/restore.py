@@ -145,10 +145,9 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
             with _writing(f"the restore of job {job_id!r}", found):
                 stages = _build(storage, found, job_id, built, request)
             epoch = epoch_folders.in_place(storage.folder(job_id))
-            with reserve_and_swap.noted(catalog, request):
-                reserved = reserve_and_swap.reserve(
-                    catalog, found.manifest, job_id, before, guards, request
-                )
+            reserved = reserve_and_swap.reserve(
+                catalog, found.manifest, job_id, before, guards, request
+            )
             folder = reserve_and_swap.swap(catalog, found.manifest, job_id, built, epoch, reserved)
             reserve_and_swap.commit(catalog, found.manifest, job_id, guards, reserved, request)
     if request.claim:

@@ -11,15 +11,8 @@ from typing import Any
 import attrs
 import pytest
 
-from jrs.contract.errors import (
-    Conflict,
-    DamagedSnapshot,
-    InvalidInput,
-    JobIsRunning,
-    SnapshotInUse,
-    Unavailable,
-)
-from jrs.contract.operations import Create, Fence, Op, Update
+from jrs.contract.errors import DamagedSnapshot, InvalidInput, SnapshotInUse, Unavailable
+from jrs.contract.operations import Create, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import JobSpec, JobStatus
@@ -29,7 +22,7 @@ from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.cleanup.snapshots import Snapshots
 from jrs.recovery.files import transfer
-from jrs.recovery.snapshots import SnapshotCatalog, deletion_notes, find_orphans, folders, prune
+from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders, prune
 from jrs.store.result_store import JobResultStore
 from tests.crash.test_disk_full import SIZE, disk, free
 from tests.recovery.snapshots.fabricate import FakeJob, put, tree
@@ -168,52 +161,6 @@ def test_disk_full(
     assert tree(tmp_path / "far") == {}
     assert not (tmp_path / "out").exists()
     assert catalog.verify("job", 1)
-
-
-def test_disk_full_at_the_note_of_a_moved_snapshot(
-    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing but the note would find its files: a deletion and a claim are refused, and nothing
-    was changed. The job is not held, and pruning continues with the others."""
-    far = [catalog.create("job", taken_by=TakenBy.SYSTEM) for _ in range(3)]
-    far[0] = catalog.move("job", 1, tmp_path / "far")
-
-    def full(path: Path, *_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
-
-    with monkeypatch.context() as cut:
-        cut.setattr(transfer, "write", full)
-        for refused in (
-            lambda: catalog.delete("job", 1),
-            lambda: catalog.restore(far[0], as_job="new", claim=True),
-            lambda: prune(catalog, "job", SnapshotPolicy(keep=1)),
-        ):
-            with pytest.raises(Unavailable, match=r"nothing was changed: .*No space left"):
-                refused()
-    assert catalog.list("job") == [far[0], far[2]]
-    assert catalog.verify("job", 1) == far[0]
-    assert catalog.pending_restore("new") is None
-    assert not job.storage.folder("new").exists()
-    catalog.restore(far[0], as_job="new", claim=True)
-    assert tree(tmp_path / "far" / "test" / "job") == {}
-
-
-def test_a_claim_that_is_refused_leaves_no_note(
-    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The backend may be restored from a backup later, and then the files are all that is left."""
-    record, commit = catalog.create("job"), memory.commit
-
-    def conflict(*ops: Op, fence: Fence | None = None) -> Any:
-        if any(op.key == keys.RESTORES + "new" for op in ops):
-            raise Conflict(ops[0], "it was changed")
-        return commit(*ops, fence=fence)
-
-    monkeypatch.setattr(memory, "commit", conflict)
-    with pytest.raises(JobIsRunning):
-        catalog.restore(record, as_job="new", claim=True)
-
-    assert list(deletion_notes.noted(job.storage)) == []
 
 
 @by_format
