@@ -10,6 +10,7 @@ next carries it out.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -371,7 +372,7 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
             As `JobSnapshots.restore`.
         """
         return self._connection.snapshots().restore(
-            check_folder(folder).resolve(), as_job=as_id, claim=claim,
+            Path(os.path.realpath(check_folder(folder))), as_job=as_id, claim=claim,
             accept_published=accept_published, progress=progress,
         )  # fmt: skip
 

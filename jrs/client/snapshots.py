@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -222,5 +223,5 @@ class JobSnapshots:
 
     def _source(self, which: int | str | Path) -> SnapshotRecord | Path:
         if isinstance(which, Path):
-            return which.resolve()  # Locks of jrs follow no links.
+            return Path(os.path.realpath(which))  # Locks of jrs follow no links.
         return self._connection.snapshots().get(self._id, which)

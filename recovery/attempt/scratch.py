@@ -10,6 +10,7 @@ Without ``JRS_SCRATCH``, temporary files are in the job's staging, and removed w
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -22,6 +23,7 @@ from jrs.contract.storage_place import work_folder
 
 VARIABLE = "JRS_SCRATCH"
 _PREFIX = "attempt-"
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _held: dict[Path, int] = {}
 """The folders of this process, and the descriptors that lock them."""
 
@@ -59,24 +61,33 @@ def _ensure_own(place: Path) -> None:
     folders and links where it is, and could replace what an attempt reads back.
 
     Raises:
-        CannotStartHere: it is a link, or another user's.
-        OSError: it cannot be created, or its mode cannot be changed.
+        CannotStartHere: it is a link or another user's, or others may write there all the same.
+        OSError: it cannot be created.
     """
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _refuse_foreign(place, place.lstat())
-    opened = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        found = os.fstat(opened)  # Of what is opened: the name may stand for another one by now.
-        _refuse_foreign(place, found)
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):  # As some volumes set it at each mount.
-            os.fchmod(opened, 0o700)
-    finally:
-        os.close(opened)
+        opened = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP, errno.EACCES):
+            raise
+        is_own = False
+    else:
+        try:
+            is_own = _is_made_private(opened)
+        finally:
+            os.close(opened)
+    if not is_own:
+        raise CannotStartHere(f"{VARIABLE}: {place} can be changed by others; remove it")
 
 
-def _refuse_foreign(place: Path, found: os.stat_result) -> None:
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise CannotStartHere(f"{VARIABLE}: {place} is a link, or another user's; remove it")
+def _is_made_private(folder: int) -> bool:
+    """Take the right to write in an open folder from all but its user, and return whether it is
+    this user's alone. What mounts a volume may have given a group that right."""
+    found = os.fstat(folder)
+    if found.st_uid == os.getuid() and found.st_mode & _OTHERS_WRITE:
+        os.fchmod(folder, 0o700)
+        found = os.fstat(folder)  # Some filesystems know no modes.
+    return found.st_uid == os.getuid() and not found.st_mode & _OTHERS_WRITE
 
 
 def place_without_job() -> dict[str, str]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord, Unavailable
 from jrs.contract.operations import Create, Fence, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
@@ -103,7 +104,9 @@ class ObjectGarbage:
         found = [one for one in listed if one.name not in kept]
         if listed and not dry_run:
             if not is_empty:
-                self._objects.put(own, empty)  # First: a list that names what is gone is damage.
+                # First: a list that names what is gone is damage. A store may be full, though.
+                with suppress(Unavailable):
+                    self._objects.put(own, empty)
             self._objects.delete(one.name for one in found if one.name != own)
             if not kept:
                 self._objects.delete([own])

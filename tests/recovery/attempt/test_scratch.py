@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -129,38 +130,42 @@ def test_c8_a_place_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Monk
     assert scratch.make("mine") is None
 
 
-@pytest.mark.parametrize("kind", ["another user's", "link"])
-def test_c8_a_place_of_others(
+@pytest.mark.parametrize("mode", [0o775, 0o2770, 0o777])
+def test_c8_an_own_place_that_others_can_change_is_made_private(place: Path, mode: int) -> None:
+    """C8: what mounts a volume may give a group the right to write in all of its folders."""
+    (place / "attempt-dead").mkdir(parents=True)
+    place.chmod(mode)
+
+    assert scratch.make("mine") == place / "attempt-mine"
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert os.listdir(place) == ["attempt-mine"]
+
+
+@pytest.mark.parametrize("kind", ["of-another-user", "link", "without-modes"])
+def test_c8_a_place_that_others_can_change(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """C8: anybody may make a folder or a link of that name in /var/tmp. Nothing is kept there, and
-    nothing that a link leads to is removed."""
+    nothing that a link leads to is changed or removed."""
     theirs = tmp_path / "theirs"
     (theirs / "attempt-log").mkdir(parents=True)
     theirs.chmod(0o777)
     if kind == "link":
         place.symlink_to(theirs)
     else:
-        uid = os.getuid() + 1
-        place = tmp_path / f"jrs-scratch-{uid}"
         theirs.rename(place)
-        monkeypatch.setattr(os, "getuid", lambda: uid)
+    if kind == "of-another-user":
+        user = os.getuid()
+        monkeypatch.setattr(os, "getuid", lambda: user + 1)
+        place.rename(place.with_name(f"jrs-scratch-{user + 1}"))
+        place = place.with_name(f"jrs-scratch-{user + 1}")
+    if kind == "without-modes":
+        monkeypatch.setattr(os, "fchmod", lambda folder, mode: None)
 
-    with pytest.raises(CannotStartHere, match="is a link, or another user's; remove it"):
+    with pytest.raises(CannotStartHere, match="can be changed by others; remove it"):
         scratch.make("mine")
     assert os.listdir(place) == ["attempt-log"]
-    assert place.stat().st_mode & 0o777 == 0o777
-
-
-@pytest.mark.parametrize("mode", [0o770, 0o2775, 0o777])
-def test_c8_an_own_place_that_others_can_change(place: Path, mode: int) -> None:
-    """C8: some volumes give their group all folders at each mount. It is the user's own folder, so
-    others are kept out from now on."""
-    place.mkdir()
-    place.chmod(mode)
-
-    assert scratch.make("mine") == place / "attempt-mine"
-    assert place.stat().st_mode & 0o777 == 0o700
+    assert stat.S_IMODE(place.stat().st_mode) == 0o777
 
 
 def test_c8_what_others_have_there_stays(
