@@ -19,7 +19,7 @@ import attrs
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import OutcomeUnknown, Unavailable
-from jrs.contract.runtime import RUNTIME, Runtime, start_thread
+from jrs.contract.runtime import RUNTIME, Runtime, call_until, start_thread
 
 from ..launch_socket import Kind
 from ..warm_plan import WarmPlan
@@ -83,7 +83,7 @@ class WarmPool:
         self._lock = threading.Lock()
         self._warm: dict[str, _Warm] = {}
         self._plans: list[WarmPlan] = []
-        self._over = False
+        self._left = threading.Event()
         self._failures = 0
         self._not_before = self._look_at = runtime.clock()
         self._woken, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -94,9 +94,11 @@ class WarmPool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over = True
+        self._left.set()
         self._wake()
         self._thread.join()
+        for warm in self._withdraw(lambda warm: True):
+            warm.watchdog.end(Deadline.after(_END))
         os.close(self._woken)
         os.close(self._waker)
 
@@ -133,13 +135,19 @@ class WarmPool:
     # -- the thread --------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._over:
-            self._look()
-            self._end_hanging()
-            self._prepare_next()
-            self._wait()
-        for warm in self._withdraw(lambda warm: True):
-            warm.watchdog.end(Deadline.after(_END))
+        call_until(
+            self._left.is_set,
+            self._turn,
+            pause=lambda: self._left.wait(_TURN),
+            report=self._emit,
+            failing="warm standby fails",
+        )
+
+    def _turn(self) -> None:
+        self._look()
+        self._end_hanging()
+        self._prepare_next()
+        self._wait()
 
     def _withdraw(self, which: Callable[[_Warm], bool]) -> list[_Warm]:
         """Remove processes, so that they cannot be reserved, and return them."""
@@ -189,15 +197,22 @@ class WarmPool:
         if any(one.state is _State.PREPARING for one in warm):
             return
         plan = next(iter(missing))
-        mark = self._runtime.token()
         try:
-            watchdog = WatchdogProcess(mark, by_exec(self._program, mark))
+            watchdog = self._prepared(self._runtime.token(), plan)
         except OSError as error:
             self._break(f"no process can be prepared: {error.strerror}")
             return
-        watchdog.send(Kind.PLAN, plan.to_line())
         with self._lock:
-            self._warm[mark] = _Warm(watchdog, plan, now)
+            self._warm[watchdog.mark] = _Warm(watchdog, plan, now)
+
+    def _prepared(self, mark: str, plan: WarmPlan) -> WatchdogProcess:
+        watchdog = WatchdogProcess(mark, by_exec(self._program, mark))
+        try:
+            watchdog.send(Kind.PLAN, plan.to_line())
+        except BaseException:
+            watchdog.end(Deadline.after(_END))
+            raise
+        return watchdog
 
     def _wait(self) -> None:
         """Wait until a process has something to say, or for a moment."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -23,7 +24,7 @@ from jrs.records.policies import RestartPolicy
 from jrs.records.settings import JobSettings
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.launch_socket import Kind
-from jrs.recovery.attempt.runners import AttemptExit
+from jrs.recovery.attempt.runners import AttemptExit, warm_pool
 from jrs.recovery.attempt.runners.process import ProcessRunner
 from jrs.recovery.attempt.runners.warm_pool import WarmPool, chosen
 from jrs.recovery.attempt.runners.watchdog_process import WatchdogProcess
@@ -43,7 +44,7 @@ from tests.recovery.support import (
     spec,
     state_of,
 )
-from tests.support import FakeClock, in_long_form, parent_of, until
+from tests.support import BOUND, FakeClock, in_long_form, parent_of, until
 
 from .warm_program import NOTES, PROGRAM, THEN
 
@@ -330,6 +331,37 @@ def test_one_that_cannot_prepare_itself(make: Callable[..., Pool], tmp_path: Pat
 
     assert first.endswith("there is no Java; the next one is prepared in 30 s")
     assert second.endswith("in 60 s")
+
+
+@pytest.mark.parametrize("where", ["send", "look"])
+def test_an_error_does_not_end_warm_standby(
+    make: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """A host may have no more descriptors for a moment. What was begun is ended."""
+    begun: list[WatchdogProcess] = []
+    send = WatchdogProcess.send
+
+    def fail_once(watchdog: WatchdogProcess, kind: Kind, line: bytes, *more: int) -> None:
+        begun.append(watchdog)
+        if len(begun) == 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        send(watchdog, kind, line, *more)
+
+    def fail(wanted: Sequence[WarmPlan], size: int) -> list[WarmPlan]:
+        monkeypatch.setattr(warm_pool, "chosen", chosen)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    if where == "send":
+        monkeypatch.setattr(WatchdogProcess, "send", fail_once)
+    else:
+        monkeypatch.setattr(warm_pool, "chosen", fail)
+    pool = make()
+    pool.until_said("Too many open files")
+    if where == "send":
+        begun[0].process.wait(BOUND)
+    pool.clock.now += 60
+
+    assert len(pool.prepared()) == 1
 
 
 def test_one_that_never_is_ready(make: Callable[..., Pool], tmp_path: Path) -> None:
