@@ -27,7 +27,7 @@ from pathlib import Path
 
 import attrs
 
-from jrs.testing.chaos.figures import commit, machine
+from jrs.testing.chaos.figures import commit, machine, scratch
 from jrs.testing.simulation.exhaustive import explore
 from jrs.testing.simulation.exhaustive import shortest as shorten
 from jrs.testing.simulation.failover import Scenario
@@ -68,8 +68,8 @@ Numbered = tuple[int, str, Simulated]
 
 
 def in_folder(simulated: Simulated) -> SimulatedRun:
-    """Simulate a run in a folder that is removed."""
-    with tempfile.TemporaryDirectory(prefix="jrs-simulation-") as folder:
+    """Simulate a run in a folder in memory, if there is one, that is removed."""
+    with tempfile.TemporaryDirectory(prefix="jrs-simulation-", dir=scratch()) as folder:
         return simulated(Path(folder))
 
 

@@ -39,8 +39,6 @@ from jrs.recovery.leader.dispatcher import Dispatcher
 from jrs.recovery.processes import marks
 from jrs.recovery.rules.events import Event as JobEvent
 from jrs.store.jobs import JobCatalog
-from jrs.testing.chaos.checking.jobs import nothing_lost, once_per_job, once_per_stage
-from jrs.testing.chaos.checking.store import fenced, linearizable, outcomes, serializable
 from jrs.testing.chaos.checking.verdict import Violation
 from jrs.testing.simulation.attempts import SimAttempt, SimRunner
 from jrs.testing.simulation.backend import SimStore
@@ -48,15 +46,7 @@ from jrs.testing.simulation.primitives import simulated
 from jrs.testing.simulation.scheduler import Process
 from jrs.testing.simulation.setting import Setting
 
-CHECKS = (
-    *(once_per_job, once_per_stage, nothing_lost),
-    *(fenced, linearizable, serializable, outcomes),
-)
 TTL = 2.0
-_BEHIND = 800
-"""Steps for which a run continues behind its end."""
-_LONG = 1500
-"""Steps of a run without faults, about: faults come before that."""
 
 
 @attrs.frozen
@@ -77,9 +67,9 @@ class Scenario:
     """How many jobs die in every attempt."""
     canceled: int = 0
     """How many jobs are canceled."""
-    crashes: int = 2
-    pauses: int = 1
-    unknowns: int = 2
+    crashes: int = 16
+    pauses: int = 4
+    unknowns: int = 4
     most_steps: int = 60_000
 
 

@@ -31,8 +31,8 @@ _BEHIND = 800
 """Steps for which a run continues behind its end, at most."""
 _QUIET = 100
 """Steps for which it continues when nothing is under way any more."""
-_LONG = 1500
-"""Steps of a run without faults, about: faults come before that."""
+_STEPS_OF_A_JOB = 350
+"""Steps that a job takes in a run without faults, about: faults come while the jobs run."""
 
 
 @attrs.frozen
@@ -117,18 +117,29 @@ class RandomSimulation(Simulation):
 
     def _nemesis(self) -> None:
         """Kill and stop processes, and start masters in the place of dead ones."""
-        crashes, pauses = self.scenario.crashes, self.scenario.pauses
-        for at in sorted(self.rng.randrange(_LONG) for _ in range(crashes + pauses)):
+        # Few faults or many: what a leader forgets, the next one may find again.
+        crashes = self.rng.randint(0, self.scenario.crashes)
+        pauses = self.rng.randint(0, self.scenario.pauses)
+        latest = max(1, _STEPS_OF_A_JOB * len(self.wanted))
+        for at in sorted(self.rng.randrange(latest) for _ in range(crashes + pauses)):
             self.scheduler.wait(lambda at=at: self.scheduler.steps >= at, None)  # type: ignore[misc]
             if not (living := self.living()):
                 continue
-            victim = self.rng.choice(living)
+            victim = self._victim(living)
             if self.rng.randrange(crashes + pauses) < crashes:
                 crashes -= 1
                 self.crash(victim)
             else:
                 pauses -= 1
                 self.pause(victim)
+
+    def _victim(self, living: list[Process]) -> Process:
+        """Choose one: the leader in half of the cases, since the death of a standby shows
+        little."""
+        leader = self.store.leader
+        if leader is not None and leader.process in living and self.rng.random() < 0.5:
+            return leader.process
+        return self.rng.choice(living)
 
     def _strike(self, step: int, number: int, harm: Callable[[Process], None]) -> None:
         """Do harm to one of the processes that run at a step, if there are so many."""

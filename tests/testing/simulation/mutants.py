@@ -49,6 +49,13 @@ class Mutant:
     module: str
     parts: tuple[tuple[str, str], ...]
 
+    def changed(self, text: str) -> str:
+        """Return the text of the module with the change in it."""
+        for old, new in self.parts:
+            assert text.count(old) == 1, f"{self.name}: {text.count(old)} times: {old}"
+            text = text.replace(old, new)
+        return text
+
 
 def _mutant(name: str, says: str, module: str, *parts: str) -> Mutant:
     return Mutant(name, says, module, tuple(zip(parts[::2], parts[1::2], strict=True)))
@@ -81,8 +88,8 @@ MUTANTS = [
         "result-without-fence",
         "An attempt writes its result without a fence.",
         RUN,
-        "(store.create_dirty, result, fence, also=(*attempt_fence.close_ops(fence), *also))",
-        "(store.create_dirty, result, None, also=(*attempt_fence.close_ops(fence), *also))",
+        "(store.create_dirty, result, fence, also=ops)",
+        "(store.create_dirty, result, None, also=ops)",
     ),
     _mutant(
         "result-under-the-epoch",
@@ -95,8 +102,8 @@ MUTANTS = [
         "stage-without-fence",
         "A finished stage is recorded without a fence.",
         ATTEMPT,
-        "                commit_again(context.backend, *ops, *others, fence=context.fence)",
-        "                commit_again(context.backend, *ops, *others)",
+        "self.context.backend, *creates, *conditions, *event, fence=self.context.fence\n",
+        "self.context.backend, *creates, *conditions, *event\n",
     ),
     _mutant(
         "nobody-is-shut-out",
@@ -168,8 +175,8 @@ MUTANTS = [
         "deaths-do-not-count",
         "A death is not added to those before it.",
         RECORDS,
-        "        deaths = before.deaths + 1\n",
-        "        deaths = 1\n",
+        "        return spec.restart.deaths_after(before.deaths, ran, got_on=got_on)",
+        "        return spec.restart.deaths_after(0, ran, got_on=got_on)",
     ),
     _mutant(
         "clean-first",
@@ -203,8 +210,8 @@ MUTANTS = [
         "cleanup-without-fence",
         "The records of a job are removed without a fence.",
         RESOURCES,
-        "            backend.commit(*map(Delete, left[:most]), fence=fence)",
-        "            backend.commit(*map(Delete, left[:most]))",
+        "            backend.commit(*conditions, *map(Delete, left[:most]), fence=fence)",
+        "            backend.commit(*conditions, *map(Delete, left[:most]))",
     ),
     _mutant(
         "spec-goes-at-the-start",
@@ -251,9 +258,10 @@ MUTANTS = [
         "no-news",
         "The leader does not hear of changes, and looks only when it begins.",
         DISPATCHER,
-        "                        names = watch.changes(0.05)\n",
-        "                        names = watch.changes(0.05) and frozenset()\n"
-        "                        self._resync_at = float('inf')\n",
+        "        self._loop.post(lambda: self._heard(names))",
+        "        pass",
+        "        if self._clock() >= self._resync_at:",
+        "        if False:",
     ),
     _mutant(
         "death-is-not-told",
@@ -280,10 +288,7 @@ class _Mutating(importlib.abc.MetaPathFinder):
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         assert spec is not None
         assert spec.origin is not None
-        text = Path(spec.origin).read_text()
-        for old, new in self._mutant.parts:
-            assert text.count(old) == 1, f"{self._mutant.name}: {text.count(old)} times: {old}"
-            text = text.replace(old, new)
+        text = self._mutant.changed(Path(spec.origin).read_text())
         loader = _Loader(name, spec.origin, text)
         return importlib.util.spec_from_loader(name, loader, origin=spec.origin)
 

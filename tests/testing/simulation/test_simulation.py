@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -129,6 +130,15 @@ def test_equal_seeds_give_equal_runs(tmp_path: Path) -> None:
 
     assert said[0]
     assert said[0] == said[1]
+
+
+def test_every_mutant_changes_the_code_as_it_is() -> None:
+    """The long form alone looks for most mutants: what they replace is looked up here."""
+    for mutant in MUTANTS:
+        spec = importlib.util.find_spec(mutant.module)
+        assert spec is not None
+        assert spec.origin is not None
+        assert mutant.changed(Path(spec.origin).read_text())
 
 
 def test_every_rule_says_what_it_demands() -> None:
