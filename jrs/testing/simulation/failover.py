@@ -214,6 +214,7 @@ class Simulation:
         backend = self.setting.open(process)
         catalog = JobCatalog(backend, now=self.scheduler.wall_clock)
         for spec, _ in self._specs():
+            self.before_submission()
             self._until_done(lambda spec=spec: catalog.submit(spec))  # type: ignore[misc]
             self.submitted += 1
             self.say(f"{spec.job_id} is submitted")
@@ -221,6 +222,9 @@ class Simulation:
                 self._until_done(lambda spec=spec: catalog.cancel(spec.job_id))  # type: ignore[misc]
                 self.say(f"{spec.job_id} is to be canceled")
         self.afterwards(backend)
+
+    def before_submission(self) -> None:
+        """What the client does before it submits a job: nothing."""
 
     def afterwards(self, backend: Backend) -> None:
         """What the client does when all jobs are submitted: nothing."""

@@ -12,6 +12,7 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import JrsError
+from jrs.records import keys
 from jrs.store.result_store import JobResultStore
 from jrs.testing.chaos.checking.jobs import nothing_lost, once_per_job, once_per_stage
 from jrs.testing.chaos.checking.protocol import violations
@@ -105,6 +106,12 @@ class RandomSimulation(Simulation):
             actor.process.name in outside or actor.process.paused_since is not None
             for actor in self.scheduler.actors
         )
+
+    def before_submission(self) -> None:
+        """Sometimes wait for a result, so that the job comes to a leader that knows all others."""
+        if self.submitted and self.rng.random() < 0.5:
+            records, results = self.store.space.map, [keys.RESULTS + name for name in self.wanted]
+            self.scheduler.wait(lambda: any(map(records.get, results)), None)
 
     def afterwards(self, backend: Backend) -> None:
         """Look for results."""
