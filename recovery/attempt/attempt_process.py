@@ -62,6 +62,7 @@ class AttemptProcess:
         self.pipe = AttemptPipe(reading)
         self.pump = Pump(streams=2)
         self.socket, inherited = LaunchSocket.pair()
+        self._was_sent = False
         streams = (inherited.fileno(), *self.pump.ends)
         # Called in this process's only thread, which lives as long as the process.
         self.process: Child
@@ -86,10 +87,14 @@ class AttemptProcess:
         masks.hide(given["job_secrets"].values())
         self.pump.write_to(given["log_limit"], Path(given["stdout"]), Path(given["stderr"]))
         line, reports, *lifeline = launch.descriptors
-        self.socket.send(Kind.LAUNCH, line, reports, *lifeline[1:])
+        self._was_sent = self.socket.send(Kind.LAUNCH, line, reports, *lifeline[1:])
         os.close(line)
         os.close(reports)  # Only the attempt keeps it.
         return lifeline[0] if lifeline else None
+
+    def had_read_launch(self) -> bool:
+        """Return whether the process, which has died, had read its launch. Ask once."""
+        return self._was_sent and self.socket.was_read()
 
 
 def _environment(given: dict[str, str], old_mark: str) -> dict[str, str]:

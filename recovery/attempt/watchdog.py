@@ -75,7 +75,7 @@ class Word:
     timed_out: str = ""
     """Which stage the watchdog ended it for; empty if none ran longer than its limit."""
     launched: bool = True
-    """Whether the attempt was passed its launch: it may have ended before."""
+    """Whether the attempt was passed its launch: one that was prepared may have ended before."""
     said: str = ""
     """The end of its stderr, if it was not; or why it has no process, if `status` is NO_PROCESS."""
     interrupted: bool = False
@@ -135,6 +135,8 @@ def watch(program: str, old_mark: str = "", shown: Shown | None = None) -> None:
     attempt.pipe.read()
     attempt.pump.join(_DRAINED)  # Before the last word: the master then reads the end of the log.
     launched = launch is not None
+    if launched and message.kind is Kind.PLAN:
+        launched = attempt.had_read_launch()  # It may have died in the moment before.
     said = "" if launched else attempt.pump.kept(1).decode(errors="replace")[-_SAID:]
     status, interrupted = attempt.process.returncode, attempt.pipe.interrupted
     _speak(Word(status, clean, lapsed, timed_out, launched, said, interrupted))

@@ -22,8 +22,9 @@ from jrs.contract.runtime import Runtime, random_token
 from jrs.records.model import AttemptRecord, JobSpec, RunnerKind
 from jrs.records.policies import RestartPolicy
 from jrs.records.settings import JobSettings
+from jrs.recovery.attempt.attempt_process import AttemptProcess
 from jrs.recovery.attempt.context import AttemptContext
-from jrs.recovery.attempt.launch_socket import Kind
+from jrs.recovery.attempt.launch_socket import Kind, Message, in_memory
 from jrs.recovery.attempt.runners import AttemptExit, warm_pool
 from jrs.recovery.attempt.runners.process import ProcessRunner
 from jrs.recovery.attempt.runners.warm_pool import WarmPool, chosen
@@ -450,6 +451,33 @@ def test_one_that_dies_while_it_is_claimed(
 
     assert not ended.begun
     assert ended.message == "the process that was prepared for it ended"
+
+
+@pytest.mark.parametrize("when", ["before it is sent", "before it is read", "after it was read"])
+def test_a_launch_that_a_dead_process_had_read(tmp_path: Path, when: str) -> None:
+    """What has not read its launch was no attempt, also if it died in that very moment."""
+    attempt = AttemptProcess(PROGRAM, "", {}, "", None)
+    pid = attempt.process.pid
+    given = {
+        "job_secrets": {},
+        "log_limit": 1 << 20,
+        "stdout": str(tmp_path / "out"),
+        "stderr": str(tmp_path / "err"),
+    }
+    if when == "before it is sent":
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: gone([pid]), "it is dead")
+    elif when == "before it is read":
+        os.kill(pid, signal.SIGSTOP)
+    attempt.launch(Message(Kind.LAUNCH, (in_memory(b"no launch"), in_memory(b""))), given)
+    if when != "after it was read":  # That one ends by itself, as it cannot read this launch.
+        os.kill(pid, signal.SIGKILL)
+    attempt.process.returncode = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    attempt.pump.join(BOUND)
+
+    assert attempt.had_read_launch() == (when == "after it was read")
+    attempt.socket.close()
+    os.close(attempt.pipe.descriptor)
 
 
 def test_one_that_was_reserved_for_nothing(
