@@ -112,8 +112,8 @@ class EtcdBackend(Backend):
         self._marker = Marker(connection, cluster, self.root, self._range)
         self._most_gets = _GETS
         self._sending = threading.Lock()
-        self._answering = self._deadline()
-        """How long commits without a caller still wait: as long as the server answers."""
+        self._answered = time.monotonic()
+        """When commits were answered last."""
         self._group: GroupCommit[Commit] = GroupCommit(
             self._append,
             threading.Lock(),
@@ -254,11 +254,18 @@ class EtcdBackend(Backend):
         self._group.commit(self._prepared(ops, fence, deadline), ops, deadline)
 
     def _commit_async(self, ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
-        return self._group.commit_async(self._prepared(ops, fence, self._deadline()), ops)
+        commit = self._prepared(ops, fence, self._deadline(), self.timeout)
+        return self._group.commit_async(commit, ops)
 
-    def _prepared(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> Commit:
+    def _prepared(
+        self,
+        ops: tuple[Op, ...],
+        fence: Fence | None,
+        deadline: Deadline,
+        allowed: float | None = None,
+    ) -> Commit:
         self.connection.check_process()
-        commit = transaction.prepare(self.name, ops, fence, deadline)
+        commit = transaction.prepare(self.name, ops, fence, deadline, allowed=allowed)
         if commit.size > transaction.MAX_BYTES:
             raise TooLarge(f"a commit of {commit.size:,} bytes; limit {transaction.MAX_BYTES:,}")
         return commit
@@ -266,7 +273,7 @@ class EtcdBackend(Backend):
     def _append(self, batch: list[Commit]) -> list[int | Exception]:
         # The first commit has waited longest. Its deadline is shortened, so that its caller still
         # waits for the verdict.
-        deadline = batch[0].deadline.sooner(_HEARD)
+        deadline = batch[0].until(self._answered).sooner(_HEARD)
         try:
             self._barrier.close_behind(deadline)
         except JrsError as error:
@@ -290,7 +297,10 @@ class EtcdBackend(Backend):
             sent = [commit for commit in batch if not commit.left]
             for commit in sent:
                 commit.sent = True
-        verdicts = iter(transaction.send(sent, barrier, write))
+        answers = transaction.send(sent, barrier, write)
+        if any(isinstance(answer, int) for answer in answers):
+            self._answered = time.monotonic()
+        verdicts = iter(answers)
         return [gone if commit not in sent else next(verdicts) for commit in batch]
 
     def _leave(self, commit: Commit) -> bool:

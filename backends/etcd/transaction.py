@@ -45,9 +45,9 @@ class Commit:
     ops: tuple[Op, ...]
     fence: Fence | None
     deadline: Deadline
-    """Of its caller, or of its place in the queue."""
-    is_awaited: bool
-    """Whether a caller waits for it until its deadline."""
+    """Until when its caller waits."""
+    allowed: float | None
+    """Seconds without an answer for which a commit waits that has no caller; see `until`."""
     size: int
     reads: frozenset[str]
     writes: frozenset[str]
@@ -76,7 +76,18 @@ class Commit:
     @property
     def time_left(self) -> float:
         """The seconds that its caller still waits."""
-        return self.deadline.remaining() if self.is_awaited else math.inf
+        return self.deadline.remaining() if self.allowed is None else math.inf
+
+    def until(self, answered: float) -> Deadline:
+        """Return how long it may take to send it. A long queue before it is no fault of the server:
+        without a caller, its time begins again whenever other commits were answered.
+
+        Args:
+            answered: when that was last, on the deadline's clock.
+        """
+        if self.allowed is None:
+            return self.deadline
+        return attrs.evolve(self.deadline, at=max(self.deadline.at, answered + self.allowed))
 
     def verdict(self, succeeded: bool, responses: Iterable[Any]) -> int:
         """Return the verdict on this commit from its answer, in the terms of the group commit."""
@@ -97,7 +108,7 @@ def prepare(
     fence: Fence | None,
     deadline: Deadline,
     *,
-    is_awaited: bool = True,
+    allowed: float | None = None,
 ) -> Commit:
     """Return a commit that is ready to be sent; `name` maps a key to etcd's key."""
     compares, writes, looks = [], [], []
@@ -126,7 +137,7 @@ def prepare(
         ops=ops,
         fence=fence,
         deadline=deadline,
-        is_awaited=is_awaited,
+        allowed=allowed,
         size=size,
         reads=frozenset(touched | {EPOCH_KEY} if fence is not None else touched),
         writes=written,

@@ -239,6 +239,14 @@ def test_a_deadline_that_has_passed_sends_nothing(backend: EtcdBackend) -> None:
     assert backend.get("k") is None
 
 
+def test_a_long_queue_takes_no_time_of_a_commit_without_a_caller() -> None:
+    """Behind more commits than a slow server takes in the timeout, the others failed."""
+    deadline = Deadline(10.0)
+    alone = transaction.prepare(str.encode, (Create("k", b""),), None, deadline, allowed=5.0)
+    assert [alone.until(answered).at for answered in (3.0, 20.0)] == [10.0, 25.0]
+    assert transaction.prepare(str.encode, (), None, deadline).until(20.0) == deadline
+
+
 def test_a_commit_that_nobody_waits_for_has_a_deadline(
     backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
