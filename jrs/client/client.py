@@ -10,7 +10,6 @@ next carries it out.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +19,7 @@ from jrs.client.connection import Connection, entry_point_of
 from jrs.client.job import JobHandle
 from jrs.client.listing import JobOrder, Listing
 from jrs.client.same_call import warn_of_another
+from jrs.client.snapshots import behind_links
 from jrs.client.steering import ClusterSteering
 from jrs.client.upkeep import ClusterUpkeep
 from jrs.contract.backend import Backend, Diagnostic
@@ -372,7 +372,7 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
             As `JobSnapshots.restore`.
         """
         return self._connection.snapshots().restore(
-            Path(os.path.realpath(check_folder(folder))), as_job=as_id, claim=claim,
+            behind_links(check_folder(folder)), as_job=as_id, claim=claim,
             accept_published=accept_published, progress=progress,
         )  # fmt: skip
 

@@ -223,5 +223,10 @@ class JobSnapshots:
 
     def _source(self, which: int | str | Path) -> SnapshotRecord | Path:
         if isinstance(which, Path):
-            return Path(os.path.realpath(which))  # Locks of jrs follow no links.
+            return behind_links(which)
         return self._connection.snapshots().get(self._id, which)
+
+
+def behind_links(folder: Path) -> Path:
+    """Return the path of a folder that a user names, without links: locks of jrs follow none."""
+    return Path(os.path.realpath(folder))
