@@ -22,6 +22,7 @@ from contextlib import contextmanager
 import attrs
 
 from jrs.contract.backend import Backend
+from jrs.contract.errors import FolderReplaced
 from jrs.contract.runtime import RUNTIME, Runtime, call_until
 from jrs.records import keys
 from jrs.store import applications
@@ -107,6 +108,9 @@ class Changes:
         self._order: object = None
         self.generation = 0
         """Grows with each change that was heard."""
+        self.replaced: FolderReplaced | None = None
+        """Why the backend can neither be read nor changed any more, once that is so; it is over
+        then."""
         self._thread = runtime.thread(self._run, "jrs-changes")
 
     @property
@@ -152,11 +156,19 @@ class Changes:
     def _run(self) -> None:
         call_until(
             self._over.is_set,
-            self._watch,
+            self._watch_until_replaced,
             pause=self._pause,
             report=_log.warning,
             failing="changes are not heard",
         )
+
+    def _watch_until_replaced(self) -> None:
+        try:
+            self._watch()
+        except FolderReplaced as error:
+            self.replaced = error
+            self._over.set()
+            self._tell(EVERYTHING)
 
     def _watch(self) -> None:
         looked = -math.inf

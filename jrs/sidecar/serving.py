@@ -126,13 +126,15 @@ def serve(
     stop: threading.Event,
     ready: Callable[[Address], None] = lambda at: None,
 ) -> None:
-    """Serve the API and the pages until `stop` is set.
+    """Serve the API and the pages until `stop` is set, or until the backend has no use any more.
 
     Args:
         ready: called once requests are answered, with the address that has the port.
 
     Raises:
         InvalidInput: the address, the token file or a certificate cannot be used.
+        FolderReplaced: the folder of the backend was moved, removed or replaced. It has ended; a
+            new process opens the folder that is there then.
     """
     guards.check(address)
     tokens = None if guards.tokens is None else TokenFile(guards.tokens)
@@ -170,13 +172,15 @@ async def _run(
     server: uvicorn.Server, changes: Changes, listening: Listening, stop: threading.Event
 ) -> None:
     serving = asyncio.create_task(server.serve([listening.socket]))
-    while not serving.done() and not stop.is_set():
+    while not (serving.done() or stop.is_set() or changes.over):
         await asyncio.wait([serving], timeout=0.1)
     # A server that takes its place need not wait until this one has ended.
     await in_own_thread(lambda _: listening.leave(), "jrs-leave")
     changes.end()  # Before the server waits for what is open.
     server.should_exit = True
     await serving
+    if changes.replaced is not None:
+        raise changes.replaced
 
 
 def _current_context(tls: Tls) -> ssl.SSLContext:

@@ -181,6 +181,23 @@ def test_it_ends_by_a_signal(tmp_path: Path) -> None:
     assert asked.items() <= lines[1].items()
 
 
+def test_it_ends_when_the_folder_is_replaced(tmp_path: Path) -> None:
+    """One that stayed answered nothing but 503; what supervises it starts it again."""
+    folder, path = tmp_path / "s", tmp_path / "api.sock"
+    connect(folder.as_uri()).close()
+    command = [sys.executable, "-m", "jrs", "--backend", folder.as_uri(), "serve"]
+    command += ["--listen", f"unix:{path}"]
+    with ExitStack() as stack:
+        process = stack.enter_context(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        stack.callback(process.kill)
+        until(path.exists, "it listens")
+        folder.rename(tmp_path / "old")
+        assert process.wait(BOUND) == 2
+        assert process.stderr is not None
+        said = [line for line in process.stderr if " was moved or removed while " in line]
+    assert [line.partition("/")[0] for line in said] == ["jrs: "]
+
+
 def test_what_schemathesis_finds(start: Start, tmp_path: Path) -> None:
     """Requests made from the description, right and wrong ones, are never answered by a failure of
     the server, and as the description says."""
