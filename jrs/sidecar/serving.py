@@ -19,8 +19,8 @@ from jrs.contract.errors import InvalidInput
 from jrs.contract.own_thread import in_own_thread
 from jrs.host.listening import Address, Listening
 from jrs.host.reloading import Reloaded
-from jrs.sidecar.certificates import NamingProtocol
 from jrs.sidecar.changes import Changes
+from jrs.sidecar.connections import Connections, Protocol, most_connections
 from jrs.sidecar.routes import application
 from jrs.sidecar.tokens import TokenFile
 
@@ -28,9 +28,6 @@ _log = logging.getLogger("jrs.sidecar")
 
 _GRACE = 5
 """Seconds that requests in flight have at the end."""
-HEAD_WITHIN = 10.0
-"""Seconds in which the head of a request has to be complete: a connection that sends none needs no
-token, and takes a descriptor."""
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -72,51 +69,37 @@ class Guards:
 
 
 class _Server(uvicorn.Server):
-    """A server that the command's own signal handling ends."""
+    """A server that the command's own signal handling ends, and that accepts by `Connections`."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, connections: Connections, ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
+        self._connections = connections
         self._ready = ready
+        self._accepting: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])
         if self.started:
+            self._accepting = asyncio.create_task(self._connections.accept(self._protocol))
+            self._accepting.add_done_callback(self._end)
             self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._accepting is not None:
+            self._accepting.cancel()
+        await super().shutdown([])
+
+    def _end(self, accepting: asyncio.Task[None]) -> None:
+        self.should_exit = True  # A server that accepts nobody is of no use.
+
+    def _protocol(self) -> Protocol:
+        return Protocol(self.config, self.server_state, self.lifespan.state)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-class _Protocol(NamingProtocol):
-    """HTTP that ends connections on which no head of a request becomes complete in time.
-
-    uvicorn bounds only the time between an answer and the first byte of the next request.
-    """
-
-    _late: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._watch_head()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._late is not None:
-            self._late.cancel()
-        super().connection_lost(exc)
-
-    def _watch_head(self) -> None:
-        answered = self.cycle is None or self.cycle.response_complete
-        if not answered or self.timeout_keep_alive_task is not None:
-            if self._late is not None:
-                self._late.cancel()
-            self._late = None
-        elif self._late is None:
-            self._late = self.loop.call_later(HEAD_WITHIN, self.transport.abort)
 
 
 def serve(
@@ -150,13 +133,13 @@ def serve(
             secure=context is not None,
         )  # fmt: skip
         config = uvicorn.Config(
-            app, http=_Protocol, ws="none", loop="asyncio", lifespan="on", log_config=None,
+            app, http=Protocol, ws="none", loop="asyncio", lifespan="on", log_config=None,
             access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE,
             log_level=logging.WARNING,
         )  # fmt: skip
         config.load()
-        config.ssl = context
-        server = _Server(config, lambda: ready(listening.address))
+        connections = Connections(listening.socket, context, most_connections())
+        server = _Server(config, connections, lambda: ready(listening.address))
         asyncio.run(_run(server, changes, listening, stop))
     finally:
         listening.close()
@@ -171,7 +154,7 @@ def names(address: Address, more: Iterable[str]) -> list[str]:
 async def _run(
     server: uvicorn.Server, changes: Changes, listening: Listening, stop: threading.Event
 ) -> None:
-    serving = asyncio.create_task(server.serve([listening.socket]))
+    serving = asyncio.create_task(server.serve())
     while not (serving.done() or stop.is_set() or changes.over):
         await asyncio.wait([serving], timeout=0.1)
     # A server that takes its place need not wait until this one has ended.

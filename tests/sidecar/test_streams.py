@@ -6,7 +6,7 @@ import math
 import socket
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import NotFound, Unavailable
 from jrs.records.model import MasterInfo
 from jrs.sidecar import changes, streams
-from jrs.sidecar import serving as server
 from jrs.sidecar.changes import EVERYTHING, NOTHING, Note, note_of
 from jrs.sidecar.streams import MOST_FOLLOWED
 from jrs.store.masters import MasterView, Registry
@@ -403,27 +402,3 @@ def test_the_head_of_what_does_not_end(served: Served) -> None:
     link = served.post("/v1/login-link").json["path"]
     assert served.ask("HEAD", link, token=None).status == 405
     assert served.get(link, token=None).status == 303
-
-
-def test_connections_that_send_no_request_are_ended(
-    served: Served, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They need no token: not on a first request, and not on a later one. A follower stays."""
-    served.client.submit("m:f", id="job")
-    followed = served.events("/v1/jobs/job/events")
-    closing.callback(followed.close)
-    followed.next()
-    monkeypatch.setattr(server, "HEAD_WITHIN", 0.2)
-
-    whole = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    for first in (b"", b"GET /li", whole):
-        with socket.create_connection(("127.0.0.1", served.port), timeout=BOUND) as silent:
-            silent.sendall(first)
-            with suppress(ConnectionError):
-                if first == whole and silent.recv(1 << 16):
-                    silent.sendall(b"GET /li")
-                while silent.recv(1 << 16):
-                    pass
-
-    served.client.job("job").cancel()
-    followed.next()

@@ -1,0 +1,170 @@
+"""Connections: how they are accepted, and when they are ended although their client is still there.
+
+Who connects needs no token for it, and takes a descriptor. So a connection is ended that sends no
+whole request in time, and there are at most so many that the process keeps descriptors for its
+work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+import ssl
+import time
+from collections.abc import Callable
+
+from jrs.contract.clock import Clock
+from jrs.sidecar.certificates import NamingProtocol
+
+_log = logging.getLogger("jrs.sidecar")
+
+HEAD_WITHIN = 10.0
+"""Seconds in which a TLS handshake, and the head of a request, have to be complete."""
+_MOST = 4096
+_KEPT = 128
+"""Descriptors that are kept for all but connections, unless that is more than half of them."""
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""What says that the process, or the host, has no descriptor or no memory for a client."""
+_REST = 1.0
+"""Seconds until another client is accepted then."""
+_SAID_EVERY = 60.0
+
+
+class Protocol(NamingProtocol):
+    """HTTP that ends connections on which no head of a request becomes complete in time.
+
+    uvicorn bounds only the time between an answer and the first byte of the next request.
+    """
+
+    among: Connections
+    """Set by them."""
+    _late: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch_head()
+
+    def data_received(self, data: bytes) -> None:
+        self.among.heard(self)
+        super().data_received(data)
+        self._watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.among.lost(self)
+        if self._late is not None:
+            self._late.cancel()
+        super().connection_lost(exc)
+
+    def _watch_head(self) -> None:
+        if not self.is_idle or self.timeout_keep_alive_task is not None:
+            if self._late is not None:
+                self._late.cancel()
+            self._late = None
+        elif self._late is None:
+            self._late = self.loop.call_later(HEAD_WITHIN, self.transport.abort)
+
+
+class Connections:
+    """The connections of a server: for each one too many, the one is ended that has been silent
+    for longest among those without a request. If there is none, the new one is refused.
+
+    uvicorn, left to itself, accepts without a bound, and does not know of a client whose TLS
+    handshake is not complete. Use it in the event loop's thread.
+
+    Args:
+        listening: is not closed here.
+        tls: None: connections are not encrypted.
+        most: how many there are at once.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        tls: ssl.SSLContext | None,
+        most: int,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._listening = listening
+        self._tls = tls
+        self._most = most
+        self._clock = clock
+        self._open: dict[Protocol, asyncio.Task[None]] = {}
+        """With what makes each; the one that has been silent for longest comes first."""
+        self._say_from = 0.0
+
+    async def accept(self, make: Callable[[], Protocol]) -> None:
+        """Accept connections until this is canceled; those that are open stay.
+
+        Args:
+            make: returns what speaks to a client.
+        """
+        loop = asyncio.get_running_loop()
+        self._listening.setblocking(False)
+        while True:
+            try:
+                client, _ = await loop.sock_accept(self._listening)
+            except OSError as error:  # Otherwise it has gone away.
+                await asyncio.sleep(_REST if error.errno in _SHORT else 0)
+                continue
+            if self._has_room():
+                protocol = make()
+                protocol.among = self
+                self._open[protocol] = loop.create_task(self._connect(protocol, client))
+            else:
+                client.close()
+            await asyncio.sleep(0)  # As long as clients wait, `sock_accept` does not.
+
+    def heard(self, protocol: Protocol) -> None:
+        """Note that a client has sent something."""
+        if (task := self._open.pop(protocol, None)) is not None:
+            self._open[protocol] = task
+
+    def lost(self, protocol: Protocol) -> None:
+        """Note that a connection has ended."""
+        self._open.pop(protocol, None)
+
+    async def _connect(self, protocol: Protocol, client: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        within = None if self._tls is None else HEAD_WITHIN
+        try:
+            await loop.connect_accepted_socket(
+                lambda: protocol, client, ssl=self._tls, ssl_handshake_timeout=within
+            )
+        except BaseException as error:
+            self.lost(protocol)
+            client.close()
+            if not isinstance(error, OSError):  # It went away, or the handshake has failed.
+                raise
+
+    def _has_room(self) -> bool:
+        if len(self._open) < self._most:
+            return True
+        now = self._clock()
+        if now >= self._say_from:
+            self._say_from = now + _SAID_EVERY
+            _log.warning("%d connections are open: idle ones are ended for new ones", self._most)
+        silent = next((one for one in self._open if one.is_idle), None)
+        if silent is None:
+            return False
+        making = self._open.pop(silent)
+        if making.done():
+            silent.transport.abort()
+        else:
+            making.cancel()
+        return True
+
+
+def most_connections() -> int:
+    """Return how many connections this process can have at once, by its limit of descriptors."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return _MOST
+    return min(_MOST, max(limit - _KEPT, limit // 2))
