@@ -123,6 +123,8 @@ class JobSpec(Stored):
     function: str = ""
     """Where the function of a ``driver:NAME`` is: ``module:qualname``, or ``file.py:qualname`` if
     that file is the program. Empty if unknown, as in specs of older versions."""
+    submission: str = ""
+    """The digest of what was asked for; see `jrs.records.submission`. Empty if unknown."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -238,9 +240,7 @@ class JobResult(Stored):
     @status.validator
     def _check_status(self, attribute: object, value: JobStatus) -> None:
         if not isinstance(value, JobStatus) or not value.is_globally_terminal:
-            raise InvalidInput(
-                f"a result's status is FINISHED, FAILED or CANCELED, not {shown(value)}"
-            )
+            raise InvalidInput(f"a result is FINISHED, FAILED or CANCELED, not {shown(value)}")
 
     @property
     def stages_skipped(self) -> int:

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 import attrs
 
 from jrs.client import plain
+from jrs.client.connection import entry_point_of
 from jrs.contract.errors import DuplicateJob, InvalidInput, NoSuchJob
 from jrs.contract.texts import shown
+from jrs.records import submission
 from jrs.records.codec import to_plain
 from jrs.records.lineage import LineageKind
 from jrs.records.model import JobSpec, RunnerKind
@@ -102,20 +104,11 @@ def _entry(text: str) -> str:
 
 
 def _is_same(submitted: JobSpec, spec: JobSpec) -> bool:
-    """Return whether a job that was submitted before is the one that is submitted now."""
-
-    def asked(one: JobSpec) -> JobSpec:
-        return attrs.evolve(
-            one,
-            submitted_at=0.0,
-            submitted_by="",
-            signature="",
-            lineage=None,
-            traceparent="",
-            unknown=None,
-        )
-
-    return asked(submitted) == asked(spec)
+    """Return whether a job that was submitted before is the one that is submitted now. Its digest
+    says so whatever was changed or left out since; older versions have stored none."""
+    if submitted.submission:
+        return submitted.submission == submission.of_spec(spec)
+    return submission.asked_for(submitted) == submission.asked_for(spec)
 
 
 # -- a job's verbs -------------------------------------------------------------------------
@@ -156,7 +149,7 @@ def _fork(call: Call) -> Reply:
 
 def _retry(call: Call) -> Reply:
     job, new = call.client.job(call["id"]), call["as_id"]
-    entry = None if call["entry"] is None else _entry(call["entry"])
+    entry = None if call["entry"] is None else entry_point_of(_entry(call["entry"]))
 
     def retry() -> plain.Plain:
         made = job.retry(
@@ -166,6 +159,10 @@ def _retry(call: Call) -> Reply:
         return {"job_id": made.id, "from_job": job.id}
 
     def is_same(made: JobSpec) -> bool:
+        if made.submission:  # An older version has stored none.
+            return made.submission == submission.of_retry(
+                job.id, new, call["from_stage"], entry, call["arguments"], call["changed"] or {}
+            )
         before = job.view().submitted
         arguments = call["arguments"]
         if arguments is None and before is not None:

@@ -23,7 +23,7 @@ from jrs.contract.masks import masked
 from jrs.contract.operations import Absent, Create, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import shown, with_reason
-from jrs.records import keys, traceparent
+from jrs.records import keys, submission, traceparent
 from jrs.records.checks import NAME, check_job_id, check_system_text
 from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
@@ -86,7 +86,13 @@ class JobCatalog:
         self._check_free(spec.job_id)
         by = spec.submitted_by or submitter()
         trace = traceparent.valid(spec.traceparent) or current_traceparent()
-        spec = attrs.evolve(spec, submitted_at=self._now(), submitted_by=by, traceparent=trace)
+        spec = attrs.evolve(
+            spec,
+            submitted_at=self._now(),
+            submitted_by=by,
+            traceparent=trace,
+            submission=submission.of_spec(spec),
+        )
         stored = encode(spec)
         if self._spec_key is not None:
             stored = self._spec_key.sign(stored, spec.job_id)

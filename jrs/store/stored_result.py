@@ -44,6 +44,7 @@ def _forms(result: JobResult) -> Iterator[JobResult]:
             submitted_at=result.spec.submitted_at,
             submitted_by=result.spec.submitted_by,
             tags=result.spec.tags,
+            submission=result.spec.submission,
         )
         cut = bool(result.spec.arguments) or result.arguments_left_out
         result = attrs.evolve(result, spec=bare, arguments_left_out=cut)

@@ -71,6 +71,7 @@ def spec(
             "submitted_at": catalog.now(),
             "submitted_by": submitter(),
             "traceparent": current_traceparent(),
+            "submission": "",
             "lineage": None if lineage is None else to_plain(lineage),
         }
         new = with_fields(with_job_id(before, job_id, SPEC), SPEC, **{**own, **changes})

@@ -28,7 +28,7 @@ from jrs.contract.errors import (
     Unavailable,
     WrongState,
 )
-from jrs.records import keys
+from jrs.records import keys, submission
 from jrs.records.checks import check_job_id, check_json
 from jrs.records.codec import decode
 from jrs.records.field_types import Json
@@ -69,6 +69,12 @@ class RetryRequest:
     progress: transfer.Progress = transfer.silent
     skipped: Callable[[SnapshotRecord, str], None] = lambda record, why: None
     """Called for each damaged snapshot that is passed over for an older one, with the reason."""
+
+    def submission(self, job_id: str) -> str:
+        """Return the digest by which the same retry of a job is known."""
+        return submission.of_retry(
+            job_id, self.as_job, self.from_stage, self.entry_point, self.arguments, self.changed
+        )
 
 
 def retry(catalog: SnapshotIndex, job_id: str, request: RetryRequest) -> str:
@@ -230,6 +236,7 @@ def _retry_from(catalog: SnapshotIndex, record: SnapshotRecord, request: RetryRe
         "entry_point": spec.entry_point,
         "arguments": spec.arguments,
         "partitions": spec.partitions,
+        "submission": request.submission(record.job_id),
     }
     ids, deadline = _ids(catalog, before, request), Deadline.after(request.timeout)
     new_id = next(ids)

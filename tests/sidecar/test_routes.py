@@ -36,11 +36,11 @@ from jrs.contract.errors import (
     Unavailable,
     WrongState,
 )
-from jrs.contract.operations import Create
+from jrs.contract.operations import Create, Delete
 from jrs.records import keys
 from jrs.records.codec import encode, to_plain
-from jrs.records.model import JobSpec
-from jrs.records.stages import StageRecord
+from jrs.records.model import MAX_COPIED_ARGUMENTS, AttemptSummary, JobSpec
+from jrs.records.stages import StageRecord, StageSummary
 from jrs.recovery.health.facts import MasterHealth
 from jrs.recovery.health.metrics import CONTENT_TYPE, OPEN_METRICS, exposition
 from jrs.sidecar.problems import problem_of
@@ -72,6 +72,41 @@ def test_submitting_is_idempotent(served: Served) -> None:
     assert other.json["state"] == "submitted"
     assert first.json == again.json == plain.of_job(served.client.job("nightly"))
     assert first.json["spec"]["submitted_by"] == "ops"
+
+
+@pytest.mark.parametrize("payload", [7, "x" * 250_000])
+def test_a_submission_is_known_whatever_becomes_of_its_job(served: Served, payload: Any) -> None:
+    """Its code was replaced, and its result keeps no such arguments; a very large one keeps hardly
+    more than their digest."""
+    asked = {**JOB, "arguments": {"x": "y" * MAX_COPIED_ARGUMENTS}, "priority": 3}
+    client = served.client
+    first = served.post("/v1/jobs", asked)
+    served.post("/v1/jobs/nightly/upgrade", {"entry": "etl.jobs:other"})
+    changed = served.post("/v1/jobs", asked)
+    result = JobResult("nightly", JobStatus.FINISHED, payload,
+                       stages=tuple(StageSummary("s" * 120, 1, 1, 1.0) for _ in range(1000)),
+                       attempts=tuple(AttemptSummary(n, ended="e" * 4000) for n in range(100)),
+                       spec=client.job("nightly").view().spec)  # fmt: skip
+    client.results.create_dirty(result, None)
+    client.results.mark_clean("nightly", None)
+    client.backend.commit(Delete("jobs/nightly"))
+    over = served.post("/v1/jobs", asked)
+    others = ({"priority": 0}, {"arguments": {}}, {"entry": "etl.jobs:other"})
+    other = [served.post("/v1/jobs", {**asked, **one}).status for one in others]
+
+    assert (first.status, changed.status, over.status) == (201, 200, 200)
+    assert other == [409, 409, 409]
+    spec = over.json["entry"]["result"]["spec"]
+    assert (spec["priority"], spec["arguments"]) == (0 if len(str(payload)) > 1 else 3, {})
+
+
+def test_a_submission_of_an_older_version_is_known(served: Served) -> None:
+    """It has stored no digest: its spec is compared, as long as it is there."""
+    client = served.client
+    client.backend.commit(Create("jobs/nightly", encode(JobSpec("nightly", "etl.jobs:nightly"))))
+
+    assert served.post("/v1/jobs", {**JOB, "arguments": {}}).status == 200
+    assert served.post("/v1/jobs", JOB).status == 409
 
 
 def test_a_submission_is_part_of_its_callers_trace(served: Served) -> None:

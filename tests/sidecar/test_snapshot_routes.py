@@ -9,7 +9,9 @@ import pytest
 
 from jrs import Client, JobResult, JobStatus
 from jrs.client import plain
+from jrs.contract.operations import Delete
 from jrs.records.codec import to_plain
+from jrs.records.model import MAX_COPIED_ARGUMENTS
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog
 from tests.recovery.snapshots.fabricate import FakeJob
@@ -178,3 +180,12 @@ def test_a_job_is_retried(served: Served, job: FakeJob) -> None:
     assert statuses(served, "/retry", *({**same, **other} for other in others)) == [409] * 3
     assert statuses(served, "/retry", {}, {"as_id": "b", "from_stage": "none"}) == [422, 422]
     assert served.client.job("new").view().spec
+    # Also once it has ended, and keeps no such arguments.
+    large = {"as_id": "large", "arguments": {"x": "y" * MAX_COPIED_ARGUMENTS}}
+    assert statuses(served, "/retry", large) == [201]
+    spec = served.client.job("large").view().spec
+    served.client.results.create_dirty(JobResult("large", JobStatus.CANCELED, spec=spec), None)
+    served.client.results.mark_clean("large", None)
+    served.client.backend.commit(Delete("jobs/large"))
+    other = {"as_id": "large", "arguments": {"x": "z" * MAX_COPIED_ARGUMENTS}}
+    assert statuses(served, "/retry", large, other) == [200, 409]
