@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import click
@@ -131,8 +132,18 @@ _OF_THE_SYSTEM: dict[type[Exception], str] = {
 }
 
 
+def _replace_closed_streams() -> None:
+    """Open streams that the caller has closed: Python has None in their place, and the next file
+    that is opened would get their number, with all that a library prints there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode)  # noqa: SIM115 - open until the process ends
+            setattr(sys, name, stream)
+
+
 def main() -> NoReturn:
     """Run the command line; the entry point of ``jrs``."""
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # The terminal's encoding may lack characters.
             stream.reconfigure(errors="backslashreplace")
@@ -152,7 +163,8 @@ def main() -> NoReturn:
         status = 130
     except _Unread as error:
         # What is left in the buffer would fail once more at the end, with an exit code of its own.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        for stream in filter(_is_unread, (sys.stdout, sys.stderr)):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         status = failed_with(error)
         status = EXIT_UNREAD if status == EXIT_REFUSED else status
     except (JrsError, MemoryError, RuntimeError, OSError) as error:

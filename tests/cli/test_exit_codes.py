@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -133,6 +134,26 @@ def test_output_that_nobody_reads(home: Path, url: str, args: list[str], code: i
         )
 
     assert (done.returncode, done.stderr) == (code, "")
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize(
+    ("args", "closed", "code"),
+    [
+        (["top", "--once"], ">&-", 0),
+        (["wait", "ended-1"], "<&- >&- 2>&-", 0),
+        (["expire", "waits"], "2>&-", 2),
+    ],
+)
+def test_streams_that_are_closed(
+    home: Path, url: str, args: list[str], closed: str, code: int
+) -> None:
+    """They ended commands by an exception, with exit code 1, which says that a job did not
+    finish."""
+    script = f"{shlex.join([sys.executable, '-m', 'jrs', '--backend', url, *args])} {closed}"
+    done = subprocess.run(["bash", "-c", script], cwd=home, capture_output=True, check=False)
+
+    assert (done.returncode, done.stderr) == (code, b"")
 
 
 @pytest.mark.usefixtures("jobs")
