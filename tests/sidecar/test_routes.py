@@ -91,7 +91,7 @@ def test_a_submission_is_known_whatever_becomes_of_its_job(served: Served, paylo
     client.results.mark_clean("nightly", None)
     client.backend.commit(Delete("jobs/nightly"))
     over = served.post("/v1/jobs", asked)
-    others = ({"priority": 0}, {"arguments": {}}, {"entry": "etl.jobs:other"})
+    others: list[dict[str, Any]] = [{"priority": 0}, {"arguments": {}}, {"entry": "etl.jobs:other"}]
     other = [served.post("/v1/jobs", {**asked, **one}).status for one in others]
 
     assert (first.status, changed.status, over.status) == (201, 200, 200)

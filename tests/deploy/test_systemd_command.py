@@ -1,0 +1,81 @@
+"""The command `jrs` of the kit, over a stand-in for systemd: its unit lives apart from
+systemd-run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.units import FOLDER
+from tests.support import BOUND, until
+
+SYSTEMD_RUN = """
+import pathlib, signal, subprocess, sys
+unit = next(word for word in sys.argv if word.startswith("--unit=")).partition("=")[2]
+command = sys.argv[sys.argv.index("--pipe") + 1:]
+begin = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # As systemd does.
+with subprocess.Popen(command, start_new_session=True, preexec_fn=begin) as running:
+    place = pathlib.Path("FOLDER", unit)
+    place.write_text(str(running.pid))
+    status = running.wait()
+    place.unlink()
+    sys.exit(status)
+"""
+SYSTEMCTL = """
+import os, pathlib, signal, sys
+number = dict(kill=lambda: signal.Signals["SIG" + sys.argv[2].partition("=")[2]],
+              stop=lambda: signal.SIGTERM)[sys.argv[1]]()
+os.kill(int(pathlib.Path("FOLDER", sys.argv[-1]).read_text()), number)
+"""
+JRS = """
+import pathlib, signal, sys, time
+pathlib.Path("FOLDER", "input").write_text(sys.stdin.read())
+try:
+    while True:
+        time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(4)
+"""
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    """The command, with its environment."""
+    for name, code in (("systemd-run", SYSTEMD_RUN), ("systemctl", SYSTEMCTL), ("program", JRS)):
+        made = tmp_path / name
+        made.write_text(f"#!{sys.executable}{code}".replace("FOLDER", str(tmp_path)))
+        made.chmod(0o755)
+    text = (FOLDER / "jrs").read_text().replace("/opt/jrs/bin/jrs", str(tmp_path / "program"))
+    (tmp_path / "jrs").write_text(text)
+    return ["env", f"PATH={tmp_path}:/usr/bin:/bin", "sh", str(tmp_path / "jrs"), "wait", "job"]
+
+
+@pytest.mark.parametrize("to_group", [False, True])
+def test_a_command_that_is_interrupted_ends_its_unit(
+    command: list[str], tmp_path: Path, to_group: bool
+) -> None:
+    """It ran on, and might still change something; Ctrl-C signals systemd-run as well. The exit
+    code says whether it has."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0) as running:
+        try:
+            assert running.stdin is not None
+            running.stdin.write(b"asked")
+            running.stdin.close()
+            until((tmp_path / "input").exists, "it has read its input")
+            until(lambda: (tmp_path / "input").read_text() == "asked", "it has read all")
+            if to_group:
+                os.killpg(running.pid, signal.SIGINT)
+            else:
+                running.send_signal(signal.SIGINT)
+            assert running.wait(BOUND) == 4
+        finally:
+            running.kill()
+            for unit in tmp_path.glob("jrs-command-*"):
+                with suppress(ProcessLookupError):
+                    os.kill(int(unit.read_text()), signal.SIGKILL)
