@@ -196,10 +196,11 @@ class Master:
             shared=shared,
         )  # fmt: skip
         self._fork_server = ForkServer(program, url)
+        self._processes = ProcessRunner(
+            url, program, retention.limits, self._warm, self._fork_server, shared=shared
+        )
         self._runners: dict[RunnerKind, Runner] = {
-            RunnerKind.PROCESS: ProcessRunner(
-                url, program, retention.limits, self._warm, self._fork_server, shared=shared
-            ),
+            RunnerKind.PROCESS: self._processes,
             RunnerKind.THREAD: ThreadRunner(lock_limit=ttl / 2, engine=ENGINE),
         }
 
@@ -222,7 +223,10 @@ class Master:
         )  # fmt: skip
         switchovers = Switchovers(self.backend, self.name, registration, stop, self._runtime, say)
         try:
-            with switchovers, self._preparing(), self._warm or nullcontext(), self._fork_server:
+            with (
+                switchovers, self._preparing(), self._warm or nullcontext(), self._fork_server,
+                self._processes,
+            ):  # fmt: skip
                 self._campaign(registration, switchovers, stop, lead)
         finally:
             registration.close()

@@ -225,13 +225,15 @@ def run(main: Callable[[Driver], Any], url: str, **options: Any) -> Any:
 
 def test_main_gets_results_and_its_own_is_stored(url: str) -> None:
     """Functions run in this process, entry points in one of their own; what main returned is the
-    result of the application's job."""
+    result of the application's job. A program may call it again and again: no thread stays."""
+    before = set(threading.enumerate())
 
     def main(driver: Driver) -> dict[str, Any]:
         doubled = driver.run("double", lambda job, n: n * 2, n=4)
         return {"sum": driver.run("add", job("add"), a=doubled, b=1), "epoch": driver.epoch}
 
     assert run(main, url) == {"sum": 9, "epoch": 1}
+    until(lambda: set(threading.enumerate()) <= before, "all threads have ended")
     with open_backend(url, cluster=CLUSTER) as backend:
         results = JobResultStore(backend)
         assert results.wait("main").payload == {"sum": 9, "epoch": 1}

@@ -184,6 +184,7 @@ def test_no_thread_for_reports(lacking: Lacking) -> None:
     pipe = reports.open(ignore)
     os.close(pipe.writing)
     until(lambda: not pipe.is_open, "its end is heard")
+    reports.end()
 
 
 @pytest.mark.parametrize("name", ["jrs-lease", "jrs-heartbeat"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from jrs.contract import masks
 from jrs.contract.clock import Deadline
@@ -51,6 +51,8 @@ _KILL = 30.0
 class ProcessRunner(Runner):
     """Runs attempts as processes of the program under a watchdog.
 
+    A context manager, which ends the thread that it has started for all of them.
+
     Args:
         url: the backend's URL as the attempt opens it, secrets included.
         program: the module that takes a `Launch` and runs the attempt.
@@ -79,6 +81,12 @@ class ProcessRunner(Runner):
         self._secrets = credentials.secrets_of(os.environ)
         self._reports = Reports()
         self._host = HostLooks()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reports.end()
 
     def reserve(self, spec: JobSpec, before: AttemptRecord | None) -> str | None:
         if self._warm is None:

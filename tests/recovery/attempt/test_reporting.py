@@ -37,6 +37,35 @@ def pipe(got: list[StageReport]) -> Iterator[ReportPipe]:
     yield pipe
     reports.close(pipe)
     reports.close(pipe)
+    reports.end()
+
+
+def readers() -> set[threading.Thread]:
+    return {one for one in threading.enumerate() if one.name == "jrs-attempt-reports"}
+
+
+def test_the_end_of_reading(got: list[StageReport]) -> None:
+    """No thread stays, and no descriptor but those of open pipes. What comes later is read."""
+    reports, before, threads = Reports(), os.listdir("/proc/self/fd"), readers()
+    first = reports.open(got.append)
+    reports.end()
+    reports.end()
+
+    assert readers() == threads
+
+    second = reports.open(got.append)
+    Reporter(PipeReporter(second.writing)).begun("second")
+    until(lambda: got, "the report arrives")
+    Reporter(PipeReporter(first.writing)).begun("first")
+    reports.close(first)
+
+    assert [each.stage for each in got] == ["second", "first"]
+
+    reports.end()
+    reports.close(second)
+    os.close(first.writing)
+    os.close(second.writing)
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_steps_of_stages(pipe: ReportPipe, got: list[StageReport]) -> None:
@@ -124,6 +153,7 @@ def test_a_report_that_cannot_be_passed_on(got: list[StageReport]) -> None:
     for pipe in pipes:
         os.close(pipe.writing)
         reports.close(pipe)
+    reports.end()
 
 
 def stages(job: Job) -> int:
