@@ -18,6 +18,7 @@ from jrs.contract.errors import (
     CannotStartHere,
     Conflict,
     CorruptRecord,
+    Fenced,
     JobHeld,
 )
 from jrs.contract.operations import Delete
@@ -178,14 +179,23 @@ class Actions:
     def _run(
         self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
     ) -> RunningAttempt:
+        runner = self._context.runners[context.spec.runner]
         try:
-            return self._context.runners[context.spec.runner].start(context, function, on_end)
-        except CannotStartHere as error:
-            obstacles.record(
-                self._backend, context.job_id, str(error), self._fence, self._context.historian
-            )
-            on_end(AttemptExit(str(error), cannot_start=True))
-            return NotStarted()
+            try:
+                return runner.start(context, function, on_end)
+            except CannotStartHere as error:
+                obstacles.record(
+                    self._backend, context.job_id, str(error), self._fence, self._context.historian
+                )
+                ended = AttemptExit(str(error), cannot_start=True)
+        except Fenced:
+            raise
+        except Exception as error:
+            # Its attempt is recorded already: without an end, it would seem to run.
+            ended = AttemptExit(f"it could not be started: {error_text(error)}", begun=False)
+        runner.release(context.mark)
+        on_end(ended)
+        return NotStarted()
 
     def check_stages(self, job_id: str) -> None:
         """Raise `CorruptRecord` if a stage's record is unreadable: no stage runs on a guess."""

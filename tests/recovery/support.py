@@ -250,6 +250,10 @@ class DirectedRunner(Runner):
         self.started: list[DirectedAttempt] = []
         self.before_start: Callable[[AttemptContext], None] = lambda context: None
         self.before_end: Callable[[DirectedAttempt], None] = lambda attempt: None
+        self.released: list[str] = []
+
+    def release(self, mark: str) -> None:
+        self.released.append(mark)
 
     def start(
         self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd

@@ -18,17 +18,23 @@ from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
 from jrs.contract.leadership import Leadership
-from jrs.contract.runtime import Runtime, daemon, start_thread
+from jrs.contract.runtime import Runtime, daemon, random_token, start_thread
 from jrs.records.model import JobStatus
+from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.reporter import ignore
+from jrs.recovery.attempt.runners.process import ProcessRunner
 from jrs.recovery.attempt.runners.reports import Reports
+from jrs.recovery.attempt_main import PROGRAM
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader.dispatcher import Dispatcher
 from jrs.recovery.master import Master
+from jrs.recovery.processes import marks
 from jrs.recovery.processes.last_words import LastWords
 from jrs.recovery.processes.pools import Pool
 from jrs.recovery.rules.events import Event
 from jrs.store.jobs import JobCatalog
-from tests.recovery.support import FaultyMemory, Leader, spec
+from jrs.testing.contract import lead
+from tests.recovery.support import CLUSTER, FaultyMemory, Leader, spec
 from tests.support import BOUND, until
 
 Lacking = Callable[..., None]
@@ -185,6 +191,22 @@ def test_no_thread_for_reports(lacking: Lacking) -> None:
     os.close(pipe.writing)
     until(lambda: not pipe.is_open, "its end is heard")
     reports.end()
+
+
+def test_no_thread_for_an_attempt(memory: FaultyMemory, root: Path, lacking: Lacking) -> None:
+    """Nothing of it stays, although its process was started: no process, no open descriptor."""
+    lacking("jrs-attempt-job", 1)
+    storage = JobStorage(root, CLUSTER)
+    with lead(memory) as leadership:
+        context = AttemptContext(
+            spec("job"), 1, leadership.fence, memory, storage, 0.0, mark=random_token()
+        )
+        descriptors = len(os.listdir("/proc/self/fd"))
+        with ProcessRunner(memory.url, PROGRAM) as runner, pytest.raises(RuntimeError):
+            runner.start(context, None, lambda ended: None)
+
+        assert marks.marked(marks.marks_of(context.mark)) == []
+        assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
 @pytest.mark.parametrize("name", ["jrs-lease", "jrs-heartbeat"])

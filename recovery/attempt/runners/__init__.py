@@ -99,4 +99,6 @@ class Runner(abc.ABC):
         Raises:
             CannotStartHere: this host lacks what the attempt's process needs. `on_end` is not
                 called.
+            Exception: it could not be started now, for any other reason. `on_end` is not called,
+                and nothing of the attempt stays.
         """

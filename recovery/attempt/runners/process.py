@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -115,21 +116,24 @@ class ProcessRunner(Runner):
             context, self._url, self._secrets, found, (out, err), self._limits.stream
         )
         reports = self._reports.open(context.on_report)
-        try:
-            watchdog = self._watchdog(context)
-            watchdog.send(Kind.LAUNCH, launch.to_line(), reports.writing, *lifeline)
-        except BaseException:
-            self._reports.close(reports)
-            raise
-        finally:
-            os.close(reports.writing)
-        reveal = masks.hide(found.secrets.values())
 
         def ended(how: AttemptExit) -> None:
             self._reports.close(reports)
             on_end(how)
 
-        return ProcessAttempt(watchdog, spec.job_id, err, ended, reveal)
+        with ExitStack() as undo:
+            undo.callback(self._reports.close, reports)
+            try:
+                watchdog = self._watchdog(context)
+                undo.callback(lambda: watchdog.end(Deadline.after(_KILL)))
+                watchdog.send(Kind.LAUNCH, launch.to_line(), reports.writing, *lifeline)
+            finally:
+                os.close(reports.writing)
+            reveal = masks.hide(found.secrets.values())
+            undo.callback(reveal)
+            attempt = ProcessAttempt(watchdog, spec.job_id, err, ended, reveal)
+            undo.pop_all()
+        return attempt
 
     def _watchdog(self, context: AttemptContext) -> WatchdogProcess:
         """Return the prepared process that was reserved for the attempt, or a new one."""

@@ -430,7 +430,7 @@ def test_a_start_that_fails_is_repeated_ever_less_often(memory: FaultyMemory, ro
     with Leader(memory, root, clock=clock) as leader:
         leader.runner.before_start = broken
         JobCatalog(memory).submit(spec("bad", restart=RestartPolicy(attempts=1)))
-        leader.until_said("error", "bad", "again in 1 s")
+        leader.until_said("waiting", "bad", "again in 1 s")
         for second in range(16):
             clock.now += 1
             JobCatalog(memory).submit(spec(f"other-{second}"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import sys
 import threading
 import time
@@ -13,9 +15,16 @@ from typing import Any
 import pytest
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import CorruptRecord, Fenced, OutcomeUnknown, Unavailable
+from jrs.contract.errors import (
+    CannotStartHere,
+    CorruptRecord,
+    Fenced,
+    OutcomeUnknown,
+    Unavailable,
+)
 from jrs.records import keys
-from jrs.records.model import Failure, JobResult, JobSpec, JobStatus, StopMode
+from jrs.records.codec import decode
+from jrs.records.model import AttemptRecord, Failure, JobResult, JobSpec, JobStatus, StopMode
 from jrs.records.policies import RestartPolicy, SnapshotPolicy
 from jrs.records.settings import JobSettings
 from jrs.records.time_limits import OnTimeout, TimeLimits
@@ -30,7 +39,7 @@ from jrs.recovery.leader.attempts import Attempts
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.leader.starts import Starts
 from jrs.recovery.rules.events import Event
-from jrs.store import attempt_fence
+from jrs.store import attempt_fence, history
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.store.stop_transitions import StopEvent, StopStep
@@ -810,7 +819,8 @@ def test_a_job_that_fails_harms_no_other(memory: FaultyMemory, root: Path, how: 
         leader.runner.of("b-good").finish()
         leader.until_clean("b-good")
         until(
-            lambda: leader.said("error", "a-bad") or leader.said("held", "a-bad"), "it is reported"
+            lambda: any(leader.said(kind, "a-bad") for kind in ("error", "held", "waiting")),
+            "it is reported",
         )
         trouble.clear()
         if how == "its spec is damaged":
@@ -976,6 +986,65 @@ def test_a_write_that_keeps_failing_is_not_repeated_without_a_pause(
         clock.now += 1
         leader.look()
         assert ended(leader, "job").status is JobStatus.CANCELED
+
+
+def no_descriptor(memory: FaultyMemory) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def no_proc(memory: FaultyMemory) -> None:
+    raise Unavailable("/proc cannot be read")
+
+
+def nothing_recorded(memory: FaultyMemory) -> None:
+    """What the host lacks cannot be recorded."""
+    memory.fault(keys.ATTEMPTS, Unavailable, times=1)
+    raise CannotStartHere("there is no python3.99")
+
+
+@pytest.mark.parametrize(
+    ("fails", "why"),
+    [
+        (no_descriptor, "Too many open files"),
+        (no_proc, "/proc cannot be read"),
+        (nothing_recorded, "injected"),
+    ],
+)
+def test_a_start_that_fails_is_the_end_of_its_attempt(
+    memory: FaultyMemory, root: Path, fails: Callable[[FaultyMemory], None], why: str
+) -> None:
+    """Not a death: it is tried again ever later, and its record and the history say what failed.
+    What was reserved for the attempt is released."""
+    clock, marks = FakeClock(), list[str]()
+
+    def fail(context: AttemptContext) -> None:
+        marks.append(context.mark)
+        fails(memory)
+
+    with Leader(memory, root, clock=clock) as leader:
+        leader.runner.before_start = fail
+        JobCatalog(memory).submit(spec("job", restart=RestartPolicy(attempts=1)))
+        for number, delay in enumerate((1, 2, 4), 1):
+            leader.until_said("attempt", "job", f"attempt {number} starts")
+            leader.until_said("waiting", "job", f"trying again in {delay} s")
+            stored = memory.get(keys.ATTEMPTS + "job")
+            assert stored is not None
+            record = decode(AttemptRecord, stored.value, stored.key)
+
+            assert (record.attempt, record.deaths) == (number, 0)
+            assert record.ended_at
+            assert why in record.ended
+            if number == 3:
+                leader.runner.before_start = lambda context: None
+            clock.now += delay
+            leader.look()
+        leader.runner.of("job").finish()
+        leader.until_clean("job")
+
+        assert leader.runner.released == marks
+        texts = [event.text for event in history.read(memory, "job")]
+        assert len([text for text in texts if why in text]) == 3
+        assert leader.health.facts().attempts.ended["not_started"] == 3
 
 
 # -- stopping and stepping down -----------------------------------------------------------------

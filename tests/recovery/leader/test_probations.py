@@ -141,7 +141,7 @@ def test_a_suspect_that_cannot_start_keeps_no_other_from_its_turn(
 
     leader.runner.before_start = broken
     with leader:
-        leader.until_said("error", "bad", "no more threads")
+        leader.until_said("waiting", "bad", "no more threads")
         is_submitted(memory, "good", suspicion=0)
         leader.dispatcher.provide("good", nothing)
         leader.runner.of("good")
