@@ -101,10 +101,10 @@ class Gatherer:
         self._wake = wake
         self._store = JobResultStore(context.backend)
         self._parts: dict[str, set[str]] = {}
-        """The jobs of each application."""
+        """The jobs of each application that are not over."""
         self._application_of: dict[str, str] = {}
         self._over: set[str] = set()
-        """Applications that have ended."""
+        """Those of these applications that have ended."""
         self._pause = pause
 
     def forget(self, job_id: str) -> None:
@@ -114,6 +114,7 @@ class Gatherer:
             parts.discard(job_id)
             if not parts:
                 del self._parts[name]
+                self._over.discard(name)
 
     def urgent(self) -> list[str]:
         """Return the jobs whose attempt was let in by an earlier leader, and those whose results
@@ -216,8 +217,8 @@ class Gatherer:
             job.cleanup.dirty_since = 0.0
         elif found.finished_at:
             job.cleanup.dirty_since = found.finished_at
-        if found.result is not Result.NONE:
-            for part in self._parts.pop(job_id, ()):
+        if found.result is not Result.NONE and job_id not in self._over:
+            for part in self._parts.get(job_id, ()):
                 self._wake(part)
         overdue, stop_due = self._grace(job, found.stop)
         stop = found.stop_fact(overdue=overdue)
@@ -316,14 +317,13 @@ class Gatherer:
     def _is_lost(self, spec: JobSpec) -> bool:
         """Return whether the job's application has ended without it."""
         name = spec.application
-        if not name or name in self._over:
-            return bool(name)
+        if not name:
+            return False
         self._parts.setdefault(name, set()).add(spec.job_id)  # First: it may end just now.
         self._application_of[spec.job_id] = name
-        if not applications.has_ended(self._backend, name):
-            return False
-        self._over.add(name)
-        return True
+        if name not in self._over and applications.has_ended(self._backend, name):
+            self._over.add(name)
+        return name in self._over
 
     def _grace(self, job: JobMemory, stop: StopRecord | None) -> tuple[bool, float | None]:
         """Return whether the grace period of a stop is over, and when it ends on the clock."""

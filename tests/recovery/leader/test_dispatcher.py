@@ -50,6 +50,7 @@ from tests.recovery.support import (
     FaultyMemory,
     Leader,
     Thing,
+    put,
     result,
     spec,
     spoil,
@@ -1391,3 +1392,13 @@ def test_nothing_stays_in_memory_of_a_job_that_is_over(memory: FaultyMemory, roo
 
         until(lambda: not dispatcher._agenda._due, "its moments are, too")
         assert (dispatcher._facts._parts, dispatcher._facts._application_of) == ({}, {})
+
+        JobCatalog(memory).submit(spec("part", application="app"))
+        leader.runner.of("part")
+        put(memory, keys.RESULTS + "app", result("app"))
+        leader.until_clean("part")
+        until(lambda: not dispatcher._jobs, "it is forgotten")
+
+        assert leader.store.wait("part", 0).status is JobStatus.CANCELED
+        facts = dispatcher._facts
+        assert (facts._parts, facts._application_of, facts._over) == ({}, {}, set())
