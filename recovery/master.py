@@ -50,6 +50,7 @@ from .leader.dispatcher import Dispatcher
 from .leader.ends_count import EndsCount
 from .leader.feed_sweep import FeedSweep
 from .leader.hand_over import let_another_lead
+from .leader.leader_task import LeaderTask, running
 from .leader.loss_guard import LossGuard, grace
 from .leader.process_end import end_process
 from .leader.retention import Retention
@@ -81,13 +82,14 @@ def default_name() -> str:
     return f"{host}-{os.getpid()}-{secrets.token_hex(2)}"
 
 
-def _exporting(backend: Backend) -> Callable[[LeaderContext], AbstractContextManager[object]]:
-    """Return what exports the history of a leadership; raises as `OpenLineage`."""
+def _exporting(backend: Backend) -> Callable[[LeaderContext], Sequence[LeaderTask]]:
+    """Return what makes the task that exports a leadership's history; raises as `OpenLineage`."""
     # Few masters export, and the second one imports OpenLineage, an extra.
     from .leader.lineage_export import LineageExport
     from .leader.openlineage import OpenLineage
 
-    return partial(LineageExport, send=OpenLineage(backend.cluster).send)
+    send = OpenLineage(backend.cluster).send
+    return lambda context: [LineageExport(context, send)]
 
 
 class Master:
@@ -183,7 +185,7 @@ class Master:
         self._retention = retention
         self._prepare = prepare
         self._report = report
-        self._exporting = _exporting(backend) if openlineage else nullcontext
+        self._exporting = _exporting(backend) if openlineage else lambda context: ()
         self._handed_over = threading.Event()
         self._turns = 0
         self._registry = Registry(backend, now=runtime.now)
@@ -326,10 +328,8 @@ class Master:
             registration.leading(epoch)
             self._health.leads()
             self._emit(EventKind.LEADING, epoch, f"{self.name} leads")
-            with (
-                Retention(context, self._retention), FeedSweep(context), Sweep(context),
-                EndsCount(context), self._exporting(context),
-            ):  # fmt: skip
+            upkeep = FeedSweep(context), Sweep(context), EndsCount(context)
+            with running(Retention(context, self._retention), *upkeep, *self._exporting(context)):
                 if lead is None:
                     return switchovers.wait(leadership, self._handed_over, stop)
                 return guard.call_main(partial(lead, dispatcher, leadership, stop))

@@ -14,7 +14,7 @@ _PAUSE = 10.0
 
 
 class EndsCount(Upkeep):
-    """The counting of one leadership; a context manager, which runs it."""
+    """The counting of one leadership."""
 
     def __init__(self, context: LeaderContext) -> None:
         failing = "the ends of jobs cannot be counted in the storage"

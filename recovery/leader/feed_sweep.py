@@ -12,7 +12,7 @@ _PAUSE = 60.0
 
 
 class FeedSweep(Upkeep):
-    """The sweeping of one leadership; a context manager, which runs it."""
+    """The sweeping of one leadership."""
 
     def __init__(self, context: LeaderContext) -> None:
         failing = "the feed of the history cannot be swept"

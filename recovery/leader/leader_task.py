@@ -1,23 +1,29 @@
-"""LeaderTask: work of a leader that nothing waits for. Upkeep: such work in passes."""
+"""LeaderTask: work of a leader that nothing waits for. Upkeep: such work in passes. `running` runs
+such tasks."""
 
 from __future__ import annotations
 
 import abc
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Self
 
+from jrs.contract.clock import Deadline
 from jrs.contract.errors import Fenced, Unavailable
 from jrs.contract.runtime import call_until, start_thread
 
 from ..rules.events import EventKind
 from .context import LeaderContext
 
+_LEAVE = 0.5
+"""Seconds for the tasks of a leadership to end, all of them together."""
+
 
 class LeaderTask(abc.ABC):
-    """Work of a leader that nothing waits for, in a thread of its own; a context manager, which
-    runs it. An interruption at any point leaves only work for the next pass. On a host without a
-    thread for it, the leader does without it, and asks for the thread again in each turn.
+    """Work of a leader that nothing waits for, in a thread of its own. An interruption at any point
+    leaves only work for the next pass. On a host without a thread for it, the leader does without
+    it, and asks for the thread again in each turn.
 
     Args:
         context: of the leadership.
@@ -29,20 +35,22 @@ class LeaderTask(abc.ABC):
         self._over = threading.Event()
         self._thread = context.runtime.thread(self._run, name)
 
-    def __enter__(self) -> Self:
+    def begin(self) -> None:
         try:
             start_thread(self._thread)
         except Unavailable as error:
             self._context.emit(EventKind.ERROR, "", f"{error}; trying again")
             self._context.each_turn.append(self._has_begun)
-        return self
 
-    def __exit__(self, *exc: object) -> None:
+    def stop(self) -> None:
+        """Have the work end soon."""
         self._over.set()
+
+    def join(self, deadline: Deadline) -> None:
+        """Wait for its end, after `stop`. A call that hangs is abandoned; the fence refuses what it
+        writes."""
         if self._thread.is_alive():
-            self._thread.join(
-                0.5
-            )  # A call that hangs is abandoned; the fence refuses what it writes.
+            self._thread.join(deadline.bounded())
 
     @abc.abstractmethod
     def _run(self) -> None:
@@ -59,6 +67,21 @@ class LeaderTask(abc.ABC):
 
     def _is_over(self) -> bool:
         return self._over.is_set() or self._context.leadership.lost.is_set()
+
+
+@contextmanager
+def running(*tasks: LeaderTask) -> Iterator[None]:
+    """Run tasks meanwhile. At the end, one that hangs does not hold up the others."""
+    try:
+        for task in tasks:
+            task.begin()
+        yield
+    finally:
+        for task in tasks:
+            task.stop()
+        deadline = Deadline.after(_LEAVE)
+        for task in tasks:
+            task.join(deadline)
 
 
 class Upkeep(LeaderTask):

@@ -43,7 +43,7 @@ class EventRefused(Exception):
 
 
 class LineageExport(LeaderTask):
-    """The export of one leadership; a context manager, which runs it.
+    """The export of one leadership.
 
     Args:
         send: sends an event, and returns once it was taken.

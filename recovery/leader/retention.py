@@ -64,7 +64,7 @@ _Turns = Generator[object, None, None]
 
 
 class Retention(Upkeep):
-    """The retention task of one leadership; a context manager, which runs it.
+    """The retention task of one leadership.
 
     Args:
         context: of the leadership.

@@ -23,7 +23,7 @@ _MOST_SAID = 5
 
 
 class Sweep(Upkeep):
-    """The sweeping of one leadership; a context manager, which runs it.
+    """The sweeping of one leadership.
 
     What stays of one kind keeps nothing else from being removed.
     """

@@ -12,6 +12,7 @@ from jrs.contract.operations import Fence
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader import feed_sweep
 from jrs.recovery.leader.feed_sweep import FeedSweep
+from jrs.recovery.leader.leader_task import running
 from jrs.store import feed
 from jrs.testing.contract import lead
 from tests.recovery.support import FaultyMemory, leader_context
@@ -39,7 +40,7 @@ def test_what_keeps_it_from_sweeping_is_said_once(
             lambda event: said.append(event.message),
         )
         context = leader_context(leadership, memory, storage, report=report)
-        with FeedSweep(context):
+        with running(FeedSweep(context)):
             until(lambda: len(passes) > 5, "it has tried often")
 
     assert said == [

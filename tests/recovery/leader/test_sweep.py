@@ -15,6 +15,7 @@ from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.files import removal
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader import sweep
+from jrs.recovery.leader.leader_task import running
 from jrs.recovery.leader.sweep import Sweep
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.store.jobs import JobCatalog
@@ -54,11 +55,11 @@ def test_a_deletion_that_failed_half_way(
             patch.setattr(removal, "remove", busy)
             with pytest.raises(Unavailable):
                 catalog.delete("job", 1)
-            with Sweep(context):
+            with running(Sweep(context)):
                 until(lambda: said, "it has tried")
             assert context.health.facts().upkeep["sweep"] > 0
             assert list(trash.iterdir())
-        with Sweep(context):
+        with running(Sweep(context)):
             until(lambda: not [*trash.iterdir(), *notes.iterdir()], "nothing is left")
             until(lambda: not context.health.facts().upkeep["sweep"], "it works")
 
