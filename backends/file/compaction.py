@@ -29,6 +29,7 @@ from jrs.contract.errors import Unavailable
 from jrs.host import helper_process
 
 from . import segments
+from .format.folder import reached_by
 
 _log = logging.getLogger("jrs.backends.file")
 
@@ -102,7 +103,7 @@ class Compaction:
             if self.in_process and write is not None:
                 write()
             elif self._child is not None:
-                killed += self._poll_child(_POLL)
+                killed += self._poll_child(start, _POLL)
                 if killed > 1:
                     raise Unavailable(
                         f"{self._folder}: the process that compacts a segment was killed {killed} "
@@ -136,7 +137,7 @@ class Compaction:
                 self.close()
                 return True
             if self._child is not None:
-                self._poll_child(0.0)
+                self._poll_child(start, 0.0)
             elif now >= self._next_try:
                 return self.begin(start)
         except Exception as error:
@@ -174,11 +175,12 @@ class Compaction:
             _unreaped.append(child)
         _unreaped[:] = [each for each in _unreaped if each.poll() is None]
 
-    def _poll_child(self, timeout: float) -> bool:
+    def _poll_child(self, start: int, timeout: float) -> bool:
         """Return whether the child was killed: any process may go next, and this one not at once.
 
         Raises:
-            Unavailable: it could not write the base.
+            Unavailable: it could not write the base, or found nothing to do, as in a folder that
+                was replaced. Then the next one would find no more.
         """
         child = self._child
         assert child is not None
@@ -189,6 +191,8 @@ class Compaction:
             self.close()
             if status > 0:
                 raise Unavailable(why or f"{self._folder}: compacting it failed ({status})")
+            if status == 0 and segments.newest(self._folder) < start:
+                raise Unavailable(f"{self._folder}: has no segment to compact; nothing was changed")
             if status < 0:
                 self._next_try = time.monotonic() + _RETRY_AFTER
                 return True
@@ -206,7 +210,7 @@ class Compaction:
                 yield fd if self._is_stalled(start) else None
             else:
                 # A child that is killed each time must not fill the disk.
-                segments.discard_begun(self._folder, start)
+                segments.discard_begun(reached_by(fd), start)
                 yield fd
         finally:
             self.held = ()  # First: a child forked in between must not release another file.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jrs.contract.errors import CorruptRecord, FolderReplaced
@@ -21,7 +21,7 @@ from .base.overlay import Layer, Stored
 from .batch_log import BatchLog
 from .compaction import Compaction
 from .format import lines
-from .format.folder import sync_folder
+from .format.folder import pinned, sync_folder
 from .line_log import LineLog
 from .segment_log import SegmentLog, unavailable
 
@@ -87,13 +87,31 @@ class CurrentSegment:
 
     def _check_place(self) -> None:
         """Raise `FolderReplaced` unless the folder has this segment or one that follows it."""
-        try:
-            # A copy that went on may have been sealed elsewhere: what follows begins at the seal.
-            following = self.log.sealed or self.log.start + 1
-            if self.log.named_end() is None and segments.newest(self.folder) < following:
-                raise self.replaced()
-        except (FileNotFoundError, NotADirectoryError):
-            raise self.replaced() from None
+        with self._place():
+            pass
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[Path]:
+        """Yield a path of the folder that has this segment or one that follows it; no other folder
+        gets this path later, so that what is written or removed by it is in no copy.
+
+        Raises:
+            FolderReplaced: the folder has none of them.
+            Unavailable: the folder cannot be read.
+        """
+        with contextlib.ExitStack() as opened:
+            try:
+                folder = opened.enter_context(pinned(self.folder))
+                # A copy that went on may have been sealed elsewhere: what follows begins at the
+                # seal.
+                following = self.log.sealed or self.log.start + 1
+                if self.log.named_end(folder) is None and segments.newest(folder) < following:
+                    raise self.replaced()
+            except (FileNotFoundError, NotADirectoryError):
+                raise self.replaced() from None
+            except OSError as error:
+                raise unavailable(error, self.folder) from error
+            yield folder
 
     def replaced(self) -> FolderReplaced:
         """Return the error for a log that is not in its folder any more."""
@@ -141,8 +159,10 @@ class CurrentSegment:
                 self.pass_to_following()
             else:
                 self._roll(sealed)
-        if self.pending and self._compaction.advance(self.log.start):
-            self._change_base()
+        if self.pending and self._compaction.poll_is_due():
+            self._check_place()  # In a copy, the base would never come.
+            if self._compaction.advance(self.log.start):
+                self._change_base()
 
     def pass_to_following(self) -> None:
         """Move to the segment that continues this one, although the seal is missing.
@@ -168,7 +188,9 @@ class CurrentSegment:
                 return
             if self._may_begin_pending(sealed):
                 below = self.log.state_machine.overlay
-                following = segments.open_next(self.folder, self._next_header(sealed), below)
+                with self._place() as place:
+                    header = self._next_header(sealed)
+                    following = segments.open_next(self.folder, header, below, place)
                 if following is not None:
                     os.close(self.log.fd)  # Only the log: its state is the layer below.
                     self._begin(following, pending=True)
@@ -245,13 +267,13 @@ class CurrentSegment:
         self._sweep()
 
     def _sweep(self) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), pinned(self.folder) as folder:
             # Another process may have linked the base: its name has to be durable before the
             # files that it replaces are removed.
-            sync_folder(self.folder)
-            if self.log.named_end() is not None:
+            sync_folder(folder)
+            if self.log.named_end(folder) is not None:
                 runs = (start for start, _ in self.base.names)
-                segments.sweep(self.folder, self.log.start, runs)
+                segments.sweep(folder, self.log.start, runs)
 
     def _write_base(self) -> None:
         """Write the base of the next segment in this process."""
@@ -259,7 +281,8 @@ class CurrentSegment:
         changes = self.log.state_machine.changes.after("", inclusive=True)
         header = self._next_header(self.log.sealed)
         weight = self.log.sealed - self.log.start
-        segments.write_base(self.folder, header, self.base, changes, weight=weight)
+        with self._place() as folder:
+            segments.write_base(folder, header, self.base, changes, weight=weight)
 
     def _next_header(self, sealed: int) -> segments.Header:
         form = self._next_form()

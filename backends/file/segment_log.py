@@ -103,11 +103,15 @@ class SegmentLog(ABC):
         """Return the offset at which the log ends now."""
         return self.start + os.fstat(self.fd).st_size
 
-    def named_end(self) -> int | None:
+    def named_end(self, folder: Path | None = None) -> int | None:
         """Return the offset at which the log ends now; None if its name leads to no file or to
-        another one: it was swept behind its seal, or the folder was replaced."""
+        another one: it was swept behind its seal, or the folder was replaced.
+
+        Args:
+            folder: another path of its folder, or of the one that has its name now.
+        """
         try:
-            found = os.lstat(self._name)
+            found = os.lstat(self._name if folder is None else folder / self.path.name)
         except (FileNotFoundError, NotADirectoryError):
             return None
         # The number of a file that is open is not given to another one.

@@ -173,6 +173,25 @@ def write_all(fd: int, data: bytes | bytearray) -> None:
             written += os.write(fd, view[written:])
 
 
+def reached_by(folder: int) -> Path:
+    """Return a path of an open folder, which leads to it whatever name it has."""
+    return Path(f"/proc/self/fd/{folder}")
+
+
+@contextlib.contextmanager
+def pinned(folder: Path) -> Iterator[Path]:
+    """Yield a path of the folder that has this name now, which leads to no other one later.
+
+    Raises:
+        OSError: the folder cannot be opened.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield reached_by(fd)
+    finally:
+        os.close(fd)
+
+
 def sync_folder(path: Path) -> None:
     """Sync a folder, so that the names in it are durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -141,7 +141,7 @@ def _open_batch_log(folder: Path, start: int) -> Segment:
         raise
 
 
-def open_next(folder: Path, next_one: Header, base: Layer) -> Segment | None:
+def open_next(folder: Path, next_one: Header, base: Layer, place: Path) -> Segment | None:
     """Begin the segment with this header, unless it exists, and open it; it continues the previous
     one.
 
@@ -149,13 +149,14 @@ def open_next(folder: Path, next_one: Header, base: Layer) -> Segment | None:
 
     Args:
         base: the layer below the segment.
+        place: a path of the folder that leads to no other one, even if it is replaced now.
 
     Raises:
         CorruptRecord, Unavailable: as `open_newest`.
     """
     start = next_one.start
     try:
-        begin_bare(folder, next_one)
+        begin_bare(place, next_one)
         fd, header, flaws = _open_tail(folder, start)
     except FileNotFoundError as error:
         if newest(folder) >= start:

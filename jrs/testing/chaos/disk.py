@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,9 @@ Event = Write | Sync | Name | Note
 
 ROOT = 0
 """The number of the folder that is recorded."""
+
+_BY_DESCRIPTOR = re.compile(r"/proc/self/fd/(\d+)(/.*|)")
+"""A path of an open folder, and what is below it."""
 
 
 class Recorder:
@@ -100,18 +104,24 @@ class Recorder:
     def _place(self, path: Any) -> tuple[int, str] | None:
         """Return the folder and the name of a path, or None if it is elsewhere."""
         text = os.path.abspath(os.fsdecode(path))
-        if text != self._root and not text.startswith(self._root + os.sep):
+        folder: int | None
+        if found := _BY_DESCRIPTOR.fullmatch(text):
+            folder, below = self._fds.get(int(found[1])), found[2]
+        elif text == self._root or text.startswith(self._root + os.sep):
+            folder, below = ROOT, text[len(self._root) :]
+        else:
+            folder = None
+        if folder is None:
             return None
-        parts = text[len(self._root) :].split(os.sep)[1:]
+        parts = below.split(os.sep)[1:]
         if not parts:
-            return ROOT, ""
-        folder = ROOT
+            return folder, ""
         for part in parts[:-1]:
             folder = self._folders[folder][part]
         return folder, parts[-1]
 
     def _file(self, place: tuple[int, str]) -> int | None:
-        return ROOT if not place[1] else self._folders[place[0]].get(place[1])
+        return place[0] if not place[1] else self._folders[place[0]].get(place[1])
 
     def _change(self, *changes: tuple[int, str, int | None], is_folder: bool = False) -> None:
         for folder, name, file in changes:

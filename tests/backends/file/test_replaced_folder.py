@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jrs.backends.file import compaction, segments
 from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.batch_log import BatchLog
+from jrs.backends.file.compaction import Compaction
 from jrs.backends.file.replica import NEVER
-from jrs.contract.errors import FolderReplaced, OutcomeUnknown
+from jrs.contract.errors import FolderReplaced, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create
 from jrs.testing.contract import contents, lead
 from tests.support import BOUND
@@ -174,6 +178,88 @@ def test_a_write_in_the_moment_of_the_move(
         monkeypatch.setattr(BatchLog, "append", moved_meanwhile)
         with pytest.raises(OutcomeUnknown, match="was replaced"):
             backend.commit(Create("k", b""))
+
+
+@pytest.mark.parametrize("name", ["sweep", "write_base", "open_next"])
+def test_a_change_of_files_in_the_moment_of_the_move(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It removed the files of the copy, or began a segment there."""
+    real, found = getattr(segments, name), dict[str, bytes]()
+
+    def moved_meanwhile(*args: Any, **how: Any) -> object:
+        if not found:
+            restored(root, tmp_path / "copy")
+            found.update(files(root))
+        return real(*args, **how)
+
+    if name == "open_next":
+        monkeypatch.setattr(Compaction, "small", -1)  # The base is written later.
+    with FileBackend(root, seal_at=NEVER) as backend:
+        fill(backend, "open", 1)
+        backend.replica.segment.log.write_seal()
+        monkeypatch.setattr(segments, name, moved_meanwhile)
+        with suppress(FolderReplaced, Unavailable):
+            backend.get("k")
+        assert found
+        with pytest.raises(FolderReplaced):
+            backend.get("k")
+        assert files(root) == found
+
+
+def await_others_base(backend: FileBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin a segment whose base is another process's turn to write."""
+    fill(backend, "open", 1)
+    monkeypatch.setattr(Compaction, "small", -1)
+    with monkeypatch.context() as hold:
+        hold.setattr(Compaction, "begin", lambda *args: False)
+        backend.replica.segment.log.write_seal()
+        backend.get("k")
+    assert backend.replica.segment.pending
+
+
+def test_no_process_writes_the_base_of_a_segment_that_is_elsewhere(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read of a handle that waits for its base started one, which found nothing to do."""
+    started = list[int]()
+
+    def start(*args: Any, **how: Any) -> Any:
+        started.append(len(started))
+        return real(*args, **how)
+
+    monkeypatch.setattr(Compaction, "poll_interval", 0.0)
+    with FileBackend(root, seal_at=NEVER) as backend:
+        await_others_base(backend, monkeypatch)
+        restored(root, tmp_path / "copy")
+        real = compaction._started
+        monkeypatch.setattr(compaction, "_started", start)
+        for _ in range(3):
+            with pytest.raises(FolderReplaced):
+                backend.get("k")
+        assert not started
+
+
+def test_a_process_that_finds_no_base_to_write_is_not_started_again(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder was replaced while a caller waited for the base."""
+    real, started = compaction._started, list[int]()
+
+    def moved_meanwhile(*args: Any, **how: Any) -> Any:
+        if not started:
+            restored(root, tmp_path / "copy")
+        started.append(len(started))
+        return real(*args, **how)
+
+    with FileBackend(root, seal_at=NEVER) as backend:
+        await_others_base(backend, monkeypatch)
+        monkeypatch.setattr(compaction, "_started", moved_meanwhile)
+        with pytest.raises(Unavailable):
+            backend.replica.segment.await_base()
+        assert started == [0]
+        with pytest.raises(FolderReplaced):
+            backend.get("k")
 
 
 @pytest.mark.parametrize("disturb", [moved, restored, made_again])
