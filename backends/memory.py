@@ -1,7 +1,8 @@
 """The memory backend: the contract in one process, for unit tests and experiments.
 
 ``memory://`` is private to its handle; all handles of a process with the same ``memory://NAME``
-share one map. Nothing outlives the process.
+share one map. Nothing outlives the process. A forked child has but a copy of the maps, so it uses
+none of them: what it opens is new.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from .shared.ordered_map import OrderedMap
 
 
 class Space:
-    """The shared state behind the handles of one name."""
+    """The shared state behind the handles of one name. It is of no use in a forked child: nobody
+    would see a commit there, and no thread releases a lock that was held at the fork."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self.clock = clock
@@ -41,6 +43,19 @@ class Space:
         self.leader: MemoryLeadership | None = None
         self.leader_expires = 0.0
         self.watches: set[MemoryWatch] = set()
+        self.forked = False
+        forget_in_children(self)
+
+    def forget(self) -> Iterable[int]:
+        self.forked = True
+        return ()
+
+    def check_process(self) -> None:
+        """Raise `WrongProcess` in a forked child."""
+        if self.forked:
+            raise WrongProcess(
+                "a memory:// backend that was opened before a fork is in the parent process only"
+            )
 
     def commit(self, ops: tuple[Op, ...], fence: Fence | None) -> None:
         with self.changed:
@@ -80,30 +95,43 @@ class Space:
             self.changed.notify_all()
 
 
-_spaces: dict[tuple[str, str], Space] = {}
-"""Those with a name, which last as long as the process."""
-_private: WeakValueDictionary[tuple[str, str], Space] = WeakValueDictionary()
-"""Those of ``memory://``, which last as long as their handles."""
-_spaces_lock = threading.Lock()
+class _Spaces:
+    """The maps of this process."""
+
+    def __init__(self) -> None:
+        self.forget()
+        forget_in_children(self)
+
+    def forget(self) -> Iterable[int]:
+        # Those with a name last as long as the process, and the others as long as their handles.
+        self._named: dict[tuple[str, str], Space] = {}
+        self._private: WeakValueDictionary[tuple[str, str], Space] = WeakValueDictionary()
+        self._lock = threading.Lock()
+        return ()
+
+    def at(self, place: tuple[str, str], *, lasts: bool) -> Space:
+        """Return the map with this name and cluster, which is made if there is none."""
+        with self._lock:
+            space = self._named.get(place) or self._private.get(place)
+            if space is None:
+                space = Space()
+                (self._named if lasts else self._private)[place] = space
+            return space
+
+
+_spaces = _Spaces()
 
 
 def open_memory(url: str, cluster: str, create: bool = True) -> MemoryBackend:
     """Open ``memory://[NAME]``. The entry point of the scheme."""
     given = urlsplit(url).netloc
     place = (given or uuid.uuid4().hex, cluster)
-    with _spaces_lock:
-        space = _spaces.get(place) or _private.get(place)
-        if space is None:
-            space = Space()
-            if given:
-                _spaces[place] = space
-            else:
-                _private[place] = space
+    space = _spaces.at(place, lasts=bool(given))
     return MemoryBackend(space, url=f"memory://{place[0]}", cluster=cluster)
 
 
 class MemoryBackend(Backend):
-    """A handle on a `Space`. It refuses all calls in a forked child, which has but a copy of it."""
+    """A handle on a `Space`."""
 
     capabilities = Capabilities(
         max_value=512 * 1024,
@@ -121,12 +149,6 @@ class MemoryBackend(Backend):
         self.url = url
         self.cluster = cluster
         self._closed = False
-        self._forked = False
-        forget_in_children(self)
-
-    def forget(self) -> Iterable[int]:
-        self._forked = True
-        return ()
 
     def _get(self, key: str, deadline: Deadline) -> Record | None:
         self._check_open()
@@ -173,7 +195,7 @@ class MemoryBackend(Backend):
         return MemoryWatch(self.space, prefix)
 
     def _campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
-        self._check_open()  # Before the lock, which a thread of the parent may have held.
+        self._check_open()
         space = self.space
         with space.changed:
             while not stop.is_set():
@@ -207,8 +229,7 @@ class MemoryBackend(Backend):
         self._closed = True
 
     def _check_open(self) -> None:
-        if self._forked:
-            raise WrongProcess(f"{self.url} was opened before a fork, and is in the parent only")
+        self.space.check_process()
         if self._closed:
             raise Unavailable("this handle is closed")
 
@@ -231,6 +252,8 @@ class MemoryLeadership(Leadership):
         self.hung = True
 
     def resign(self) -> None:
+        if self._space.forked:
+            return  # The parent leads on.
         with self._space.changed:
             if self._space.leader is self:
                 self._space.leader = None
@@ -255,6 +278,7 @@ class MemoryWatch(Watch):
             self._hint = True
 
     def wait(self, timeout: float) -> bool:
+        self._space.check_process()
         with self._space.changed:
             self._space.changed.wait_for(lambda: self._hint, min(timeout, threading.TIMEOUT_MAX))
             hint, self._hint = self._hint, False
@@ -264,5 +288,7 @@ class MemoryWatch(Watch):
         return self._changes.take() if self.wait(timeout) else frozenset()
 
     def close(self) -> None:
+        if self._space.forked:
+            return
         with self._space.changed:
             self._space.watches.discard(self)
