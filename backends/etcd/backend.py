@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from itertools import chain
 from typing import Any
 
 from jrs.contract.backend import Backend, Capabilities, Diagnostic
@@ -35,7 +36,7 @@ from jrs.contract.watch import Watch
 
 from ..remote.address import Address
 from ..shared.group_commit import GroupCommit
-from . import diagnostics, leader, transaction
+from . import diagnostics, leader, page_sizes, transaction
 from ._etcd3 import rpc
 from .cluster import Marker, check_members, check_version, reach
 from .connection import ATTEMPT, WRITE, Connection, behind
@@ -49,9 +50,6 @@ DEFAULT_PORT = 2379
 DEFAULT_PREFIX = "jrs"
 
 _GETS = 128
-_FIRST_PAGE, _LARGEST_PAGE, _GROWTH = 64, 10_000, 4
-_PAGE_BYTES = 8 << 20
-_SMALL_PAGE = 16
 _BULK = 3.0
 """Seconds for one member to send a large answer."""
 
@@ -111,6 +109,7 @@ class EtcdBackend(Backend):
         self._barrier = WriteBarrier(connection, self.root)
         self._marker = Marker(connection, cluster, self.root, self._range)
         self._most_gets = _GETS
+        self._page_sizes = page_sizes.PageSizes()
         self._sending = threading.Lock()
         self._answered = time.monotonic()
         """When commits were answered last."""
@@ -155,11 +154,13 @@ class EtcdBackend(Backend):
             except Unavailable:
                 if len(wanted) == 1 or self.connection.closed:
                     raise
-                size = max(1, len(wanted) // _GROWTH)  # Perhaps too large to be sent in time.
+                # The page may be too large to be sent in time.
+                size = max(1, len(wanted) // page_sizes.GROWTH)
                 continue
             found += page
             weight = sum(len(one.value) for one in page if isinstance(one, Record)) // len(page)
-            size = max(1, min(self._most_gets, _GROWTH * size, _PAGE_BYTES // (weight + 100)))
+            fitting = page_sizes.fitting(weight + page_sizes.OVERHEAD)
+            size = min(self._most_gets, page_sizes.GROWTH * size, fitting)
         return found
 
     def _gets(self, keys: Sequence[str], deadline: Deadline) -> list[Record | CorruptRecord | None]:
@@ -174,11 +175,12 @@ class EtcdBackend(Backend):
         return self._page_at(prefix, after, limit, 0, deadline)[0]
 
     def _created_since(self, prefix: str, version: int, deadline: Deadline) -> list[Record]:
-        start = self.name(prefix)
-        found = self._range(
-            start, deadline, range_end=behind(start), min_create_revision=max(version, 0)
-        )
-        return [self._record(one) for one in found.kvs]
+        while True:
+            try:
+                pages = self._pages(prefix, None, None, deadline, since=version)
+                return list(chain.from_iterable(pages))
+            except Compacted:
+                continue  # All of them from one revision, as the contract wants it.
 
     def scan(
         self,
@@ -190,37 +192,62 @@ class EtcdBackend(Backend):
     ) -> Iterator[Record]:
         """Scan as the contract requires. All pages have the same revision, unless it is compacted
         during the scan, which then continues at the newest revision."""
-        size, revision, left = _FIRST_PAGE, 0, limit
-        until = deadline or self._deadline()
-        self._look_for_closing(until)
+        self._look_for_closing(deadline or self._deadline())
+        yield from chain.from_iterable(self._pages(prefix, after, limit, deadline))
+
+    def _pages(
+        self,
+        prefix: str,
+        after: str | None,
+        left: int | None,
+        deadline: Deadline | None,
+        *,
+        since: int | None = None,
+    ) -> Iterator[list[Record]]:
+        """Yield pages of up to `left` records in all.
+
+        Args:
+            deadline: of all pages; without one, each has the handle's timeout.
+            since: the first revision whose records are wanted.
+
+        Raises:
+            Compacted: with `since`, the revision of the first page is gone.
+        """
+        sizes, revision, first = self._page_sizes, 0, True
+        size = sizes.first(prefix)
         while left is None or left > 0:
+            until = deadline or self._deadline()
             wanted = size if left is None else min(size, left)
-            whole = wanted <= _SMALL_PAGE
+            whole = wanted <= page_sizes.SMALL
             share = until if whole else Deadline.after(until.remaining() / 2)
             try:
-                page, revision, more = self._page_at(prefix, after, wanted, revision, share)
+                page, revision, more = self._page_at(prefix, after, wanted, revision, share, since)
             except Compacted:
+                if since is not None:
+                    raise
                 revision = 0
                 continue
             except Unavailable:
                 if whole or self.connection.closed:
                     raise
-                size = _SMALL_PAGE  # The page may be too large to be sent in time.
+                size = sizes.failed(prefix)  # The page may be too large to be sent in time.
                 continue
-            yield from page
+            if page:
+                yield page
+                size, first = sizes.after(prefix, size, page, first=first), False
+                after = page[-1].key
+                left = None if left is None else left - len(page)
             if not more:
                 return
-            after = page[-1].key
-            if left is not None:
-                left -= len(page)
-            # Each page costs a pass over all keys behind it, so pages are as large as possible; but
-            # the next records may be larger than the previous ones.
-            weight = sum(len(record.value) for record in page) // len(page) + 100
-            size = max(1, min(_LARGEST_PAGE, _GROWTH * size, _PAGE_BYTES // weight))
-            until = deadline or self._deadline()
 
     def _page_at(
-        self, prefix: str, after: str | None, limit: int, revision: int, deadline: Deadline
+        self,
+        prefix: str,
+        after: str | None,
+        limit: int,
+        revision: int,
+        deadline: Deadline,
+        since: int | None = None,
     ) -> tuple[list[Record], int, bool]:
         """Return a page, its revision, and whether more records follow."""
         start = self.name(prefix)
@@ -229,7 +256,14 @@ class EtcdBackend(Backend):
         end = behind(self.name(prefix))
         if start >= end:
             return [], revision, False
-        found = self._range(start, deadline, range_end=end, limit=limit, revision=revision)
+        found = self._range(
+            start,
+            deadline,
+            range_end=end,
+            limit=limit,
+            revision=revision,
+            min_create_revision=max(since or 0, 0),
+        )
         page = [self._record(one) for one in found.kvs]
         return page, revision or found.header.revision, found.more
 

@@ -12,6 +12,7 @@ import pytest
 from jrs.backends.etcd import backend as backend_module
 from jrs.backends.etcd._etcd3 import grpc, rpc
 from jrs.backends.etcd.backend import EtcdBackend
+from jrs.backends.etcd.page_sizes import PageSizes
 from jrs.backends.etcd.transaction import MAX_BYTES, MAX_OPS
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, OutcomeUnknown, TooLarge, Unavailable
@@ -156,9 +157,8 @@ def test_replies_of_many_megabytes(backend: EtcdBackend) -> None:
     assert stubs.answers
 
 
-def test_the_first_page_is_small(backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How large the records are is known only behind it; a listing may need the first one alone."""
-    fill(backend, 100)
+def replies(backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of records in each reply."""
     asked: list[int] = []
     inner = backend._range
 
@@ -168,8 +168,64 @@ def test_the_first_page_is_small(backend: EtcdBackend, monkeypatch: pytest.Monke
         return found
 
     monkeypatch.setattr(backend, "_range", ranged)
+    return asked
+
+
+def test_the_first_page_is_small(backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How large the records are is known only behind it; a listing may need the first one alone."""
+    fill(backend, 100)
+    asked = replies(backend, monkeypatch)
     next(backend.scan("k/"))
     assert asked == [64]
+
+
+def test_a_further_listing_takes_one_request(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took three for a thousand records. Those of another kind may weigh more, and huge ones
+    still come in small pages."""
+    keys = fill(backend, 900)
+    for number in range(100):
+        backend.commit(Create(f"huge/{number:03}", bytes(MIB // 4)))
+    for _ in range(2):
+        assert [one.key for one in backend.scan("k/")] == keys
+        assert len(list(backend.scan("huge/"))) == 100
+    asked = replies(backend, monkeypatch)
+    assert [one.key for one in backend.scan("k/")] == keys
+    assert asked == [900]
+    asked.clear()
+    next(backend.scan("huge/"))
+    assert asked == [31]
+
+
+def test_created_since_comes_in_pages(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All from one revision, so that nothing is missed that was created before what is found; it
+    was one reply, however large."""
+    old = fill(backend, 3)
+    since = backend.get(old[-1])
+    assert since is not None
+    keys = [f"k/later/{number:03}" for number in range(200)]
+    for key in keys:
+        backend.commit(Create(key, b"v"))
+    asked = replies(backend, monkeypatch)
+    assert [one.key for one in backend.created_since("k/", since.version + 1)] == keys
+    assert asked == [64, 136]
+
+    inner = backend._page_at
+
+    def compacted_once(*args: Any) -> Any:
+        found = inner(*args)
+        monkeypatch.setattr(backend, "_page_at", inner)
+        backend.commit(Create("k/a", b"v"))  # It sorts before what has been read.
+        compact(backend)
+        return found
+
+    backend._page_sizes = PageSizes()
+    monkeypatch.setattr(backend, "_page_at", compacted_once)
+    found = {one.key for one in backend.created_since("k/", since.version + 1)}
+    assert found == {*keys, "k/a"}
 
 
 def test_a_page_that_is_too_large_to_come_in_time(
@@ -190,6 +246,12 @@ def test_a_page_that_is_too_large_to_come_in_time(
     keys = fill(backend, 150)
     assert [one.key for one in backend.scan("k/")] == keys
     assert asked[:4] == [64, 256, 16, 64]
+
+    # The weight is known, but not whether so many come in time.
+    asked.clear()
+    backend._page_sizes.failed("k/")
+    next(backend.scan("k/"))
+    assert asked == [16]
 
     most = 0
     with pytest.raises(Unavailable, match="not in time"):
