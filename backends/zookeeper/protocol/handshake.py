@@ -45,26 +45,30 @@ def shortest_session(access: Access, deadline: Deadline) -> float:
     a server may hang for a while, and while its ensemble elects a leader it ends the connection.
 
     Raises:
-        Unavailable: no endpoint can be reached; the message gives the reason for each.
+        Unavailable: no endpoint can be reached; the message gives the newest reason for each.
         WrongAddress: the address or the certificates are wrong; waiting does not help.
     """
     endpoints = access.address.endpoints
-    faults: dict[tuple[str, int], Fault] = {}
     pause, longest = _PAUSE, ANSWER_TIMEOUT
+    is_first = True
     while True:
+        faults: list[Fault] = []
         for number, endpoint in enumerate(endpoints):
             share = deadline.remaining() / (len(endpoints) - number)
             try:
                 return _ask(access, endpoint, longest, Deadline.after(share * 0.7))
             except _Failed as failed:
-                if endpoint not in faults:
-                    until = Deadline.after(min(1.0, share * 0.2))
-                    faults[endpoint] = failed.fault(endpoint, access, until)
-        why = f"{access.where}: {'; '.join(dict.fromkeys(one.what for one in faults.values()))}"
-        if all(fault.wrong for fault in faults.values()):
+                until = Deadline.after(min(1.0, share * 0.2))
+                faults.append(failed.fault(endpoint, access, until))
+        why = f"{access.where}: {'; '.join(dict.fromkeys(fault.what for fault in faults))}"
+        if all(fault.wrong for fault in faults):
             raise WrongAddress(why)
-        if all(fault.lasting for fault in faults.values()) or deadline.remaining() < pause + _ROUND:
+        # A server that was there a moment ago may be about to start again.
+        if is_first and all(fault.lasting for fault in faults):
             raise Unavailable(why)
+        if deadline.remaining() < pause + _ROUND:
+            raise Unavailable(why)
+        is_first = False
         time.sleep(pause)
         pause, longest = min(2 * pause, _LONGEST_PAUSE), 2 * longest
 

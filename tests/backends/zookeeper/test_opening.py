@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from jrs.backends.remote.diagnostics import look
+from jrs.backends.remote.diagnostics import Fault, look
 from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.layout import Layout
 from jrs.backends.zookeeper.protocol import codec, handshake
@@ -97,6 +97,60 @@ def test_who_is_no_zookeeper(said: bytes, monkeypatch: pytest.MonkeyPatch) -> No
         listener.shutdown(socket.SHUT_RDWR)
     assert type(error) is (WrongAddress if said else Unavailable)
     assert place in str(error)
+
+
+def test_who_hangs_first_and_then_is_no_zookeeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason of the first round stood for all: it was waited for until the deadline, and then
+    said not to answer."""
+    monkeypatch.setattr(handshake, "ANSWER_TIMEOUT", 0.2)
+    looked = threading.Event()
+
+    def looking(*args: Any) -> Any:
+        looked.set()
+        return look(*args)
+
+    monkeypatch.setattr(handshake, "look", looking)
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+
+        def answer() -> None:
+            with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+                while True:
+                    connection, _ = listener.accept()
+                    if not looked.is_set():
+                        held.enter_context(connection)
+                        continue
+                    with connection:
+                        connection.recv(1000)
+                        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        pool.submit(answer)
+        error = refused(f"zookeeper://127.0.0.1:{listener.getsockname()[1]}?timeout={BOUND:g}")
+        listener.shutdown(socket.SHUT_RDWR)
+    assert type(error) is WrongAddress
+    assert "ZooKeeper's protocol" in str(error)
+
+
+def test_a_server_that_hangs_and_is_then_started_again(
+    zookeeper_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That nobody listens for a moment is no reason to give up, where somebody did."""
+    monkeypatch.setattr(handshake, "ANSWER_TIMEOUT", 0.2)
+    faults: list[Fault | None] = []
+
+    def looking(*args: Any) -> Fault | None:
+        faults.append(look(*args))
+        if len(faults) == 1:
+            zookeeper_server.kill()
+        elif len(faults) == 2:
+            zookeeper_server.heal()
+        return faults[-1]
+
+    monkeypatch.setattr(handshake, "look", looking)
+    access = Access.parse(zookeeper_server.url(), {})
+    zookeeper_server.pause()
+    assert handshake.shortest_session(access, Deadline.after(BOUND)) > 0.0
+    assert faults[1] is not None
+    assert faults[1].lasting
 
 
 def test_an_ensemble_that_elects_its_leader(zookeeper_ensemble: ZooKeeperServer) -> None:
