@@ -287,7 +287,8 @@ class SnapshotCatalog(SnapshotIndex):
                 output that it would need, the folder of a listed snapshot with `claim`, or a new
                 job of what only an application can run.
             SnapshotInUse: another restore of the job is in progress.
-            Unavailable: the disk is full; nothing was changed.
+            Unavailable: the disk is full, or the backend does not answer; nothing was changed, or
+                the job is held until the restore is repeated: the message says which.
             Fenced: a newer leader exists.
             OutcomeUnknown: the job may be held until the restore is repeated.
         """

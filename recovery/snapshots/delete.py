@@ -63,7 +63,8 @@ def remove(
     an unlisted folder and a note, by which `fsck` names it and `gc` removes it; see `doomed`.
 
     Raises:
-        Unavailable: one of its storages is not mounted; its files would have no record.
+        Unavailable: one of its storages is not mounted, or it was moved and the disk of its
+            cluster is full; its files would have no record.
         As `SnapshotCatalog.remove`.
     """
     backend.check_current(fence, f"{record} is not deleted")

@@ -130,8 +130,8 @@ def note(backend: Backend, own: JobStorage, record: SnapshotRecord, what: What) 
     for a deletion without files elsewhere: without its note `gc` only names them.
 
     Raises:
-        OSError: the note cannot be written, and nothing else would find files in other storages.
-        Unavailable: from the backend.
+        Unavailable: the note cannot be written, and nothing else would find files in other
+            storages; or from the backend.
     """
     if record.objects is not None or not own.root.is_dir():
         return None
@@ -148,9 +148,11 @@ def note(backend: Backend, own: JobStorage, record: SnapshotRecord, what: What) 
             path.touch(mode=0o600)
         if others or what is What.LISTING:
             transfer.sync(folder)
-    except OSError:
+    except OSError as error:
         if others:
-            raise
+            raise Unavailable(
+                f"noting that {record} has files in {', '.join(others)} failed: {error}"
+            ) from error
         return None  # Snapshots are also deleted because the disk is full.
     return _read(own, path.name)
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,9 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.errors import (
     Conflict,
-    CorruptRecord,
-    Fenced,
     JobIsRunning,
+    JrsError,
     OutcomeUnknown,
-    SnapshotInUse,
     Unavailable,
 )
 from jrs.contract.operations import (
@@ -182,6 +181,22 @@ def _spec_in(
     )
 
 
+@contextmanager
+def completed_by_a_repeat(job_id: str) -> Iterator[None]:
+    """Name the remedy in an error of what follows the reservation: the job is held from there on.
+
+    Raises:
+        Unavailable: in the place of an error of the filesystem or the backend.
+    """
+    try:
+        yield
+    except (OSError, Unavailable) as error:
+        raise Unavailable(
+            f"{error}; job {job_id!r} is held until you repeat the restore: "
+            f"jrs snapshot restore --finish {job_id}"
+        ) from error
+
+
 def swap(
     catalog: SnapshotIndex,
     found: Manifest,
@@ -198,7 +213,7 @@ def swap(
 
     Raises:
         JobIsRunning: another process has carried the restore out, or has moved the epoch's folder.
-        Unavailable: something cannot be moved into place.
+        Unavailable, OSError: something cannot be moved into place.
     """
     storage = catalog.storage
     folder = storage.folder(job_id)
@@ -228,13 +243,7 @@ def swap(
                 )
             storage.discard(job_id, old)
         if top in tops:
-            try:
-                os.rename(built / top, place)
-            except OSError as error:
-                raise Unavailable(
-                    f"{place} cannot be moved into place: {error.strerror}; job {job_id!r} is held "
-                    f"until you repeat the restore: jrs snapshot restore --finish {job_id}"
-                ) from error
+            os.rename(built / top, place)
     if epoch_folders.in_place(storage.folder(job_id)) != target:
         raise _changed(job_id)
     storage.sync_names(target)
@@ -319,11 +328,10 @@ def _commit_and_remove(
 
 
 def use_up(catalog: SnapshotIndex, request: RestoreRequest) -> None:
-    """Remove a claimed snapshot. Its entry is gone; fsck names what a crash leaves."""
+    """Remove the files of a claimed snapshot, or what can be removed now: the job is restored, and
+    its entry is gone. The leader and `gc` remove the rest, by the note of the deletion."""
     if isinstance(request.source, SnapshotRecord):
-        try:
+        with suppress(JrsError):
             delete.remove(catalog.backend, catalog.storage, request.source, request.fence)
-        except (SnapshotInUse, Fenced, CorruptRecord):
-            pass  # Another process still reads it; the job is restored all the same.
     else:
         transfer.remove(request.source)

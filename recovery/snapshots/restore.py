@@ -148,8 +148,11 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
             reserved = reserve_and_swap.reserve(
                 catalog, found.manifest, job_id, before, guards, request
             )
-            folder = reserve_and_swap.swap(catalog, found.manifest, job_id, built, epoch, reserved)
-            reserve_and_swap.commit(catalog, found.manifest, job_id, guards, reserved, request)
+            with reserve_and_swap.completed_by_a_repeat(job_id):
+                folder = reserve_and_swap.swap(
+                    catalog, found.manifest, job_id, built, epoch, reserved
+                )
+                reserve_and_swap.commit(catalog, found.manifest, job_id, guards, reserved, request)
     if request.claim:
         reserve_and_swap.use_up(catalog, request)
     return Restored(job_id, folder, stages, found.manifest.number, found.manifest.job_id)
@@ -178,7 +181,8 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
             # Before the reservation: what a death leaves of it nothing names.
             found = adopt(objects, found, job_id, folder, fork=request.fork)
         reserved = reserve_and_swap.reserve(catalog, found, job_id, before, guards, request)
-        reserve_and_swap.commit(catalog, found, job_id, guards, reserved, request, [mine])
+        with reserve_and_swap.completed_by_a_repeat(job_id):
+            reserve_and_swap.commit(catalog, found, job_id, guards, reserved, request, [mine])
     if request.claim:
         reserve_and_swap.use_up(catalog, request)
     return Restored(job_id, folder, found.stages, found.number, found.job_id)

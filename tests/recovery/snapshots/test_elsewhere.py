@@ -18,10 +18,12 @@ from jrs.records.codec import decode, encode
 from jrs.records.model import JobSpec, JobStatus
 from jrs.records.policies import Keep, SnapshotPolicy
 from jrs.records.snapshots import SnapshotFormat, TakenBy
+from jrs.recovery.cleanup.garbage import collect_garbage
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.cleanup.snapshots import Snapshots
 from jrs.recovery.files import transfer
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders, prune
 from jrs.store.result_store import JobResultStore
 from tests.crash.test_disk_full import SIZE, disk, free
@@ -161,6 +163,67 @@ def test_disk_full(
     assert tree(tmp_path / "far") == {}
     assert not (tmp_path / "out").exists()
     assert catalog.verify("job", 1)
+
+
+def test_disk_full_at_the_note_of_a_moved_snapshot(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but the note would find its files: a deletion is refused, and pruning continues with
+    the others. A claim says that the job is held, and a repeat completes it."""
+    far = [catalog.create("job", taken_by=TakenBy.SYSTEM) for _ in range(3)]
+    far[0] = catalog.move("job", 1, tmp_path / "far")
+    write = transfer.write
+
+    def full(path: Path, data: bytes) -> None:
+        if path.parent.name == ".doomed":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write(path, data)
+
+    with monkeypatch.context() as cut:
+        cut.setattr(transfer, "write", full)
+        for refused in (
+            lambda: catalog.delete("job", 1),
+            lambda: prune(catalog, "job", SnapshotPolicy(keep=1)),
+        ):
+            with pytest.raises(Unavailable, match="No space left"):
+                refused()
+        assert catalog.list("job") == [far[0], far[2]]
+        assert catalog.verify("job", 1) == far[0]
+        with pytest.raises(Unavailable, match=r"No space left.*held.*restore --finish new"):
+            catalog.restore(far[0], as_job="new", claim=True)
+    assert catalog.pending_restore("new") is not None
+    assert any(
+        "restore --finish new" in line for line in find_orphans(catalog.backend, job.storage)
+    )
+
+    assert catalog.finish_restore("new").job_id == "new"
+    assert catalog.pending_restore("new") is None
+    assert catalog.list("job") == [far[2]]
+    assert tree(tmp_path / "far" / "test" / "job") == {}
+    assert not list(find_orphans(catalog.backend, job.storage))
+
+
+def test_a_claim_that_cannot_remove_the_files_yet(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is restored, so there is nothing to repeat: a collection removes the files."""
+    catalog.create("job")
+    far, discard = catalog.move("job", 1, tmp_path / "far"), JobStorage.discard
+
+    def away(storage: JobStorage, job_id: str, path: Path) -> None:
+        if storage.root.is_relative_to(tmp_path / "far"):
+            raise Unavailable("the other storage is away")
+        discard(storage, job_id, path)
+
+    with monkeypatch.context() as cut:
+        cut.setattr(JobStorage, "discard", away)
+        assert catalog.restore(far, as_job="new", claim=True).job_id == "new"
+    assert catalog.list("job") == []
+    assert tree(tmp_path / "far" / "test" / "job")
+
+    collect_garbage(SnapshotCatalog(catalog.backend, job.storage), 0.0, dry_run=False)
+    assert tree(tmp_path / "far" / "test" / "job") == {}
+    assert not list(find_orphans(catalog.backend, job.storage))
 
 
 @by_format
