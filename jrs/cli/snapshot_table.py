@@ -77,4 +77,6 @@ def _row(record: SnapshotRecord) -> list[str]:
 
 def _taken_by(record: SnapshotRecord) -> str:
     by = record.taken_by.value or ("system" if record.is_systems else "user")
+    if record.for_fork:
+        return f"{by}, for the fork {record.for_fork}"
     return f"{by}, at the end" if record.at_end else by

@@ -206,6 +206,8 @@ class SnapshotRecord(Stored):
     """Whether the cleanup of the ended job took it, so that the job can be retried."""
     objects: StoredObject | None = None
     """The object with its manifest, where the storage has objects."""
+    for_fork: str = ""
+    """The job that a fork makes of it, and then has no need of it; empty for all others."""
 
     def least_reader(self) -> int:
         # Others would look for its folder.

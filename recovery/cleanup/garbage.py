@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import attrs
@@ -23,7 +23,7 @@ from jrs.records.model import Tombstone
 from jrs.records.snapshots import SnapshotRecord
 
 from ..processes import left_running
-from ..snapshots import convert, delete, deletion_notes, folders
+from ..snapshots import convert, delete, deletion_notes, folders, for_forks
 from ..snapshots.blobs import Blobs
 from ..snapshots.index import SnapshotIndex
 from ..snapshots.orphans import not_listed
@@ -83,6 +83,7 @@ class GarbageCollector:
             with self._named(job_id):
                 known[job_id] = _Known.of(self._backend, job_id)
         self._doomed()
+        self._forks()
         for job_id, job in known.items():
             with self._named(job_id):
                 self._folder(job_id, job)
@@ -186,6 +187,25 @@ class GarbageCollector:
                 self._note(path, "left over by a note that was not completed")
                 if not self._dry_run:
                     path.unlink(missing_ok=True)
+
+    def _forks(self) -> None:
+        """Remove the snapshots of forks that died before they had stored their restores."""
+        by_job: dict[str, list[SnapshotRecord]] = {}
+        for stored in self._backend.scan(keys.SNAPSHOTS):
+            with suppress(CorruptRecord):  # `jrs fsck` names it.
+                record = decode(SnapshotRecord, stored.value, stored.key)
+                if record.for_fork:
+                    by_job.setdefault(record.job_id, []).append(record)
+        for known in by_job.values():
+            try:
+                for record in for_forks.needless(self._backend, known, self._until):
+                    size = _size(folders.listed(self._storage, record))
+                    if not self._dry_run:
+                        delete.remove(self._backend, self._storage, record, None)
+                    why = f"left over by a fork to {record.for_fork!r} that died"
+                    self._removed.append(Garbage(str(record), size, why))
+            except (CorruptRecord, SnapshotInUse, Unavailable) as error:
+                self._left.append(str(error))
 
     def _records(self) -> None:
         """Remove what a forced cleanup has left in the backend. No id is used twice, so no job can

@@ -17,7 +17,13 @@ from typing import Any
 
 import attrs
 
-from jrs.contract.errors import CorruptRecord, InvalidInput, JrsError, NoSuchSnapshot
+from jrs.contract.errors import (
+    CorruptRecord,
+    InvalidInput,
+    JrsError,
+    NoSuchSnapshot,
+    OutcomeUnknown,
+)
 from jrs.contract.operations import Fence
 from jrs.contract.texts import shown
 from jrs.records import keys
@@ -36,7 +42,7 @@ from jrs.records.snapshots import (
 from jrs.store import restores
 
 from ..files import transfer
-from . import convert, create, delete, folders, in_objects, logical, move, restore
+from . import convert, create, delete, folders, for_forks, in_objects, logical, move, restore
 from .index import SnapshotIndex, SnapshotRef
 from .open import places
 from .reserve_and_swap import RestoreRequest
@@ -80,6 +86,7 @@ class SnapshotCatalog(SnapshotIndex):
         format: SnapshotFormat | None = None,
         taken_by: TakenBy = TakenBy.USER,
         at_end: bool = False,
+        for_fork: str = "",
         fence: Fence | None = None,
         output: bool = True,
         batches: Mapping[str, int] | None = None,
@@ -95,6 +102,7 @@ class SnapshotCatalog(SnapshotIndex):
             format: by default, `format_of` the job.
             taken_by: jrs deletes by itself only what the system has taken.
             at_end: whether the cleanup of the ended job takes it.
+            for_fork: the new job of the fork that takes it for itself.
             output: whether to include the job's published output. Without it, the snapshot can only
                 be restored where that output still is as it was.
             batches: older batches to pin, by stage, out of those that Spark still retains.
@@ -118,7 +126,7 @@ class SnapshotCatalog(SnapshotIndex):
                 raise InvalidInput("a logical snapshot needs a catalog that can export state")
             export = partial(self.export_state, spark=spark)
         request = create.SnapshotRequest(
-            format, output, batches or {}, export, progress, taken_by, at_end
+            format, output, batches or {}, export, progress, taken_by, at_end, for_fork
         )
         return create.create(self, check_job_id(job_id), name, request, fence)
 
@@ -316,8 +324,9 @@ class SnapshotCatalog(SnapshotIndex):
     ) -> Restored:
         """Make a new job from a job's newest state; the old job may be running and continues.
 
-        The new job's queries have ids of their own. The intermediate snapshot is not kept. A repeat
-        after a crash completes the fork, from the state that the old job had then.
+        The new job's queries have ids of their own. The intermediate snapshot is used up, whichever
+        process completes the fork; `gc` removes one whose fork died before its restore was stored.
+        A repeat after a crash completes the fork, from the state that the old job had then.
 
         Raises:
             NoSuchJob: the job has neither records nor files.
@@ -331,13 +340,18 @@ class SnapshotCatalog(SnapshotIndex):
         if begun is not None and begun.fork and begun.from_job == job_id:
             return self.finish_restore(as_job, fence=fence)
         restore.check_free(self, as_job)
-        taken = self.create(job_id, taken_by=TakenBy.SYSTEM, fence=fence, progress=progress)
+        taken = self.create(
+            job_id, taken_by=TakenBy.SYSTEM, for_fork=as_job, fence=fence, progress=progress
+        )
         try:
             return self.restore(taken, as_job=as_job, fork=True, fence=fence, progress=progress)
-        finally:
-            with suppress(JrsError):  # If that fails, it is a snapshot like any other.
-                if self.pending_restore(as_job) is None:  # A pending restore still needs it.
-                    self.remove(taken, fence=fence)
+        except OutcomeUnknown:
+            raise  # A restore that needs it may begin yet.
+        except BaseException:
+            with suppress(JrsError):
+                for record in for_forks.needless(self.backend, [taken], taken.created_at):
+                    self.remove(record, fence=fence)
+            raise
 
     def pending_restore(self, job_id: str) -> RestoreRecord | None:
         """Return the job's restore that is in progress or was interrupted, if any."""

@@ -61,6 +61,7 @@ class SnapshotRequest:
     progress: transfer.Progress
     taken_by: TakenBy
     at_end: bool = False
+    for_fork: str = ""
 
 
 @attrs.frozen
@@ -89,7 +90,7 @@ def create(
         how = request.format
         return create_in_objects.create(
             catalog, storage.objects, job_id, name, how, request.taken_by, fence,
-            at_end=request.at_end,
+            at_end=request.at_end, for_fork=request.for_fork,
         )  # fmt: skip
     backend.check_current(fence, f"no snapshot of job {job_id!r}")
     known = catalog.list(job_id)
@@ -288,6 +289,7 @@ def _record(
         stages=found.stages,
         taken_by=request.taken_by,
         at_end=request.at_end,
+        for_fork=request.for_fork,
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import attrs
+
 from jrs.contract.errors import (
     Conflict,
     CorruptRecord,
@@ -52,6 +54,7 @@ def create(
     fence: Fence | None,
     *,
     at_end: bool = False,
+    for_fork: str = "",
 ) -> SnapshotRecord:
     """Take a snapshot and list it; see `SnapshotCatalog.create`."""
     if format is not SnapshotFormat.LINK:
@@ -72,7 +75,9 @@ def create(
         described = _described(catalog, job_id, number, name)
         if described is None:
             continue
-        record = _listed(objects, described, taken_by, at_end)
+        record = attrs.evolve(
+            _listed(objects, described, taken_by), at_end=at_end, for_fork=for_fork
+        )
         create_record = Create(keys.snapshot(job_id, number), encode(record))
         ended = () if at_end else (keys.RESULTS, keys.TOMBSTONES)
         running = [Absent(prefix + job_id) for prefix in ended]
@@ -167,9 +172,7 @@ def _manifests(found: Mapping[str, StreamHead | StreamPlan]) -> dict[str, Stored
     return {stage: one.manifest for stage, one in found.items() if one.manifest is not None}
 
 
-def _listed(
-    objects: Objects, described: Manifest, taken_by: TakenBy, at_end: bool
-) -> SnapshotRecord:
+def _listed(objects: Objects, described: Manifest, taken_by: TakenBy) -> SnapshotRecord:
     """Write a snapshot's manifest; return its entry in the catalogue."""
     try:
         files = list(files_in(objects, described, rows=False))
@@ -180,5 +183,5 @@ def _listed(
     return SnapshotRecord(
         described.job_id, described.number, described.format, described.created_at,
         named.sha256, len(files), sum(one.size for one in files), 0, described.name,
-        stages=described.stages, taken_by=taken_by, at_end=at_end, objects=named,
+        stages=described.stages, taken_by=taken_by, objects=named,
     )  # fmt: skip

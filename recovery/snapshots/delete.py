@@ -243,7 +243,7 @@ def _check_dispensable(catalog: SnapshotIndex, record: SnapshotRecord) -> None:
             )
     ended = any(backend.get(prefix + job_id) for prefix in (keys.RESULTS, keys.TOMBSTONES))
     lives = not ended and backend.get(keys.JOBS + job_id) is not None
-    if not lives or not record.format.is_restorable:
+    if not lives or not record.format.is_restorable or record.for_fork:
         return
     newer = [each for each in catalog.list(job_id) if each.number > record.number]
     if any(_replaces(each, record) and _is_whole(catalog, each, False) for each in newer):
@@ -258,7 +258,8 @@ def _check_dispensable(catalog: SnapshotIndex, record: SnapshotRecord) -> None:
 def _replaces(newer: SnapshotRecord, record: SnapshotRecord) -> bool:
     """Return whether a job can resume from a newer snapshot wherever it can from an older one: one
     without output is refused once the job has published another batch."""
-    return newer.format.is_restorable and (newer.output or not record.output)
+    lasts = newer.format.is_restorable and not newer.for_fork
+    return lasts and (newer.output or not record.output)
 
 
 def _is_whole(catalog: SnapshotIndex, record: SnapshotRecord, thorough: bool) -> bool:

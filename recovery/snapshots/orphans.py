@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord
 from jrs.store import restores
 
 from ..files.job_folders import JobStorage
-from . import deletion_notes, folders
+from . import deletion_notes, folders, for_forks
 from .blobs import Blobs
 from .open import place, read
 from .unnamed_blobs import unnamed
@@ -37,6 +38,7 @@ def find_orphans(backend: Backend, storage: JobStorage) -> Iterator[str]:
     yield from _of_folders(backend, storage, records)
     yield from _of_deletions(backend, storage)
     yield from _of_restores(backend, storage)
+    yield from _of_forks(backend, storage, records)
     yield from _of_blobs(storage)
     for root in sorted({each.storage for each in records if each.storage is not None}):
         moved = JobStorage(Path(root), storage.root.name)
@@ -148,6 +150,20 @@ def _of_restores(backend: Backend, storage: JobStorage) -> Iterator[str]:
         path = folders.restoring(storage, job_id)
         if path.is_dir() and _is_abandoned(path):
             yield f"{path}: left over by a restore; the job's next snapshot removes it"
+
+
+def _of_forks(
+    backend: Backend, storage: JobStorage, records: list[SnapshotRecord]
+) -> Iterator[str]:
+    for job_id in sorted({record.job_id for record in records if record.for_fork}):
+        known = [record for record in records if record.job_id == job_id]
+        for record in for_forks.needless(backend, known, math.inf):
+            # Objects have no lock that tells whether the fork is at work.
+            if record.objects is None and _is_abandoned(folders.listed(storage, record)):
+                yield (
+                    f"{record}: left over by a fork to {record.for_fork!r} that died; jrs gc "
+                    "removes it"
+                )
 
 
 def _of_blobs(storage: JobStorage) -> Iterator[str]:

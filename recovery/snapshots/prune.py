@@ -9,7 +9,7 @@ from jrs.contract.operations import Fence
 from jrs.records.policies import SnapshotPolicy
 from jrs.records.snapshots import SnapshotRecord
 
-from . import delete
+from . import delete, for_forks
 from .index import SnapshotIndex
 
 
@@ -23,7 +23,8 @@ def prune(
 ) -> list[SnapshotRecord]:
     """Delete the snapshots of a live job that the policy does not keep; return those deleted.
 
-    Those that a user has taken stay. Idempotent. Snapshots in use stay until the next call.
+    Those that a user has taken stay. Those that forks take for themselves do not count, and go once
+    their forks have died. Idempotent. Snapshots in use stay until the next call.
 
     Args:
         before: returns the moment before which things are older than so many seconds; by default
@@ -33,12 +34,17 @@ def prune(
         Fenced: a newer leader exists.
         Unavailable: from the backend or the disk; repeat it.
     """
-    known = [each for each in catalog.list(job_id) if each.is_systems]
+
+    def until(age: float) -> float:
+        return catalog.now() - age if before is None else before(age)
+
+    listed = catalog.list(job_id)
+    known = [each for each in listed if each.is_systems and not each.for_fork]
     doomed = known[: -policy.keep] if policy.keep is not None else []
     if policy.max_age is not None:
-        age = policy.max_age
-        eldest = catalog.now() - age if before is None else before(age)
+        eldest = until(policy.max_age)
         doomed += [each for each in known if each.created_at < eldest and each not in doomed]
+    doomed += for_forks.needless(catalog.backend, listed, until(for_forks.PATIENCE))
     gone = []
     away: Unavailable | None = None
     for record in doomed:

@@ -327,11 +327,13 @@ def _commit_and_remove(
             raise  # It may still happen; or the job's cleanup has removed the restore.
 
 
-def use_up(catalog: SnapshotIndex, request: RestoreRequest) -> None:
-    """Remove the files of a claimed snapshot, or what can be removed now: the job is restored, and
-    its entry is gone. The leader and `gc` remove the rest, by the note of the deletion."""
-    if isinstance(request.source, SnapshotRecord):
-        with suppress(JrsError):
-            delete.remove(catalog.backend, catalog.storage, request.source, request.fence)
-    else:
-        transfer.remove(request.source)
+def use_up(catalog: SnapshotIndex, request: RestoreRequest, job_id: str) -> None:
+    """Remove the source of a restored job, if it was claimed, or taken for the job's fork; or what
+    can be removed now. The leader and `gc` remove the rest: the job is restored all the same."""
+    source = request.source
+    if isinstance(source, SnapshotRecord):
+        if request.claim or source.for_fork == job_id:
+            with suppress(JrsError):
+                delete.remove(catalog.backend, catalog.storage, source, request.fence)
+    elif request.claim:
+        transfer.remove(source)

@@ -153,8 +153,7 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
                     catalog, found.manifest, job_id, built, epoch, reserved
                 )
                 reserve_and_swap.commit(catalog, found.manifest, job_id, guards, reserved, request)
-    if request.claim:
-        reserve_and_swap.use_up(catalog, request)
+    reserve_and_swap.use_up(catalog, request, job_id)
     return Restored(job_id, folder, stages, found.manifest.number, found.manifest.job_id)
 
 
@@ -183,8 +182,7 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
         reserved = reserve_and_swap.reserve(catalog, found, job_id, before, guards, request)
         with reserve_and_swap.completed_by_a_repeat(job_id):
             reserve_and_swap.commit(catalog, found, job_id, guards, reserved, request, [mine])
-    if request.claim:
-        reserve_and_swap.use_up(catalog, request)
+    reserve_and_swap.use_up(catalog, request, job_id)
     return Restored(job_id, folder, found.stages, found.number, found.job_id)
 
 

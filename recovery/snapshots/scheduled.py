@@ -45,7 +45,8 @@ def until_scheduled_snapshot(catalog: SnapshotCatalog, job_id: str, every: float
         Unavailable: from the backend; the call may be repeated.
     """
     try:
-        since = [each.created_at for each in catalog.list(job_id) if each.is_systems]
+        taken = [each for each in catalog.list(job_id) if each.is_systems and not each.for_fork]
+        since = [each.created_at for each in taken]
         if not since:
             key = keys.ATTEMPTS + job_id
             attempt = catalog.backend.get(key)
@@ -108,20 +109,21 @@ def _is_anything_new(
 ) -> bool:
     """Return whether a batch or a stage was committed since the newest snapshot that can be
     restored."""
-    newest = [each for each in catalog.list(job_id) if each.format.is_restorable][-1:]
+    known = [each for each in catalog.list(job_id) if not each.for_fork]
+    newest = [each for each in known if each.format.is_restorable][-1:]
     if not newest:
         return True
     try:
-        known = catalog.manifest(job_id, newest[0].number)
+        then = catalog.manifest(job_id, newest[0].number)
     except (JrsError, OSError):
         return True  # Nothing can be restored from it now.
     if catalog.storage.objects is not None:
-        return create_in_objects.is_anything_new(catalog, job_id, known)
+        return create_in_objects.is_anything_new(catalog, job_id, then)
     prefix = keys.stages(job_id)
     finished = {record.key.removeprefix(prefix) for record in catalog.backend.scan(prefix)}
-    recorded = {name.removeprefix(keys.STAGES) for name in known.records if _is_of_stage(name)}
+    recorded = {name.removeprefix(keys.STAGES) for name in then.records if _is_of_stage(name)}
     return finished != recorded or any(
-        _has_committed_since(catalog, job_id, stage, fence, known) for stage in streams
+        _has_committed_since(catalog, job_id, stage, fence, then) for stage in streams
     )
 
 

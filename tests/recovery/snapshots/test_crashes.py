@@ -271,8 +271,11 @@ def check_done(place: Site, catalog: SnapshotCatalog, what: str) -> None:
         assert catalog.get("job", 1).storage == str(place.root / "far")
     if what == "back":
         assert catalog.get("job", 1).storage is None
-    if what in FROM_FAR:
+    if what in (*FROM_FAR, "fork"):
         collect_garbage(catalog, 0.0, dry_run=False)
+    if what == "fork":
+        assert {record.number for record in catalog.list("job")} == {1, 2}
+    if what in FROM_FAR:
         assert not [path for path in (place.root / "far").rglob("*") if path.is_file()]
         assert not list(place.storage.root.glob(".doomed/*"))
     if place.how is SnapshotFormat.CAS:

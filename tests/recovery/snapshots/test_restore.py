@@ -29,11 +29,19 @@ from jrs.contract.operations import Create, Delete, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import AttemptRecord, JobSpec, StageRecord
-from jrs.records.snapshots import RestoreRecord, SnapshotFormat
+from jrs.records.policies import SnapshotPolicy
+from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord, TakenBy
 from jrs.recovery.checkpoint_format.relocation import relocate
+from jrs.recovery.cleanup.garbage import collect_garbage
 from jrs.recovery.files import closed_inputs, epoch_folders
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
+from jrs.recovery.snapshots import (
+    SnapshotCatalog,
+    find_orphans,
+    folders,
+    prune,
+    reserve_and_swap,
+)
 from jrs.store import heads
 from tests.recovery.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put, tree
 from tests.recovery.snapshots.test_catalog import by_format
@@ -200,6 +208,72 @@ def test_a_fork_that_was_cut_off_is_finished(
 
     assert catalog.pending_restore("fork") is not None
     assert catalog.finish_restore("fork", is_stopped=lambda job_id: True).job_id == "fork"
+    assert catalog.list("job") == []
+    assert folders.whole(job.storage, "job") == set()
+
+
+def test_a_fork_to_an_id_that_another_one_takes(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the snapshot stays that the pending restore of the winner needs."""
+    won, create = catalog.create("job"), catalog.create
+
+    def fails(*_: object) -> None:
+        raise JobIsRunning("job 'fork' is being restored by another process")
+
+    def slow(*args: Any, **options: Any) -> SnapshotRecord:
+        taken = create(*args, **options)
+        with monkeypatch.context() as cut, pytest.raises(JobIsRunning):
+            cut.setattr(reserve_and_swap, "swap", fails)
+            catalog.restore(won, as_job="fork", fork=True)
+        monkeypatch.setattr(reserve_and_swap, "reserve", fails)
+        return taken
+
+    monkeypatch.setattr(catalog, "create", slow)
+    with pytest.raises(JobIsRunning):
+        catalog.fork("job", "fork")
+
+    assert catalog.list("job") == [won]
+
+
+def test_the_files_of_a_fork_that_cannot_be_removed_yet(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new job is made: the fork succeeds, and a collection removes what it has left."""
+
+    def away(*_: object) -> None:
+        raise Unavailable("the disk is away")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(JobStorage, "discard", away)
+        assert catalog.fork("job", "fork").job_id == "fork"
+
+    collect_garbage(SnapshotCatalog(catalog.backend, job.storage), 0.0, dry_run=False)
+    assert catalog.list("job") == []
+    assert folders.whole(job.storage, "job") == set()
+
+
+def test_the_snapshot_of_a_fork_that_died(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """It takes the place of no other snapshot, and goes once no fork can be at work any more."""
+    kept = catalog.create("job", taken_by=TakenBy.SYSTEM)
+    left = catalog.create("job", taken_by=TakenBy.SYSTEM, for_fork="new")
+    policy = SnapshotPolicy(keep=1)
+
+    assert prune(catalog, "job", policy) == []
+    with pytest.raises(SnapshotInUse, match="newest"):
+        catalog.delete("job", kept.number)
+    assert any("left over by a fork to 'new'" in one
+               for one in find_orphans(catalog.backend, job.storage))  # fmt: skip
+    dry = collect_garbage(catalog, 0.0, dry_run=True)
+    assert str(left) in {one.path for one in dry.removed}
+    assert collect_garbage(catalog, 3600.0, dry_run=False).removed == ()
+    assert prune(catalog, "job", policy, before=lambda _: left.created_at) == [left]
+    assert catalog.list("job") == [kept]
+
+    catalog.create("job", taken_by=TakenBy.SYSTEM, for_fork="new")
+    collect_garbage(catalog, 0.0, dry_run=False)
+    assert catalog.list("job") == [kept]
+    assert not list(find_orphans(catalog.backend, job.storage))
 
 
 def test_fork(catalog: SnapshotCatalog, job: FakeJob) -> None:
