@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
 
 from jrs.contract.errors import CorruptRecord, DamagedSnapshot, Unavailable
 from jrs.contract.whole_scan import scan_whole
@@ -13,7 +14,7 @@ from jrs.records.codec import decode
 from jrs.records.snapshots import SnapshotRecord
 
 from ..checkpoint_format import relocation
-from ..files import epoch_folders, written_root
+from ..files import epoch_folders
 from ..files.disk_errors import is_lost, reading
 from ..files.job_folders import JobStorage
 from ..files.safe_listing import is_file, names_in, walk
@@ -67,8 +68,8 @@ def _needed_by_snapshots(
         if record.objects is not None:
             continue  # It names objects of its own job only, and no path.
         with opened(storage, record) as snapshot:
-            for path in _read_by_restored(storage, record, snapshot, seen):
-                found |= _owner(storage, path)
+            for path in _read_by_restored(record, snapshot, seen):
+                found |= _owners(storage, path)
     return found
 
 
@@ -79,7 +80,7 @@ def _needed_by_jobs(catalog: SnapshotIndex) -> set[str]:
         for prefix in (keys.JOBS, keys.DIRTY)
         for record in scan_whole(backend, prefix)
     }
-    return {owner for path in _read_by_jobs(storage, live) for owner in _owner(storage, path)}
+    return {owner for path in _read_by_jobs(storage, live) for owner in _owners(storage, path)}
 
 
 def _read_by_jobs(storage: JobStorage, live: Iterable[str]) -> Iterator[str]:
@@ -93,14 +94,11 @@ def _read_by_jobs(storage: JobStorage, live: Iterable[str]) -> Iterator[str]:
             # First: from there they are moved into place.
             restored = folders.restoring(storage, job_id)
             states = [restored / "epoch", *epochs]
-            roots = _roots(states)
             for top in (restored / "in", folder / "in"):
-                for one in _links_in(top):
-                    yield from _moved(storage, one, roots)
+                yield from _links_in(top)
             for log in (log for state in states for log in _source_logs(state)):
                 try:
-                    named = map(str, relocation.folders_in(log))
-                    yield from (path for one in named for path in _moved(storage, one, roots))
+                    yield from map(str, relocation.folders_in(log))
                 except FileNotFoundError:
                     continue  # Spark has just compacted it.
             if epoch_folders.left(folder) != epochs:
@@ -111,21 +109,6 @@ def _links_in(top: Path) -> Iterator[str]:
     for where, _, others in walk(top, missing_ok=True):
         links = (where / name for name in others)
         yield from (os.readlink(link) for link in links if link.is_symlink())
-
-
-def _roots(epochs: Iterable[Path]) -> set[Path]:
-    """Return the roots of the storage by which the logs in epoch folders name files: others than
-    the present one if the storage was moved, and the job was not taken over since."""
-    streams = (epoch / "streams" / name for epoch in epochs for name in names_in(epoch / "streams"))
-    return {root for root in map(written_root.noted, streams) if root is not None}
-
-
-def _moved(storage: JobStorage, path: str, roots: Iterable[Path]) -> Iterator[str]:
-    """Yield a path that was written below one of the roots, and where that is now."""
-    yield path
-    for root in roots:
-        if (now := relocation.moved_path(path, str(root), str(storage.root))) != path:
-            yield now
 
 
 def _source_logs(epoch: Path) -> Iterator[Path]:
@@ -142,18 +125,15 @@ def _source_logs(epoch: Path) -> Iterator[Path]:
 
 
 def _read_by_restored(
-    storage: JobStorage, record: SnapshotRecord, snapshot: OpenSnapshot, seen: set[str]
+    record: SnapshotRecord, snapshot: OpenSnapshot, seen: set[str]
 ) -> Iterator[str]:
     """Yield what a job that is restored from a snapshot reads, as `_read_by_jobs` does."""
-    roots = [Path(snapshot.manifest.root).parent]
-    for link in snapshot.manifest.links.values():
-        yield from _moved(storage, link, roots)
+    yield from snapshot.manifest.links.values()
     for file in snapshot.manifest.files:
         of_source = file.path.startswith("streams/") and relocation.has_paths(file.path)
         if of_source and file.sha256 not in seen:
             try:
-                for folder in relocation.folders_in(snapshot.locate(file)):
-                    yield from _moved(storage, str(folder), roots)
+                yield from map(str, relocation.folders_in(snapshot.locate(file)))
             except OSError as error:
                 if not is_lost(error):
                     raise Unavailable(f"{record}: {file.path} cannot be read: {error}") from error
@@ -161,12 +141,18 @@ def _read_by_restored(
             seen.add(file.sha256)
 
 
-def _owner(storage: JobStorage, path: str) -> set[str]:
-    """Return the job in whose folder a path leads, if it leads into one."""
+def _owners(storage: JobStorage, path: str) -> set[str]:
+    """Return the jobs into whose output a path may lead.
+
+    What a job reads may have been written when the storage had another path, which nothing has
+    noted. So each name above an ``out`` counts: that keeps more than it has to, and loses nothing.
+    """
+    parts = PurePosixPath(path).parts
+    found = {above for above, below in pairwise(parts) if below == "out"}
     try:
         inside = Path(os.path.realpath(path)).relative_to(storage.root.resolve())
-    except (ValueError, OSError) as error:
-        if isinstance(error, OSError):
-            raise CorruptRecord(f"{path} cannot be resolved: {error}") from error
-        return set()
-    return set(inside.parts[:1])
+    except ValueError:
+        return found
+    except OSError as error:
+        raise CorruptRecord(f"{path} cannot be resolved: {error}") from error
+    return {*found, *inside.parts[:1]}

@@ -218,6 +218,20 @@ def test_an_output_that_is_read_stays(world: World) -> None:
     assert world.left("out") == {"source"}
 
 
+def test_an_output_that_is_read_by_a_former_path_stays(world: World, tmp_path: Path) -> None:
+    """The storage was moved, and nothing has noted where it was when the input was closed."""
+    world.ended("source", 10)
+    world.ended("other", 10)
+    world.backend.commit(Create(keys.JOBS + "reader", encode(spec("reader"))))
+    closed = closed_inputs.place_of(world.storage, "reader", "stage", Path("/before"))
+    former = tmp_path / "before" / "jobs" / "source" / "out" / "stage" / "file"
+    closed_inputs.make(world.storage, "reader", closed, {"file": str(former)})
+    policy = RetentionPolicy(outputs=0, logs=None, failed_logs=None)
+
+    assert world.retain(policy) == {Kind.OUTPUTS: 1}
+    assert world.left("out") == {"source"}
+
+
 @pytest.mark.parametrize("how", ["unmounted", "damaged"])
 def test_a_snapshot_that_cannot_be_read_keeps_outputs_only(
     world: World, memory: FaultyMemory, tmp_path: Path, how: str
