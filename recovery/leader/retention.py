@@ -1,7 +1,8 @@
 """Retention: the leader removes what ended jobs have left for longer than its policy says.
 
 Each kind of things has its turn, for a page of them, and pauses follow. It keeps a page of results
-and a bounded number of names in memory. What cannot be removed keeps nothing else from being
+and a bounded number of names in memory. Of a job that has ended it remembers when, and looks at it
+again once something of it may be due. What cannot be removed keeps nothing else from being
 removed. Ages are judged by the leader's `AgeClock`.
 Before each removal it checks the fence. What it removes belongs to a job with a clean or expired
 result, which never runs again; so an interruption at any point leaves only work for the next pass.
@@ -28,8 +29,7 @@ from jrs.contract.errors import (
 from jrs.contract.texts import error_text
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.model import JobSpec, ResultState, Tombstone
-from jrs.records.snapshots import SnapshotRecord
+from jrs.records.model import JobSpec
 from jrs.store import expiry, restores
 from jrs.store.cluster_history import recording_expired
 from jrs.store.history import drop_older
@@ -38,12 +38,13 @@ from jrs.store.result_store import JobResultStore
 from ..cleanup.object_garbage import ObjectGarbage
 from ..files import logs
 from ..rules.events import EventKind
-from ..rules.retention import DAY, CleanJob, Kind, Now, RetentionPolicy, is_due, shortest_age
+from ..rules.retention import DAY, Kind, Now, RetentionPolicy, is_due, shortest_age
 from ..snapshots import delete
 from ..snapshots.index import SnapshotIndex
 from ..snapshots.references import jobs_in_use
 from ..storage.objects import Objects
 from .context import LeaderContext
+from .ended_jobs import EndedJobs, Known
 from .leader_task import Upkeep
 
 _MOST_SAID = 20
@@ -86,6 +87,7 @@ class Retention(Upkeep):
         self._results = JobResultStore(context.backend, now=context.runtime.now)
         self._snapshots = SnapshotIndex(context.backend, context.storage)
         self._objects = context.storage.objects
+        self._ended = EndedJobs(context.backend)
         self._problems: dict[str, None] = {}
         """Of this pass."""
         self._reported: dict[str, float] = {}
@@ -103,7 +105,8 @@ class Retention(Upkeep):
         removed: Counter[Kind] = Counter()
         self._problems = {}
         with self._noting():
-            self._take_turns(self._kinds(self._context.ages.now(), removed))
+            if self._take_turns(self._kinds(self._context.ages.now(), removed)):
+                self._ended.end_pass()
         self._report_problems()
         return +removed
 
@@ -145,8 +148,9 @@ class Retention(Upkeep):
             kinds.append(self._sweep_objects(self._objects))
         return kinds
 
-    def _take_turns(self, kinds: list[_Turns]) -> None:
-        """Have each kind removed, a page of it in each of its turns."""
+    def _take_turns(self, kinds: list[_Turns]) -> bool:
+        """Have each kind removed, a page of it in each of its turns; return whether that was
+        completed."""
         try:
             while kinds:
                 for kind in tuple(kinds):
@@ -155,10 +159,11 @@ class Retention(Upkeep):
                         for _ in islice(kind, _PAGE):
                             looked_at += 1
                             if self._is_over():
-                                return
+                                return False
                     if looked_at < _PAGE:
                         kinds.remove(kind)
                     self._over.wait(_PAUSE)
+            return True
         finally:
             for kind in kinds:
                 kind.close()
@@ -198,15 +203,15 @@ class Retention(Upkeep):
     ) -> Iterator[object]:
         """Go through the ended jobs that have a folder: remove snapshots that are due, and list the
         jobs with output that may be removed, if nothing needs it."""
-        for job_id in self._storage.jobs():
+        for job_id, known in self._ended.in_pages(self._storage.jobs()):
             yield job_id
-            job = self._ended(job_id)
-            if job is None:
+            if known is None:
                 continue
+            job = known.job
             without_output = is_due(self._policy, Kind.OUTPUTS, job, now)
-            if is_due(self._policy, Kind.SNAPSHOTS, job, now):
+            if not known.is_bare and is_due(self._policy, Kind.SNAPSHOTS, job, now):
                 with self._noting():
-                    gone = self._remove_snapshots(job_id, removed)
+                    gone = self._remove_snapshots(known, removed)
                     if gone and self._objects is not None and not without_output:
                         self._sweep_ended(job_id, now, self._objects)
             if without_output:
@@ -214,10 +219,19 @@ class Retention(Upkeep):
                     if self._has_output(job_id):
                         with_output.append(job_id)
 
-    def _remove_snapshots(self, job_id: str, removed: Counter[Kind]) -> int:
-        """Remove the job's snapshots of the system; return how many."""
-        before = removed[Kind.SNAPSHOTS]
-        for record in self._of_the_system(job_id):
+    def _remove_snapshots(self, known: Known, removed: Counter[Kind]) -> int:
+        """Remove the job's snapshots that the system took and no restore needs; return how many."""
+        before, job_id = removed[Kind.SNAPSHOTS], known.job.job_id
+        try:
+            found = [one for one in self._snapshots.list(job_id) if one.is_systems]
+            begun = restores.begun_from(self._backend, job_id) if found else ()
+            needed = {restore.source for restore in begun}
+        except CorruptRecord:
+            return 0  # `jrs fsck` names it.
+        known.is_bare = not found
+        for record in found:
+            if str(record.number) in needed:
+                continue
             try:
                 delete.remove(self._backend, self._storage, record, self._context.fence)
             except (SnapshotInUse, Unavailable):
@@ -289,16 +303,6 @@ class Retention(Upkeep):
                     if dropped:
                         removed[Kind.HISTORY] += dropped
 
-    def _of_the_system(self, job_id: str) -> list[SnapshotRecord]:
-        """Return the job's snapshots that the system took and no restore needs."""
-        try:
-            found = [record for record in self._snapshots.list(job_id) if record.is_systems]
-            begun = restores.begun_from(self._backend, job_id) if found else ()
-            needed = {restore.source for restore in begun}
-        except CorruptRecord:
-            return []  # `jrs fsck` names it.
-        return [record for record in found if str(record.number) not in needed]
-
     def _retain_logs(self, now: Now, removed: Counter[Kind]) -> _Turns:
         """Remove logs for their age, then the oldest ones for their size."""
         ages = [age for age in (self._policy.logs, self._policy.failed_logs) if age is not None]
@@ -309,7 +313,7 @@ class Retention(Upkeep):
             with self._noting():
                 # The job has not ended before its newest line: no record needs to be read.
                 if logs.newest(folder) <= horizon:
-                    job = self._ended(job_id)
+                    job = self._ended.of(job_id)
                     if job is not None and is_due(self._policy, Kind.LOGS, job, now):
                         self._remove_logs(job_id, folder, removed)
                         continue
@@ -334,7 +338,7 @@ class Retention(Upkeep):
             yield job_id
             found = -logs.newest(folder), job_id, logs.size(folder)
             is_older = len(oldest) < _NAMES or found > oldest[0]
-            if is_older and self._ended(job_id) is not None:
+            if is_older and self._ended.of(job_id) is not None:
                 # The newest of them is given up when there are too many.
                 heapq.heappush(oldest, found)
                 if len(oldest) > _NAMES:
@@ -345,22 +349,6 @@ class Retention(Upkeep):
         self._storage.discard(job_id, folder)
         self._storage.remove_empty(job_id)
         self._count(Kind.LOGS, removed)
-
-    def _ended(self, job_id: str) -> CleanJob | None:
-        """Return the job if its result is clean or expired."""
-        try:
-            entry = self._results.get(job_id)
-            if entry is None or entry.state is ResultState.DIRTY:
-                return None
-            if entry.result is not None:
-                return CleanJob(job_id, entry.result.status, entry.result.finished_at)
-            stored = self._backend.get(keys.TOMBSTONES + job_id)
-            if stored is None:
-                return None
-            tombstone = decode(Tombstone, stored.value, stored.key)
-        except CorruptRecord:
-            return None  # An operator decides about it.
-        return CleanJob(job_id, tombstone.status, tombstone.finished_at)
 
     def _count(self, kind: Kind, removed: Counter[Kind]) -> None:
         removed[kind] += 1

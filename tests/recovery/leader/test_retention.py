@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from jrs.records.history import HistoryKind
 from jrs.records.model import Failure, JobResult, JobStatus
 from jrs.recovery.files import closed_inputs
 from jrs.recovery.leader import retention
+from jrs.recovery.leader.age_clock import AgeClock
 from jrs.recovery.leader.retention import Retention
 from jrs.recovery.rules.retention import (
     APART,
@@ -216,6 +217,43 @@ def test_an_output_that_is_read_stays(world: World) -> None:
 
     assert world.retain(policy) == {}
     assert world.left("out") == {"source"}
+
+
+def test_what_is_not_due_is_asked_for_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many jobs have ended, a pass reads those that it does not know. All are judged by the
+    clock as it is then."""
+    for number in range(5):
+        world.ended(f"job-{number}", 10 + number)
+    world.ended("failed", 10, JobStatus.FAILED)
+    world.ended("expired", 10)
+    world.store.delete("expired")
+    context = leader_context(world.leader.leadership, world.backend, world.storage)
+    policy = RetentionPolicy(outputs=12.5 * DAY, snapshots=DAY)
+    task, asked = Retention(context, policy), list[str]()
+    get_many, scan = world.backend.get_many, world.backend.scan
+
+    def counted(names: Sequence[str]) -> Any:
+        asked.extend(names)
+        return get_many(names)
+
+    def scanned(prefix: str, **how: Any) -> Any:
+        asked.append(prefix)
+        return scan(prefix, **how)
+
+    monkeypatch.setattr(world.backend, "get_many", counted)
+    monkeypatch.setattr(world.backend, "scan", scanned)
+    assert dict(task.run_once()) == {Kind.OUTPUTS: 2, Kind.LOGS: 6}
+    assert keys.RESULTS + "job-0" in asked
+    world.ended("later", 14)
+    asked.clear()
+    assert dict(task.run_once()) == {Kind.OUTPUTS: 1, Kind.LOGS: 1}
+
+    of_jobs = {keys.job_of(one) for one in asked if one.startswith((keys.RESULTS, keys.SNAPSHOTS))}
+    assert of_jobs - {""} == {"later"}
+    tomorrow = time.time() + DAY
+    monkeypatch.setattr(AgeClock, "now", lambda _: Now(tomorrow, tomorrow))
+    assert dict(task.run_once()) == {Kind.OUTPUTS: 1}
+    assert world.left("out") == {"job-0", "job-1", "failed", "expired"}
 
 
 def test_an_output_that_is_read_by_a_former_path_stays(world: World, tmp_path: Path) -> None:
