@@ -182,9 +182,19 @@ def fold_all(backend: Backend, fence: Fence) -> None:
 # -- removing ------------------------------------------------------------------------------
 
 
-def drop_older(backend: Backend, job_id: str, fence: Fence, before: float) -> int:
+@attrs.frozen
+class Dropped:
+    """What became of the events of a job that happened before a moment."""
+
+    count: int
+    """How many were dropped."""
+    since: float
+    """Until this moment, in seconds since 1970, there is none to drop; 0 if that is not known."""
+
+
+def drop_older(backend: Backend, job_id: str, fence: Fence, before: float) -> Dropped:
     """Drop the events of a job that happened before a moment, but for the newest ones if no newer
-    one follows; return how many. Durable, idempotent. Only for the leader; raises as `fold`.
+    one follows. Durable, idempotent. Only for the leader; raises as `fold`.
 
     Args:
         before: seconds since 1970.
@@ -192,14 +202,16 @@ def drop_older(backend: Backend, job_id: str, fence: Fence, before: float) -> in
     state = state_of(backend, job_id)
     dropped = state.fold.dropped - len(state.fold.kept) if state.fold is not None else 0
     old = sum(1 for _ in takewhile(lambda one: one[1].at < before, state.newer))
-    if not old and not any(one.at < before for one in state.events[:1] if state.events[1:]):
-        return 0
+    firsts = [state.events[0].at] if state.events[1:] else []
+    if not old and not any(at < before for at in firsts):
+        firsts += [event.at for _, event in state.newer[:1] if firsts]
+        return Dropped(0, min(firsts, default=0.0))
     state = _folded(backend, job_id, fence, max(0, len(state.live) - old))
     own, others = _fold_ops(state, job_id, 0, None, before)
     with suppress(Conflict):  # An earlier try was committed after all.
         commit_and_read_back(backend, own, *others, fence=fence)
     left = decode(HistoryFold, own.value, own.key)
-    return left.dropped - len(left.kept) - dropped
+    return Dropped(left.dropped - len(left.kept) - dropped, 0.0)
 
 
 # -- inside --------------------------------------------------------------------------------

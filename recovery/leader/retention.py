@@ -88,6 +88,8 @@ class Retention(Upkeep):
         self._snapshots = SnapshotIndex(context.backend, context.storage)
         self._objects = context.storage.objects
         self._ended = EndedJobs(context.backend)
+        self._oldest: dict[str, float] = {}
+        """When the oldest events of jobs that have not ended happened, as far as known."""
         self._problems: dict[str, None] = {}
         """Of this pass."""
         self._reported: dict[str, float] = {}
@@ -294,14 +296,19 @@ class Retention(Upkeep):
 
     def _retain_history(self, horizon: float, removed: Counter[Kind]) -> _Turns:
         """Drop the events before `horizon` of jobs that have not ended."""
+        known, self._oldest = self._oldest, {}
         for record in self._backend.scan(keys.JOBS):
             yield record
             job_id = keys.job_of(record.key)
+            oldest = known.get(job_id, 0.0)
             with suppress(CorruptRecord):  # `jrs fsck` names it.
-                if decode(JobSpec, record.value, record.key).submitted_at < horizon:
+                if not oldest:
+                    oldest = decode(JobSpec, record.value, record.key).submitted_at
+                if oldest < horizon:
                     dropped = drop_older(self._backend, job_id, self._context.fence, horizon)
-                    if dropped:
-                        removed[Kind.HISTORY] += dropped
+                    oldest = dropped.since
+                    removed[Kind.HISTORY] += dropped.count
+                self._oldest[job_id] = oldest
 
     def _retain_logs(self, now: Now, removed: Counter[Kind]) -> _Turns:
         """Remove logs for their age, then the oldest ones for their size."""

@@ -360,6 +360,33 @@ def test_the_history_of_what_has_not_ended(world: World) -> None:
     assert (told("young"), told("done")) == before
 
 
+def test_a_history_is_read_once_it_may_be_old(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read of a job tells from when on it is to be read again."""
+    now, asked, scan = time.time(), list[str](), world.backend.scan
+    JobCatalog(world.backend, now=lambda: now - 9 * DAY).submit(spec("job"))
+    for days in (4.0, 3.0, 2.0):
+        historian = Historian(world.backend, now=lambda days=days: now - days * DAY)  # type: ignore[misc]
+        with historian.recorded("job", HistoryKind.OTHER, str(days)) as event:
+            world.backend.commit(*event)
+
+    def scanned(prefix: str, **how: Any) -> Any:
+        asked.append(prefix)
+        return scan(prefix, **how)
+
+    context = leader_context(world.leader.leadership, world.backend, world.storage)
+    task = Retention(context, attrs.evolve(NOTHING, history=5 * DAY))
+    assert [task.run_once() for _ in range(2)] == [{Kind.HISTORY: 1}, {}]
+    monkeypatch.setattr(world.backend, "scan", scanned)
+    assert task.run_once() == {}
+    assert keys.JOBS in asked
+    assert keys.history("job") not in asked
+    tomorrow = now + 1.5 * DAY
+    monkeypatch.setattr(AgeClock, "now", lambda _: Now(tomorrow, tomorrow))
+    assert task.run_once() == {Kind.HISTORY: 1}
+
+
 def test_a_replaced_leader_removes_nothing(world: World, tmp_path: Path) -> None:
     """Retention checks the fence before each removal."""
     world.ended("job", 10)

@@ -199,8 +199,9 @@ def test_old_events_are_dropped(
     if folded:
         history.fold(backend, "job", fence, leave=40 - folded)
 
-    assert history.drop_older(backend, "job", fence, float(before)) == 40 - kept
-    assert history.drop_older(backend, "job", fence, float(before)) == 0
+    assert history.drop_older(backend, "job", fence, float(before)).count == 40 - kept
+    since = 0.0 if kept == 1 else 41.0 - kept
+    assert history.drop_older(backend, "job", fence, float(before)) == history.Dropped(0, since)
     assert texts(backend) == [str(at) for at in range(41 - kept, 41)]
     assert problems(backend) == []
     assert len(events(backend)) == min(kept, 40 - folded) - (kept == 1)
@@ -211,7 +212,7 @@ def test_a_clock_that_ran_ahead_keeps_what_follows(backend: Backend, fence: Fenc
     for at in (1.0, 2.0, 50.0, 3.0, 4.0):
         tell(Historian(backend, "w", now=partial(float, at)), str(at))
 
-    assert history.drop_older(backend, "job", fence, 10.0) == 2
+    assert history.drop_older(backend, "job", fence, 10.0).count == 2
     assert texts(backend) == ["50.0", "3.0", "4.0"]
 
 
@@ -222,7 +223,7 @@ def test_old_events_of_a_folded_end_are_in_order(backend: Backend, fence: Fence)
     backend.commit(*last.folding("job", fence, OTHER, "with the fold"), fence=fence)
     tell(Historian(backend, "w", now=lambda: 21.0), "later")
 
-    assert history.drop_older(backend, "job", fence, 10.0) == 1
+    assert history.drop_older(backend, "job", fence, 10.0).count == 1
     assert texts(backend) == ["with the fold", "later"]
     assert problems(backend) == []
 
