@@ -40,6 +40,8 @@ STAYS = (NoSuchResult, ResultIsDirty, WrongState, Conflict, CorruptRecord)
 """What deleting one result may raise that says nothing of the others."""
 _PAGE = 256
 """Results that are read at once."""
+_MOST_LENT = 100_000
+"""Results that are remembered from one call to the next."""
 _AHEAD = 1
 """Pages whose commits may be under way while the next one is read."""
 
@@ -86,6 +88,7 @@ def expire(
     keep: int,
     delete: Callable[[str], None],
     fence: Fence | None = None,
+    lent: dict[str, str] | None = None,
 ) -> Iterator[str]:
     """Expire old clean results page by page; yield each id once it is gone. A result with a record
     that is held because of damage stays, and so does one whose end is unknown.
@@ -94,6 +97,8 @@ def expire(
         horizon: only those of jobs that ended until then, in seconds since 1970.
         keep: so many of the newest clean results stay.
         delete: removes one result whatever happens to it at the same moment.
+        lent: the results that stay as long as their application runs, with the application of each,
+            as far as earlier calls have read them: they are not read again. The call keeps it.
         fence: of the leader that expires them; None: a user does.
 
     Raises:
@@ -105,13 +110,19 @@ def expire(
     if keep and after is None:
         return
     old = result_order.places(backend, None, None, result_order.FIRST_END, horizon, after)
-    runs = applications.running(backend)
+    runs, lent = applications.running(backend), {} if lent is None else lent
     commits = _Commits(backend, delete, fence)
     sent: list[list[_Sent]] = []
     while page := [entry.job_id for entry in islice(old, _PAGE)]:
-        clean = [
-            one for one in _clean(backend, page) if not (one.application and runs(one.application))
-        ]
+        for one in page:
+            if one in lent and not runs(lent[one]):
+                del lent[one]
+        clean = list[_Old]()
+        for old_one in _clean(backend, [one for one in page if one not in lent]):
+            if not old_one.application or not runs(old_one.application):
+                clean.append(old_one)
+            elif len(lent) < _MOST_LENT:
+                lent[old_one.job_id] = old_one.application
         if clean:
             few, others = _deletions(backend, clean, now(), who)
             sent.append(commits.send(few))

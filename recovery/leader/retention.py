@@ -90,6 +90,8 @@ class Retention(Upkeep):
         self._ended = EndedJobs(context.backend)
         self._oldest: dict[str, float] = {}
         """When the oldest events of jobs that have not ended happened, as far as known."""
+        self._lent: dict[str, str] = {}
+        """Results that stay, with the applications that may need them."""
         self._problems: dict[str, None] = {}
         """Of this pass."""
         self._reported: dict[str, float] = {}
@@ -289,7 +291,7 @@ class Retention(Upkeep):
                 raise
 
         now = self._context.runtime.now
-        gone = expiry.expire(self._backend, now, horizon, 0, delete, fence)
+        gone = expiry.expire(self._backend, now, horizon, 0, delete, fence, self._lent)
         for job_id in recording_expired(self._backend, gone, fence=fence):
             removed[Kind.RESULTS] += 1
             yield job_id

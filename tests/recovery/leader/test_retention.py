@@ -360,6 +360,34 @@ def test_the_history_of_what_has_not_ended(world: World) -> None:
     assert (told("young"), told("done")) == before
 
 
+def test_results_of_a_running_application_are_read_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay, however many there are, and go once the application has ended."""
+    for number in range(3):
+        mine = JobResult(f"job-{number}", JobStatus.FINISHED, finished_at=time.time() - 9 * DAY)
+        world.store.create_dirty(attrs.evolve(mine, application="app"), None)
+        world.store.mark_clean(mine.job_id, None)
+    get_many, asked = world.backend.get_many, list[str]()
+
+    def counted(names: Sequence[str]) -> Any:
+        asked.extend(names)
+        return get_many(names)
+
+    monkeypatch.setattr(world.backend, "get_many", counted)
+    context = leader_context(world.leader.leadership, world.backend, world.storage)
+    task = Retention(context, attrs.evolve(NOTHING, results=DAY))
+    assert task.run_once() == {}
+    assert keys.RESULTS + "job-0" in asked
+    asked.clear()
+    assert task.run_once() == {}
+    assert [one for one in asked if one.startswith(keys.RESULTS + "job-")] == []
+
+    world.ended("app", 0)
+    assert task.run_once() == {Kind.RESULTS: 3}
+    assert world.store.has_clean("app")
+
+
 def test_a_history_is_read_once_it_may_be_old(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
