@@ -46,6 +46,7 @@ from jrs.testing.chaos import (
     World,
     fenced,
     linearizable,
+    list_append,
     no_overlap,
     nothing_left,
     nothing_lost,
@@ -77,7 +78,7 @@ class Settings:
 
     Attributes:
         backend: the scheme.
-        load: ``clients`` or ``jobs``.
+        load: ``clients``, ``lists`` (clients that append to lists) or ``jobs``.
         nemesis: an expression of nemeses.
         seconds: of the load, and most seconds of faults.
         quiet: seconds behind the load in which clients only listen and write a little.
@@ -302,11 +303,11 @@ def orders(job: Job, rest: float, dies: str) -> dict[str, int]:
 def run(settings: Settings, folder: Path) -> dict[str, str]:
     """Run the load in a world of its own; return what each check found first."""
     nemesis = eval(settings.nemesis, {**nemeses.ALL, "Nemesis": nemeses.Nemesis})
-    jobs = settings.load == "jobs"
+    clients, jobs = settings.load == "clients", settings.load == "jobs"
     plan = Plan(
         masters=2 if jobs else 0,
         backend=settings.backend,
-        seconds=settings.seconds if jobs else settings.seconds + settings.quiet + 10.0,
+        seconds=settings.seconds + settings.quiet + 10.0 if clients else settings.seconds,
         seed=settings.seed,
         nemesis=nemesis,
         ttl=TTL,
@@ -321,6 +322,9 @@ def run(settings: Settings, folder: Path) -> dict[str, str]:
                              dies=settings.dies)  # fmt: skip
                 checks += [no_overlap, nothing_lost, once_per_stage, nothing_left, protocol]
                 checks.append(output_equals({"orders": {"files": FILES}}))
+            elif settings.load == "lists":
+                world.append(programs=CLIENTS)
+                checks.append(list_append)
             else:
                 command = [sys.executable, __file__, "client", str(settings.seconds),
                            str(settings.quiet)]  # fmt: skip

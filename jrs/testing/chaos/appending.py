@@ -3,8 +3,9 @@
 ``python -m jrs.testing.chaos.appending UNTIL`` is a few clients, until a moment of the monotonic
 clock; `World.append` starts it. A client reads some lists, and then commits under the condition
 that they are as it has read them: new elements for some of them, and nothing for others. Now and
-then it reads all of them at one moment. Clients use the same lists, and change to others twice a
-second, so that no list grows long.
+then it reads all of them at one moment, or sends two commits at once of which each appends to the
+list that the other one requires to be unchanged: only one of them may be accepted. Clients use the
+same lists, and change to others twice a second, so that no list grows long.
 """
 
 from __future__ import annotations
@@ -36,13 +37,16 @@ _THREADS = 3
 """How many clients one program is."""
 _PAUSE = 0.002
 """Seconds between two steps of a client, so that others have a turn."""
+_EXPECTED = (Refused, Unavailable, OutcomeUnknown, CorruptRecord, TimeoutError)
 
 
 def append_to_lists(backend: Backend, until: float, name: str) -> int:
-    """Be a client until a moment of the monotonic clock; return how many commits were accepted."""
+    """Be a client until a moment of the monotonic clock, and until one commit was accepted; return
+    how many were."""
     client = _Client(backend, name)
-    while time.monotonic() < until:
-        with suppress(Refused, Unavailable, OutcomeUnknown, CorruptRecord, TimeoutError):
+    # A busy machine may start the program when its time is over.
+    while time.monotonic() < until or not client.accepted:
+        with suppress(*_EXPECTED):
             client.act()
         time.sleep(_PAUSE)
     return client.accepted
@@ -58,24 +62,56 @@ class _Client:
 
     def act(self) -> None:
         """Read all lists at one moment; or read some, and commit."""
-        prefix = f"{LISTS}{int(time.monotonic() / _LIFE)}/"
-        if self._random.random() < 0.2:
-            for _ in self._backend.scan(prefix, deadline=Deadline.after(_PATIENCE)):
-                pass
-            return
-        keys = [f"{prefix}{number}" for number in range(_KEYS)]
-        some = self._random.sample(keys, self._random.choice((1, 2, 2, 3)))
-        found = self._backend.get_many(some, deadline=Deadline.after(_PATIENCE))
-        read = [record for record in found if not isinstance(record, CorruptRecord)]
-        if len(read) == len(some):
-            ops = [self._op(key, record) for key, record in zip(some, read, strict=True)]
-            self._backend.commit(*ops, deadline=Deadline.after(_PATIENCE))
-            self.accepted += 1
+        lists = f"{LISTS}{int(time.monotonic() / _LIFE)}/"
+        doing = self._random.choices((self._read_all, self._skew, self._commit), (2, 2, 6))[0]
+        doing(lists)
+
+    def _read_all(self, lists: str) -> None:
+        for _ in self._backend.scan(lists, deadline=Deadline.after(_PATIENCE)):
+            pass
+
+    def _commit(self, lists: str) -> None:
+        """Append to some lists if others are unchanged."""
+        read = self._read(lists, self._random.choice((1, 2, 2, 3)))
+        ops = [self._op(key, record) for key, record in read]
+        self._backend.commit(*ops, deadline=Deadline.after(_PATIENCE))
+        self.accepted += 1
+
+    def _skew(self, lists: str) -> None:
+        """Append to each of two lists if the other one is unchanged, at once."""
+        one, other = self._read(lists, 2)
+        sent = [
+            self._backend.commit_async(self._append(*mine), unchanged(*others))
+            for mine, others in ((one, other), (other, one))
+        ]
+        for future in sent:
+            with suppress(*_EXPECTED):
+                future.result(_PATIENCE)
+                self.accepted += 1
+
+    def _read(self, lists: str, count: int) -> list[tuple[str, Record | None]]:
+        """Read some lists.
+
+        Raises:
+            CorruptRecord: one of them is unreadable.
+        """
+        keys = self._random.sample([f"{lists}{number}" for number in range(_KEYS)], count)
+        read = list[tuple[str, Record | None]]()
+        found = self._backend.get_many(keys, deadline=Deadline.after(_PATIENCE))
+        for key, record in zip(keys, found, strict=True):
+            if isinstance(record, CorruptRecord):
+                raise record
+            read.append((key, record))
+        return read
 
     def _op(self, key: str, record: Record | None) -> Op:
         """Return the part of a commit that appends to a list, or requires that it is unchanged."""
+        return unchanged(key, record) if self._random.random() < 0.3 else self._append(key, record)
+
+    def _append(self, key: str, record: Record | None) -> Op:
+        """Return the part of a commit that appends to a list, unless this is long."""
         elements = [] if record is None else record.value.decode().split()
-        if self._random.random() < 0.3 or len(elements) >= _LONGEST:
+        if len(elements) >= _LONGEST:
             return unchanged(key, record)
         elements += [self._element() for _ in range(self._random.choice((1, 1, 2)))]
         version = None if record is None else record.version

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from jrs.backends.memory import MemoryBackend, Space
 from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict
-from jrs.contract.operations import Absent, Check, Delete, Fence, Op, Update
+from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Update
 from jrs.testing.chaos.appending import append_to_lists
 from jrs.testing.chaos.checking.list_append import list_append
 from jrs.testing.chaos.checking.verdict import Run
@@ -22,6 +23,7 @@ from jrs.testing.chaos.recorded import Kind, Verb, events_of
 from jrs.testing.chaos.recorder import RecordedBackend, end_recording, recording_in
 
 CLIENTS = 6
+WRITES = (Create, Update)
 SECONDS = 1.5
 
 
@@ -66,14 +68,42 @@ class KeepsRefused(Slow):
             raise Conflict(Delete(ops[0].key), "refused behind the write")
 
 
-def run_on(space: Space, folder: Path) -> Run:
-    """Let clients append to lists of a map; return what they have recorded."""
-    with MemoryBackend(space) as inner:
+class SharesRequests(MemoryBackend):
+    """Two commits on their way are both checked before either is written, as one request of both
+    would be."""
+
+    def __init__(self) -> None:
+        super().__init__(Space())
+        self._sent: list[tuple[tuple[Op, ...], Future[None]]] = []
+
+    def _commit_async(self, ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
+        future = Future[None]()
+        self._sent.append((ops, future))
+        if len(self._sent) == 2:
+            sent, self._sent = self._sent, []
+            for some, _ in sent:
+                self.space.commit(tuple(map(_condition, some)), None)
+            for some, its in sent:
+                self.space.commit(tuple(op for op in some if isinstance(op, WRITES)), None)
+                its.set_result(None)
+        return future
+
+
+def _condition(op: Op) -> Op:
+    """Return what has to be true for an operation."""
+    if isinstance(op, Create):
+        return Absent(op.key)
+    return Check(op.key, op.version) if isinstance(op, Update) and op.version else op
+
+
+def run_on(inner: Backend, folder: Path, count: int = CLIENTS, seconds: float = SECONDS) -> Run:
+    """Let clients append to lists of a backend; return what they have recorded."""
+    with inner:
         backend = RecordedBackend(inner, recording_in(folder))
-        until = time.monotonic() + SECONDS
+        until = time.monotonic() + seconds
         clients = [
             threading.Thread(target=append_to_lists, args=(backend, until, f"c{number}"))
-            for number in range(CLIENTS)
+            for number in range(count)
         ]
         for client in clients:
             client.start()
@@ -86,7 +116,7 @@ def run_on(space: Space, folder: Path) -> Run:
 
 
 def test_memory(tmp_path: Path) -> None:
-    run = run_on(Slow(), tmp_path)
+    run = run_on(MemoryBackend(Slow()), tmp_path)
     commits = [call for call in run.calls if call.f is Verb.COMMIT]
 
     assert list_append.violations(run) == []
@@ -104,9 +134,26 @@ def test_memory(tmp_path: Path) -> None:
     ],
 )
 def test_a_backend_that_breaks_its_promise(broken: type[Space], words: str, tmp_path: Path) -> None:
-    found = [one.message for one in list_append.violations(run_on(broken(), tmp_path))]
+    run = run_on(MemoryBackend(broken()), tmp_path)
+    found = [one.message for one in list_append.violations(run)]
 
     assert any(message.startswith(words) for message in found), found[:3]
+
+
+def test_commits_that_share_a_request(tmp_path: Path) -> None:
+    """Each appends to the list that the other one requires to be unchanged. One client shows it: no
+    two have to meet."""
+    run = run_on(SharesRequests(), tmp_path, count=1, seconds=0.5)
+    found = [one.message for one in list_append.violations(run)]
+
+    assert found[0].startswith("no order fits: G2"), found[:3]
+
+
+def test_a_client_that_begins_late(tmp_path: Path) -> None:
+    """Its time is over when it begins, as on a busy machine; it has appended all the same."""
+    run = run_on(MemoryBackend(Space()), tmp_path, seconds=0)
+
+    assert sum(call.f is Verb.COMMIT and call.type is Kind.OK for call in run.calls) >= CLIENTS
 
 
 @pytest.mark.parametrize("kind", [MemoryBackend, FileBackend, EtcdBackend, ZooKeeperBackend])
