@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -55,6 +56,10 @@ def chaos_command() -> None:
               help="How many masters run.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(0, 86400), default=30.0, show_default=True,
               help="How long faults last; less if every job has ended.")  # fmt: skip
+@click.option("--timeout", type=click.FloatRange(0, 86400), default=120.0, show_default=True,
+              help="In how many seconds behind the faults every job has to end.")  # fmt: skip
+@click.option("--ttl", type=float, default=2.0, show_default=True,
+              help="After how many seconds a leader that hangs is replaced.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Determines the faults.")
 @click.option("--copies", type=click.IntRange(1, 10_000), default=10, show_default=True,
               help="How many copies of the job are submitted.")  # fmt: skip
@@ -67,8 +72,8 @@ def chaos_command() -> None:
 @_check_option
 @json_option
 def run_command(
-    entry_point: str, scheme: str, masters: int, seconds: float, seed: int, copies: int,
-    nemesis: str, pairs: tuple[str, ...], folder: Path | None, names: Sequence[str], as_json: bool,
+    entry_point: str, scheme: str, copies: int, nemesis: str, pairs: tuple[str, ...],
+    folder: Path | None, names: Sequence[str], as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Run copies of a job under faults, and check that they survive.
 
@@ -80,13 +85,12 @@ def run_command(
     # Before anything is started; modules are found where the masters find them, too.
     import_from_here()
     check_entry(entry, arguments)
-    plan = Plan(masters=masters, backend=scheme, seconds=seconds, seed=seed,
-                nemesis=nemesis_of(nemesis))  # fmt: skip
+    plan = Plan(backend=scheme, nemesis=nemesis_of(nemesis), **settings)
     if folder is not None and folder.exists():
         raise InvalidInput(f"{folder} exists: name a new folder")
     folder = folder or Path(tempfile.mkdtemp(prefix="jrs-chaos-"), "run")
-    options = {"--on": scheme, "--masters": masters, "--seconds": seconds, "--seed": seed,
-               "--copies": copies, "--nemesis": nemesis}  # fmt: skip
+    options = {"--on": scheme, "--copies": copies, "--nemesis": nemesis}
+    options |= {f"--{name}": value for name, value in settings.items()}
     words = [word for name, value in options.items() for word in (name, str(value))]
     words += [word for pair in pairs for word in ("--arg", pair)]
     words += [word for name in names for word in ("--check", name)]

@@ -320,8 +320,13 @@ def wrong(job, text: str) -> None:  # type: ignore[no-untyped-def]
     job.stage("never", lambda stage: int(text)).result()
 
 
+def unusable(job) -> None:  # type: ignore[no-untyped-def]
+    """A job that asks for what does not exist: jrs tries it no second time."""
+    job.stage("no/name", lambda stage: None)
+
+
 def test_a_job_and_a_driver_that_are_wrong(tmp_path: Path) -> None:
-    """The run ends long before its time, and says what the job and the driver said last. What is
+    """The run ends long before its time, and says what the jobs and the driver said last. What is
     no check is refused before the run ends."""
     folder = tmp_path / "run"
     with World(Plan(masters=1, seconds=600, timeout=600), "file", folder) as world:
@@ -332,6 +337,7 @@ def test_a_job_and_a_driver_that_are_wrong(tmp_path: Path) -> None:
                 world.check(no_check)  # type: ignore[arg-type]
         with pytest.raises(TimeoutError, match="5 times without any fault"):
             world.until_stage("job-1", "never", timeout=600)
+        world.submit("final", unusable)
         with pytest.raises(ChaosFailure) as caught:
             world.check(fenced)
 
@@ -342,6 +348,7 @@ def test_a_job_and_a_driver_that_are_wrong(tmp_path: Path) -> None:
         assert "job.stage(" in said  # The traceback.
         assert "d1 has failed" in said
         assert "can't open file" in said
+        assert "final is FAILED: InvalidInput: " in said
     with pytest.raises(InvalidInput, match="no outputs by the ids of jobs: 42"):
         output_equals(42)
 

@@ -75,6 +75,7 @@ class ChaosCluster:
                 Masters(self.url, cluster=self.name, storage=self.storage, ttl=plan.ttl,
                         options=plan.options, on_event=lambda event: _note(trials, event))
             )  # fmt: skip
+            self.masters.backend.check_ttl(plan.ttl)  # No master would start.
             self.fleet = Hosts(self._url, self.server, folder, self._mark, trials, plan.environment)
             stack.callback(self.heal)  # The servers may be another test's next.
             stack.callback(self.fleet.close)

@@ -21,6 +21,7 @@ import attrs
 
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
+from jrs.testing.chaos.arguments import check_name, check_seconds
 from jrs.testing.chaos.harm import Harms, cut_off, down, full, hung, limited, meddled, stopped
 from jrs.testing.chaos.meddling import Meddler, Meddling
 from jrs.testing.servers import FINDERS, Proxies, Server
@@ -102,7 +103,9 @@ class Nemesis:
 
     faults: tuple[Fault, ...] = ()
 
-    def __or__(self, other: Nemesis) -> Nemesis:
+    def __or__(self, other: object) -> Nemesis:
+        if not isinstance(other, Nemesis):
+            return NotImplemented
         return Nemesis(self.faults + other.faults)
 
     def __str__(self) -> str:
@@ -128,10 +131,8 @@ def _nemesis(
     small_disk: bool = False,
 ) -> Nemesis:
     for what, number in (("every", every), ("until", until), ("seconds", lasting)):
-        if number is not None and (
-            isinstance(number, bool) or not isinstance(number, (int, float)) or number < 0
-        ):
-            raise InvalidInput(f"{name}: {what} is a number of seconds, not {shown(number)}")
+        if number is not None:
+            check_seconds(name, what, number)
     if every < _LEAST:
         raise InvalidInput(f"{name}: every is at least {_LEAST:g} seconds, not {shown(every)}")
     return Nemesis((Fault(name, strike, every, lasting, until, backends, small_disk),))
@@ -149,7 +150,7 @@ def kill(who: str = "master", *, every: float = EVERY, until: float | None = Non
         every: seconds between two strikes, on average.
         until: seconds after which it strikes no more.
     """
-    _named("the process", who, WHO)
+    check_name("the process", who, WHO)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         for pid in _one(arena.pids(who), rng):
@@ -161,7 +162,7 @@ def kill(who: str = "master", *, every: float = EVERY, until: float | None = Non
 
 def terminate(who: str = "master", *, every: float = EVERY, until: float | None = None) -> Nemesis:
     """Ask a process to end (SIGTERM). The arguments are those of `kill`."""
-    _named("the process", who, WHO)
+    check_name("the process", who, WHO)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         for pid in _one(arena.pids(who), rng):
@@ -176,7 +177,7 @@ def pause(
 ) -> Nemesis:
     """Stop a process (SIGSTOP) for some seconds, as a long collection of garbage or a virtual
     machine that is moved would. The other arguments are those of `kill`."""
-    _named("the process", who, WHO)
+    check_name("the process", who, WHO)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         for pid in _one(arena.pids(who), rng):
@@ -214,7 +215,7 @@ def partition(
             the answers of the servers come late, and what is asked is carried out.
         seconds: until the network is whole again.
     """
-    _named("the part of the network", whom, WHOM)
+    check_name("the part of the network", whom, WHOM)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         hit = _host(arena, rng)
@@ -280,6 +281,7 @@ def slow_disk(
     delay: float, seconds: float = 5.0, *, every: float = EVERY, until: float | None = None
 ) -> Nemesis:
     """Let each sync of a host's Python processes take longer, by `delay` seconds."""
+    check_seconds("slow disk", "delay", delay)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         yield from _meddle(arena, rng, Meddling(delay=delay))
@@ -313,6 +315,7 @@ def full_disk(seconds: float = 3.0, *, every: float = EVERY, until: float | None
 
 def skew(seconds: float, *, every: float = EVERY, until: float | None = None) -> Nemesis:
     """Let the wall clock of a host jump, by up to so many seconds, forward or back."""
+    check_seconds("skew", "seconds", seconds)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         yield from _meddle(arena, rng, Meddling(skew=rng.uniform(-seconds, seconds)))
@@ -324,7 +327,7 @@ def no_descriptors(
     seconds: float = 3.0, who: str = "master", *, every: float = EVERY, until: float | None = None
 ) -> Nemesis:
     """Let a process open no more descriptors."""
-    _named("the process", who, WHO)
+    check_name("the process", who, WHO)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         for pid in _one(arena.pids(who), rng):
@@ -342,7 +345,7 @@ def no_memory(
     seconds: float = 2.0, who: str = "attempt", *, every: float = EVERY, until: float | None = None
 ) -> Nemesis:
     """Let a process get no more memory."""
-    _named("the process", who, WHO)
+    check_name("the process", who, WHO)
 
     def strike(arena: Arena, rng: Random) -> Iterator[str]:
         for pid in _one(arena.pids(who), rng):
@@ -353,11 +356,6 @@ def no_memory(
                 yield f"{who} {pid}"
 
     return _nemesis(f"no memory for {who}", strike, every, until, lasting=seconds)
-
-
-def _named(what: str, name: object, known: tuple[str, ...]) -> None:
-    if name not in known:
-        raise InvalidInput(f"{what} {shown(name)} is unknown: {', '.join(known)}")
 
 
 def _host(arena: Arena, rng: Random) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
 
 from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import shown
+from jrs.records import policies
 from jrs.testing.chaos.faults import SCHEMES, Nemesis
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -15,6 +17,45 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _backends(given: str | Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _has_backends(plan: object, field: attrs.Attribute[Any], given: tuple[str, ...]) -> None:
+    for name in given:
+        if name not in SCHEMES:
+            known = ", ".join(SCHEMES)
+            raise InvalidInput(f"no chaos run has the backend {shown(name)}: {known}")
+    if not given or len(set(given)) < len(given):
+        raise InvalidInput(f"backend must have each name once, and one at least: {shown(given)}")
+
+
+def _is_nemesis(plan: object, field: attrs.Attribute[Any], given: object) -> None:
+    if not isinstance(given, Nemesis):
+        raise InvalidInput(
+            f"nemesis must be nemeses joined by |, such as kill(every=2) | pause(3), "
+            f"not {shown(given)}"
+        )
+
+
+def _is_whole(plan: object, field: attrs.Attribute[Any], given: object) -> None:
+    if type(given) is not int:
+        raise InvalidInput(f"{field.name} must be a whole number, not {shown(given)}")
+
+
+def _is_not_negative(plan: object, field: attrs.Attribute[Any], given: int) -> None:
+    if given < 0:
+        raise InvalidInput(f"{field.name} must not be negative: {given}")
+
+
+def _has_texts(plan: object, field: attrs.Attribute[Any], given: object) -> None:
+    if not isinstance(given, (list, tuple)) or not all(isinstance(word, str) for word in given):
+        raise InvalidInput(f"{field.name} must be a list of texts, not {shown(given)}")
+
+
+def _has_variables(plan: object, field: attrs.Attribute[Any], given: object) -> None:
+    if not isinstance(given, Mapping) or not all(
+        isinstance(word, str) for pair in given.items() for word in pair
+    ):
+        raise InvalidInput(f"{field.name} must be texts by names, not {shown(given)}")
 
 
 @attrs.frozen
@@ -35,23 +76,18 @@ class Plan:
             their place.
     """
 
-    masters: int = 3
-    backend: tuple[str, ...] = attrs.field(default="file", converter=_backends)
-    seconds: float = 60.0
-    seed: int = 0
-    nemesis: Nemesis = attrs.field(factory=Nemesis)
-    ttl: float = 2.0
-    members: int = 1
-    timeout: float = 120.0
-    options: Sequence[str] = ()
-    environment: dict[str, str] = attrs.field(factory=dict)
-
-    def __attrs_post_init__(self) -> None:
-        for name in self.backend:
-            if name not in SCHEMES:
-                raise InvalidInput(f"no chaos run has the backend {name!r}: {', '.join(SCHEMES)}")
-        if self.masters < 0 or self.members < 1 or self.seconds < 0:
-            raise InvalidInput("a chaos run needs at least 1 member, and no negative numbers")
+    masters: int = attrs.field(default=3, validator=[_is_whole, _is_not_negative])
+    backend: tuple[str, ...] = attrs.field(
+        default=("file",), converter=_backends, validator=_has_backends
+    )
+    seconds: float = attrs.field(default=60.0, validator=policies.seconds)
+    seed: int = attrs.field(default=0, validator=_is_whole)
+    nemesis: Nemesis = attrs.field(factory=Nemesis, validator=_is_nemesis)
+    ttl: float = attrs.field(default=2.0, validator=policies.seconds)
+    members: int = attrs.field(default=1, validator=policies.count())
+    timeout: float = attrs.field(default=120.0, validator=policies.seconds)
+    options: Sequence[str] = attrs.field(default=(), validator=_has_texts)
+    environment: Mapping[str, str] = attrs.field(factory=dict, validator=_has_variables)
 
 
 def chaos(**settings: Any) -> Callable[[F], F]:

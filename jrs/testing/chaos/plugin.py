@@ -51,8 +51,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("jrs_chaos")
-    if marker is not None and "world" in metafunc.fixturenames:
-        metafunc.parametrize("world", marker.args[0].backend, indirect=True)
+    if marker is None:
+        return
+    if "world" not in metafunc.fixturenames:
+        said = f"{metafunc.definition.name} has the decorator @chaos(…), and no argument 'world'"
+        pytest.fail(said, pytrace=False)
+    metafunc.parametrize("world", marker.args[0].backend, indirect=True)
 
 
 @pytest.fixture

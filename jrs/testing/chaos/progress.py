@@ -52,14 +52,19 @@ class Progress:
         return found + [name for name in self._hosts.unfinished() if name not in hopeless]
 
     def wrong(self) -> list[str]:
-        """Return a line for each job and driver that fails without any fault."""
+        """Return a line for each job and driver that fails without any fault, and for each job that
+        has failed for good although it is tried again after every exception."""
         hopeless = self._hopeless()
         said = self.last_words() if hopeless else {}
-        return [
+        lines = [
             f"{name} has failed {times} times without any fault: "
             f"{said.get(name, 'it said nothing').partition(_CUT)[0]}"
             for name, times in hopeless.items()
         ]
+        for each in self._submissions.all():
+            if each.spec.restart == LASTING and each.result and each.result.failure:
+                lines.append(f"{each.spec.job_id} is FAILED: {each.result.failure.message}")
+        return lines
 
     def _hopeless(self) -> dict[str, int]:
         """Return what is wrong by itself: a job with a restart policy of its own ends by that."""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import DuplicateJob, OutcomeUnknown, Unavailable
+from jrs.contract.errors import DuplicateJob, InvalidInput, OutcomeUnknown, Unavailable
 from jrs.records import keys
 from jrs.records.model import JobResult, JobSpec
-from jrs.records.policies import RestartPolicy
+from jrs.records.policies import RestartPolicy, check_count
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
-from jrs.testing.chaos.outputs import contents, places
+from jrs.testing.chaos.outputs import contents, places, with_texts
 
 LASTING = RestartPolicy(attempts=10_000, delay=0.1, max_delay=1.0, on_exception=True)
 """For jobs that must finish however often they are killed."""
@@ -42,6 +44,26 @@ class Submission:
     result: JobResult | None = None
 
 
+def copies_of(spec: JobSpec, copies: int) -> list[JobSpec]:
+    """Return the specs of the copies of a job, in which ``{id}`` is the id of each.
+
+    Raises:
+        InvalidInput: that is no number of copies.
+    """
+    check_count("copies", copies)
+    ids = [spec.job_id] if copies == 1 else [f"{spec.job_id}-{n + 1}" for n in range(copies)]
+    return [
+        attrs.evolve(
+            spec, job_id=job_id, arguments=with_texts(spec.arguments, partial(_with_id, job_id))
+        )
+        for job_id in ids
+    ]
+
+
+def _with_id(job_id: str, text: str) -> str:
+    return text.replace("{id}", job_id)
+
+
 class Submissions:
     """Submits jobs when they are due, in a thread of its own. Safe for use by many threads."""
 
@@ -63,6 +85,13 @@ class Submissions:
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
+
+    def refuse_known(self, ids: Sequence[str]) -> None:
+        """Raise `InvalidInput` if a job has one of these ids, or its copies were given it."""
+        known = {id for each in self.all() for id in (each.spec.job_id, each.copy_of)}
+        for id in ids:
+            if id in known:
+                raise InvalidInput(f"{id!r} is submitted already: give the job another id")
 
     def add(self, submission: Submission) -> None:
         with self._lock:

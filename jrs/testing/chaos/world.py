@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,7 +30,7 @@ from jrs.testing.chaos.progress import Progress
 from jrs.testing.chaos.recorded import Event, events_of
 from jrs.testing.chaos.report import check_installed, write_report
 from jrs.testing.chaos.strikes import Striker, never_hit, schedule
-from jrs.testing.chaos.submissions import LASTING, Submission, Submissions
+from jrs.testing.chaos.submissions import LASTING, Submission, Submissions, copies_of
 from jrs.testing.chaos.surroundings import check_entry, records_left
 from jrs.testing.chaos.trials import Trials
 from jrs.testing.chaos.unfinished import explained
@@ -158,21 +157,16 @@ class World:
 
     def submit_spec(self, spec: JobSpec, *, copies: int = 1, after: float = 0.0) -> None:
         """Submit a job by its whole spec, after some seconds; see `submit`."""
-        taken = {each.copy_of for each in self._submissions.all()}
-        if spec.job_id in taken:
-            raise InvalidInput(f"{spec.job_id!r} is submitted already: give the job another id")
+        specs = copies_of(spec, copies)
+        self._submissions.refuse_known([spec.job_id, *(each.job_id for each in specs)])
         if spec.entry_point not in self._checked:
             check_entry(spec.entry_point, spec.arguments, self.plan.environment)
             self._checked.add(spec.entry_point)
         self.begin()
         pace = self.plan.seconds * _SPREAD / copies
-        for number in range(copies):
-            job_id = spec.job_id if copies == 1 else f"{spec.job_id}-{number + 1}"
-            arguments = with_texts(spec.arguments, partial(_with_id, job_id))
-            copy = attrs.evolve(spec, job_id=job_id, arguments=arguments)
-            self._submissions.add(
-                Submission(copy, time.monotonic() + after + number * pace, spec.job_id)
-            )
+        due = time.monotonic() + after
+        for number, each in enumerate(specs):
+            self._submissions.add(Submission(each, due + number * pace, spec.job_id))
 
     def driver(self, command: Sequence[str], *, replicas: int = 1) -> None:
         """Run a program of one's own, such as one that calls `jrs.run`, on hosts of its own.
@@ -339,6 +333,7 @@ class World:
             "nemesis": str(self.plan.nemesis),
             "faults": {name: attrs.asdict(tally) for name, tally in self.begin().tallies.items()},
             "masters": self.plan.masters,
+            "timeout": self.plan.timeout,
             "seconds": round(time.monotonic() - self._began, 1),
             "unfinished": self._progress.unfinished(),
             "wrong": self._progress.wrong(),
@@ -385,10 +380,6 @@ class World:
     def figures(self) -> dict[str, int]:
         """Return figures of the run, once it was checked."""
         return counts(self.ended)
-
-
-def _with_id(job_id: str, text: str) -> str:
-    return text.replace("{id}", job_id)
 
 
 def _entry(entry: str | Callable[..., Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 import attrs
@@ -20,6 +22,7 @@ from jrs.contract.errors import InvalidInput
 from jrs.contract.operations import Create
 from jrs.contract.texts import redacted
 from jrs.contract.watch import Watch
+from jrs.records.model import JobSpec
 from jrs.recovery.attempt_main import PROGRAM
 from jrs.store.attempt_fence import NOBODY
 from jrs.store.opening import open_backend
@@ -32,6 +35,7 @@ from jrs.testing.chaos import (
     nothing_lost,
     once_per_job,
     output_equals,
+    pause,
     plugin,
     protocol,
     undisturbed,
@@ -49,6 +53,7 @@ from jrs.testing.chaos.recorded_watch import RecordedWatch
 from jrs.testing.chaos.recorder import HISTORY, RecordedBackend, Recording, parts_of, recorded
 from jrs.testing.chaos.report import strikes_by_nemesis
 from jrs.testing.chaos.strikes import Strike, Striker, never_hit, schedule
+from jrs.testing.chaos.submissions import Submission, Submissions, copies_of
 from jrs.testing.chaos.trials import Trials
 from jrs.testing.masters import LoggedProcess, Masters
 from jrs.testing.processes import all_pids, command_lines
@@ -492,12 +497,66 @@ def test_nemeses_in_words() -> None:
     assert str(nemesis_of("")) == "no faults"
 
 
-def test_plans_that_are_refused() -> None:
-    """Backends that no run has, and numbers below zero."""
-    for wrong in ({"backend": "memory"}, {"masters": -1}, {"members": 0}, {"seconds": -1}):
-        with pytest.raises(InvalidInput):
-            Plan(**wrong)
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"backend": "memory"}, "no chaos run has the backend 'memory'"),
+        ({"backend": []}, "backend must have each name once"),
+        ({"backend": ["file", "file"]}, "backend must have each name once"),
+        ({"masters": -1}, "masters must not be negative"),
+        ({"masters": "3"}, "masters must be a whole number, not '3'"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"members": 0}, "members must be a whole number from 1"),
+        ({"seconds": -1}, "seconds must be a number of seconds"),
+        ({"timeout": float("inf")}, "timeout must be a number of seconds"),
+        ({"ttl": "2"}, "ttl must be a number of seconds"),
+        ({"nemesis": kill}, "nemesis must be nemeses joined by |"),
+        ({"nemesis": "kill()"}, "nemesis must be nemeses joined by |"),
+        ({"options": "--slots 3"}, "options must be a list of texts, not '--slots 3'"),
+        ({"environment": {"JAVA_HOME": Path("/java")}}, "environment must be texts by names"),
+    ],
+)
+def test_plans_that_are_refused(wrong: dict[str, Any], said: str) -> None:
+    """In one line, where the plan is made: nothing has started yet."""
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        chaos(**wrong)
+
+
+def test_what_is_joined_to_a_nemesis() -> None:
+    """Another one, and not the function that makes one."""
+    assert str(kill() | pause(1)) == "kill master | pause master"
+    with pytest.raises(TypeError, match="'Nemesis' and 'function'"):
+        kill() | pause
+    for make, given in ((ALL["slow_disk"], "1"), (ALL["skew"], None)):
+        with pytest.raises(InvalidInput, match="is a number of seconds"):
+            make(given)
+
+
+def test_a_chaos_test_without_a_world_is_refused() -> None:
+    """It would pass without a single fault."""
     assert chaos(backend=["file", "etcd"])(test_nemeses_in_words) is test_nemeses_in_words
+    (marker,) = test_nemeses_in_words.pytestmark  # type: ignore[attr-defined]  # Of the decorator.
+    definition = SimpleNamespace(name="test_orders", get_closest_marker=lambda name: marker)
+    made = SimpleNamespace(definition=definition, fixturenames=["tmp_path"])
+    with pytest.raises(pytest.fail.Exception, match="no argument 'world'"):
+        plugin.pytest_generate_tests(cast("pytest.Metafunc", made))
+
+
+def test_ids_that_are_taken() -> None:
+    """A job that has the id of a copy would never be submitted: the store has that job."""
+    with open_backend("memory://") as backend:
+        jobs = Submissions(backend)
+        for spec in copies_of(JobSpec("orders", "etl:orders", {"at": "{id}"}), 2):
+            jobs.add(Submission(spec, 0.0, "orders"))
+
+        assert [one.spec.arguments["at"] for one in jobs.all()] == ["orders-1", "orders-2"]
+        for taken in ("orders", "orders-2"):
+            with pytest.raises(InvalidInput, match=f"'{taken}' is submitted already"):
+                jobs.refuse_known([taken])
+        jobs.refuse_known(["orders-3"])
+    for wrong in (0, -1, 2.0):
+        with pytest.raises(InvalidInput, match="copies must be a whole number"):
+            copies_of(JobSpec("orders", "etl:orders"), wrong)  # type: ignore[arg-type]
 
 
 class Fake:

@@ -19,7 +19,7 @@ NOTES = "run.json"
 def all_ended(run: Run) -> Iterator[Anomaly]:
     """Every job and every driver has ended, and the drivers have used the store."""
     for name in run.notes["unfinished"]:
-        yield f"{name} had not ended when the time to settle was over", ()
+        yield f"{name} had not ended when timeout={run.notes.get('timeout')} was over", ()
     for line in run.notes.get("idle", ()):
         yield line, ()
 
@@ -33,7 +33,7 @@ def no_crash(run: Run) -> Iterator[Anomaly]:
 
 @functools.partial(check, needs="wrong")
 def works(run: Run) -> Iterator[Anomaly]:
-    """No job and no driver fails again and again without any fault."""
+    """No job and no driver fails again and again without any fault, and no job fails for good."""
     for line in run.notes.get("wrong", ()):
         yield line, ()
 
