@@ -17,14 +17,14 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from jrs.testing.chaos import runs
 from jrs.testing.chaos.figures import scratch
 from jrs.testing.chaos.operators import Damage, choose
 from jrs.testing.chaos.runs import Run, Tally
-from jrs.testing.chaos.truth import Truth, make_truths
+from jrs.testing.chaos.truth import KINDS, Truth, make_truth
 from jrs.testing.chaos.verdicts import WALL_LIMIT, evaluate
 
 _MODULE = "jrs.testing.chaos.damage"
@@ -35,7 +35,7 @@ COUNTED = ("cases", "lookups", *NEVER, "newest_tail", "held", "omitted", "refuse
 
 
 def run_case(
-    seed: int, case: int, truths: Sequence[Truth], root: Path, only: str | None = None
+    seed: int, case: int, truths: Mapping[int, Truth], root: Path, only: str | None = None
 ) -> Tally:
     """Write, damage and evaluate one store in the folder `root`, and remove it.
 
@@ -66,21 +66,28 @@ def run_case(
 
 
 def damage_of(
-    seed: int, case: int, truths: Sequence[Truth], only: str | None = None
+    seed: int, case: int, truths: Mapping[int, Truth], only: str | None = None
 ) -> tuple[Truth, Damage, random.Random]:
     """Return the store and the damage of a case, and its random generator.
 
     Args:
-        truths: the stores, then as many foreign stores in the same order.
+        truths: the stores by their numbers, at least those that the case needs; behind one of each
+            kind there are as many foreign stores in the same order.
         only: the name of the only operator to use.
     """
     rng = random.Random(f"{seed}:{case}")
-    own = len(truths) // 2
-    number = rng.choice((0, *range(own), own - 2))
+    store, foreign = (truths[number] for number in _stores(rng))
     while True:
-        damage = choose(rng, truths[number], truths[own + number])
+        damage = choose(rng, store, foreign)
         if only is None or damage.operator == only:
-            return truths[number], damage, rng
+            return store, damage, rng
+
+
+def _stores(rng: random.Random) -> tuple[int, int]:
+    """Return the numbers of the store of a case, and of the foreign one."""
+    own = len(KINDS)
+    number = rng.choice((0, *range(own), own - 2))
+    return number, own + number
 
 
 def fuzz(
@@ -103,8 +110,6 @@ def fuzz(
     """
     with tempfile.TemporaryDirectory(prefix="jrs-damage-", dir=scratch()) as folder:
         truths = Path(folder, "truths")
-        made = [*make_truths(seed, jobs=jobs), *make_truths(seed + 1, jobs=jobs)]
-        truths.write_text(json.dumps([truth.as_json() for truth in made]))
         run = Run(
             _MODULE,
             ["--seed", str(seed), *(("--only", only) if only else ())],
@@ -114,11 +119,22 @@ def fuzz(
             resume=resume,
             private=["--truths", str(truths)],
         )
+        left = (case for chunk in run.left() for case in chunk)
+        # A store takes seconds to make, and few cases need few of them.
+        needed = sorted({one for case in left for one in _stores(random.Random(f"{seed}:{case}"))})
+        made = {number: _made(number, seed, jobs).as_json() for number in needed}
+        truths.write_text(json.dumps(made))
         return run.tally(report)
 
 
+def _made(number: int, seed: int, jobs: int) -> Truth:
+    foreign, kind = divmod(number, len(KINDS))
+    return make_truth(KINDS[kind], seed + foreign, jobs=jobs)
+
+
 def _work(seed: int, cases: range, truths: Path, only: str | None) -> None:
-    stores = [Truth.from_json(one) for one in json.loads(truths.read_text())]
+    made = json.loads(truths.read_text())
+    stores = {int(number): Truth.from_json(one) for number, one in made.items()}
 
     def evaluated(case: int) -> Tally:
         faulthandler.dump_traceback_later(3 * WALL_LIMIT, exit=True)

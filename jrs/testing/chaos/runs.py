@@ -105,13 +105,7 @@ class Run:
     def tally(self, report: Callable[[Tally], None] = lambda tally: None) -> Tally:
         """Run the cases that were not run before; return the tally of all cases. `report` is
         called with the whole tally after each chunk."""
-        total = Tally()
-        done = self._judged_before(total)
-        chunks = [
-            range(first, min(first + self.chunk, self.cases.stop))
-            for first in range(self.cases.start, self.cases.stop, self.chunk)
-            if first not in done
-        ]
+        total, chunks = self._begun()
         with ThreadPoolExecutor(self.workers, thread_name_prefix="jrs-chaos") as pool:
             futures = {pool.submit(self._judge, chunk): chunk for chunk in chunks}
             try:
@@ -124,6 +118,19 @@ class Run:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return total
+
+    def left(self) -> list[range]:
+        """Return the chunks of cases that were not run before."""
+        return self._begun()[1]
+
+    def _begun(self) -> tuple[Tally, list[range]]:
+        """Return the tally of the cases that were run before, and the chunks that are left."""
+        total = Tally()
+        done = self._judged_before(total)
+        firsts = range(self.cases.start, self.cases.stop, self.chunk)
+        left = [range(one, min(one + self.chunk, self.cases.stop))
+                for one in firsts if one not in done]  # fmt: skip
+        return total, left
 
     def _judge(self, cases: range) -> Tally:
         """Evaluate a chunk in a process; start another one after a case that ended it."""

@@ -139,12 +139,14 @@ class Truth:
             file.write_bytes(data)
 
 
-def make_truths(seed: int, *, jobs: int, folder: Path | None = None) -> list[Truth]:
-    """Make a store of every kind, under a temporary folder in `folder`."""
-    return [
-        _make(name, random.Random(f"{name}:{seed}"), jobs if name != "young" else jobs // 3, folder)
-        for name in ("young", "grown", "levelled", "unswept", "going")
-    ]
+KINDS = ("young", "grown", "levelled", "unswept", "going")
+"""The kinds of stores."""
+
+
+def make_truth(kind: str, seed: int, *, jobs: int) -> Truth:
+    """Make a store of a kind; a young one has fewer jobs."""
+    rng = random.Random(f"{kind}:{seed}")
+    return _make(kind, rng, jobs if kind != "young" else jobs // 3)
 
 
 def contents_of(root: Path) -> dict[str, bytes]:
@@ -165,9 +167,9 @@ _COMPACTED: dict[str, tuple[int, ...]] = {
 """The steps at which each kind of store is compacted."""
 
 
-def _make(name: str, rng: random.Random, jobs: int, folder: Path | None) -> Truth:
+def _make(name: str, rng: random.Random, jobs: int) -> Truth:
     seal_at = {"grown": 40_000, "unswept": 40_000, "going": 2_000}.get(name, 1 << 40)
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+    with tempfile.TemporaryDirectory() as temporary:
         root, compacted = Path(temporary), threading.Event()
         backend = FileBackend(
             root, CLUSTER, seal_at=seal_at,

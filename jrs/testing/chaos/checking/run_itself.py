@@ -18,8 +18,9 @@ NOTES = "run.json"
 @functools.partial(check, needs="unfinished")
 def all_ended(run: Run) -> Iterator[Anomaly]:
     """Every job and every driver has ended, and the drivers have used the store."""
+    waited, most = (run.notes.get(name, "?") for name in ("settled", "timeout"))
     for name in run.notes["unfinished"]:
-        yield f"{name} had not ended when timeout={run.notes.get('timeout')} was over", ()
+        yield f"{name} had not ended {waited} s after the faults, with timeout={most}", ()
     for line in run.notes.get("idle", ()):
         yield line, ()
 
