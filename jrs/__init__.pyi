@@ -46,6 +46,7 @@ from .contract.errors import ResultExists as ResultExists
 from .contract.errors import ResultExpired as ResultExpired
 from .contract.errors import ResultIsDirty as ResultIsDirty
 from .contract.errors import SnapshotInUse as SnapshotInUse
+from .contract.errors import StageDied as StageDied
 from .contract.errors import StorageRefused as StorageRefused
 from .contract.errors import TooLarge as TooLarge
 from .contract.errors import Unavailable as Unavailable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 from jrs.contract.backend import Backend
@@ -96,7 +95,7 @@ def _page_behind(backend: Backend, cursor: str, limit: int) -> HistoryPage:
 
 def _following(backend: Backend, after: str, timeout: float | None) -> Iterator[HistoryEntry]:
     """Yield what happens to all jobs and to the cluster; see `Client.follow_history`."""
-    deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
+    deadline = Deadline.of_wait(timeout)
     heard = True
     with backend.watch(keys.FEED) as watch:
         while True:

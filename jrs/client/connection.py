@@ -14,6 +14,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput, WrongState
 from jrs.contract.storage_place import place_of
 from jrs.records import keys
+from jrs.records.checks import check_entry_point
 from jrs.records.cluster import StorageRecord
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point as entry_points
@@ -132,10 +133,11 @@ def entry_point_of(entry: str | Callable[..., Any]) -> str:
     """Return the entry point that a name or a function stands for, as another process finds it.
 
     Raises:
-        InvalidInput: another process could not import the function, or would find another one.
+        InvalidInput: a name without the form of one; or another process could not import the
+            function, or would find another one.
     """
     if isinstance(entry, str):
-        return entry_points.absolute(entry)
+        return entry_points.absolute(check_entry_point(entry))
     module = getattr(entry, "__module__", None)
     name = getattr(entry, "__qualname__", "")
     if not module or not name or "<" in name:

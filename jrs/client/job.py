@@ -90,7 +90,8 @@ class JobHandle(JobRequests):
         Raises:
             TimeoutError: not within `timeout`.
             NoSuchJob: the cluster knows nothing of the job.
-            NoSuchResult: the result was expired.
+            ResultExpired: the result was expired.
+            InvalidInput: `timeout` is below zero.
             CorruptRecord: the result cannot be read.
 
         Example::
@@ -115,6 +116,7 @@ class JobHandle(JobRequests):
             TimeoutError: not within `timeout`.
             NoSuchJob: the cluster knows nothing of the job.
             WrongState: the job has ended without the stage; or its result was expired, which knew.
+            InvalidInput: `timeout` is below zero.
             CorruptRecord: the stage's record, or the result, cannot be read.
 
         Example::

@@ -10,6 +10,7 @@ from jrs.client.connection import Connection, entry_point_of
 from jrs.contract.errors import InvalidInput, NoSuchResult, WrongState
 from jrs.records.lineage import Descendant
 from jrs.records.model import StopMode, StopRecord, StopState
+from jrs.records.policies import MOST_PARTITIONS, check_count
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.transfer import Progress, silent
@@ -113,6 +114,7 @@ class JobRequests:
                 stream has a state store that cannot be rescaled.
             JobHeld: a checkpoint cannot be read.
         """
+        check_count("partitions", partitions, MOST_PARTITIONS)
         self._check_state_stores()
         self._connection.stops.reconfigure(self.id, partitions=partitions)
 
@@ -125,7 +127,7 @@ class JobRequests:
         Raises:
             NoSuchJob: it was not submitted.
             WrongState: it has ended, or a stop is under way.
-            InvalidInput: a function that masters could not find by its name.
+            InvalidInput: no entry point, or a function that masters could not find by its name.
         """
         self._connection.stops.reconfigure(self.id, entry_point=entry_point_of(entry))
 

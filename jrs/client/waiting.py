@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
@@ -100,7 +99,7 @@ def _notifying(
         TimeoutError: not within `timeout` seconds.
         Whatever else `wait` raises.
     """
-    deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
+    deadline = Deadline.of_wait(timeout)
     backend, seen, reported, pause = connection.backend, "", "", _FIRST
     while True:
         try:
@@ -128,7 +127,7 @@ def for_history(
     connection: Connection, job_id: str, after: str, timeout: float | None
 ) -> Iterator[HistoryEntry]:
     """Yield what happens to a job until it is cleaned up; see `JobHandle.follow_history`."""
-    deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
+    deadline = Deadline.of_wait(timeout)
     backend, begun = connection.backend, bool(after)
     with backend.watch(keys.history(job_id)) as watch:
         while True:
@@ -152,7 +151,7 @@ def for_stage(
     connection: Connection, job_id: str, name: str, timeout: float | None
 ) -> StageSummary:
     """Wait until a stage has finished, by its record or by the job's result."""
-    deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
+    deadline = Deadline.of_wait(timeout)
     key = keys.stage(job_id, name)
     with connection.backend.watch(keys.stages(job_id)) as watch:
         while True:

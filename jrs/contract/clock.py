@@ -47,12 +47,26 @@ class Deadline:
             raise InvalidInput(f"not a number of seconds: {shown(seconds)}")
         return cls(clock() + min(seconds, threading.TIMEOUT_MAX), clock)
 
+    @classmethod
+    def of_wait(cls, timeout: float | None) -> Deadline:
+        """Return the deadline of a caller who waits for so many seconds; forever if it is None.
+
+        Raises:
+            InvalidInput: `timeout` is not a number, or below zero.
+        """
+        if timeout is None:
+            return cls.after(threading.TIMEOUT_MAX)
+        if isinstance(timeout, bool) or (isinstance(timeout, (int, float)) and timeout < 0):
+            raise InvalidInput(f"a timeout must be seconds from 0, or None, not {shown(timeout)}")
+        return cls.after(timeout)
+
     def remaining(self) -> float:
         """Return the seconds left, never below zero."""
         return max(0.0, self.at - self.clock())
 
     @property
     def expired(self) -> bool:
+        """Whether the moment has come."""
         return self.clock() >= self.at
 
     def sooner(self, share: float) -> Deadline:

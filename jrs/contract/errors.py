@@ -12,6 +12,7 @@
     │   ├── AccessDenied          a server rejects the credentials, or they do not permit the call
     │   ├── NotFound              what the call names does not exist (also a LookupError)
     │   │   ├── NoSuchResult
+    │   │   │   └── ResultExpired     the result was expired; only its tombstone is left
     │   │   ├── NoSuchJob
     │   │   └── NoSuchSnapshot
     │   ├── CorruptRecord         a stored record cannot be read; an operator decides
@@ -26,7 +27,6 @@
     │   ├── JobIsRunning          the call would change the job under a running attempt
     │   ├── ResultExists          another result of this job is durable already
     │   ├── ResultIsDirty         the job's resources are not cleaned up yet
-    │   ├── ResultExpired         the result was expired; only its tombstone is left
     │   ├── DuplicateJob          the job id is taken; ``.state`` says by what
     │   ├── JobHeld               the job cannot resume from the stored data; an operator decides
     │   ├── CannotStartHere       this host lacks what the job needs; another host may have it
@@ -36,7 +36,8 @@
     │   ├── WrongAddress          no server answers there: correct the URL or the certificates
     │   └── StorageRefused        the storage refuses it: credentials, permissions, bucket or clock
     ├── OutcomeUnknown            the write may or may not have happened: read back, then decide
-    └── JobNotFinished            a job ended FAILED or CANCELED; ``.result`` has the failure
+    ├── JobNotFinished            a job ended FAILED or CANCELED; ``.result`` has the failure
+    └── StageDied                 a streaming stage died, and may not be started again
 """
 
 from __future__ import annotations
@@ -105,6 +106,10 @@ class NotFound(Refused, LookupError):
 
 class NoSuchResult(NotFound):
     """The job has no result, dirty or clean."""
+
+
+class ResultExpired(NoSuchResult):
+    """The result was expired or deleted. Its tombstone still keeps the job from running again."""
 
 
 class NoSuchJob(NotFound):
@@ -188,10 +193,6 @@ class ResultIsDirty(Refused):
     """The result is dirty: it cannot be deleted before the job's resources are cleaned up."""
 
 
-class ResultExpired(Refused):
-    """The result was expired or deleted. Its tombstone still keeps the job from running again."""
-
-
 class DuplicateJob(Refused):
     """The job id is taken.
 
@@ -251,6 +252,10 @@ class StorageRefused(Unavailable):
 class OutcomeUnknown(JrsError):
     """The write may or may not have happened. Read the record back before you decide; do not just
     repeat the call."""
+
+
+class StageDied(JrsError):
+    """A streaming stage died, and its restart policy allows no further start."""
 
 
 for _name, _kind in list(globals().items()):

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import attrs
 
 from jrs.contract.errors import InvalidInput
-from jrs.contract.texts import printable
+from jrs.contract.texts import printable, shown
 
 WORK = "JRS_WORK"
 """The environment variable that names the folder of this host for the copies of objects."""
@@ -54,8 +54,10 @@ def place_of(named: str | Path) -> StoragePlace:
     """Return the place that a user has named.
 
     Raises:
-        InvalidInput: it is a URL that jrs does not know; the message says what it knows.
+        InvalidInput: it is no path, or a URL that jrs does not know; the message says what is one.
     """
+    if not isinstance(named, (str, Path)):
+        raise InvalidInput(f"a storage must be a path or a URL, not {shown(named)}")
     text = str(named)
     if _FILE.match(text):
         return StoragePlace(folder_of(text))

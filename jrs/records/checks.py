@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,6 +82,24 @@ def check_path(path: str, base: str) -> None:
         raise InvalidInput(f"the path {path!r} is absolute")
     if {"", ".", ".."} & set(path.split("/")) or "\0" in path:
         raise InvalidInput(f"the path {path!r} leads out of {base}")
+
+
+def check_entry_point(entry_point: object) -> str:
+    """Return `entry_point`, or raise `InvalidInput` unless it has the form of one. Whether it leads
+    anywhere depends on the host."""
+    place, colon, name = (entry_point if isinstance(entry_point, str) else "").rpartition(":")
+    if not isinstance(entry_point, str) or not (place and colon and name):
+        raise InvalidInput(
+            f"not an entry point: {shown(entry_point)}; write package.module:function or "
+            "/path/file.py:function"
+        )
+    check_system_text(entry_point, "the entry point")
+    if os.sep in place and not place.endswith(".py"):
+        # The import would only report that no such module exists.
+        file = f"{place}.py"
+        what = f"write {file}:{name}" if Path(file).is_file() else f"there is no file {file}"
+        raise InvalidInput(f"entry point {entry_point!r}: a file's path must end in .py: {what}")
+    return entry_point
 
 
 def check_system_text(text: str, what: str) -> None:

@@ -12,6 +12,7 @@ from jrs.client.connection import entry_point_of
 from jrs.contract.errors import DuplicateJob, InvalidInput, NoSuchJob
 from jrs.contract.texts import shown
 from jrs.records import submission
+from jrs.records.checks import check_entry_point
 from jrs.records.codec import to_plain
 from jrs.records.lineage import LineageKind
 from jrs.records.model import JobSpec, RunnerKind
@@ -95,9 +96,7 @@ def _entry(text: str) -> str:
     Raises:
         InvalidInput: it is relative to a folder of the caller, or has another form.
     """
-    place, colon, function = text.rpartition(":")
-    if not colon or not place or not function:
-        raise InvalidInput(f"not an entry point: {shown(text)}; {_ENTRY.said}")
+    place = check_entry_point(text).rpartition(":")[0]
     if ("/" in place or place.endswith(".py")) and not place.startswith("/"):
         raise InvalidInput(f"{shown(text)} must be an absolute path: masters look for it")
     return text

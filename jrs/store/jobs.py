@@ -24,7 +24,7 @@ from jrs.contract.operations import Absent, Create, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import shown, with_reason
 from jrs.records import keys, submission, traceparent
-from jrs.records.checks import NAME, check_job_id, check_system_text
+from jrs.records.checks import NAME, check_entry_point, check_job_id, check_system_text
 from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
 from jrs.records.model import (
@@ -66,8 +66,8 @@ class JobCatalog:
         """Store the spec, durably, for the leader to start; return it with its submission time.
 
         Raises:
-            InvalidInput: `spec` is not a `JobSpec`, or no operating system has a form for a text
-                of it.
+            InvalidInput: `spec` is not a `JobSpec`, its entry point has not the form of one, or no
+                operating system has a form for a text of it.
             WrongState: the cluster's format is too old for its settings or time limits.
             DuplicateJob: the id is taken; `.state` says by what. Nothing was changed.
             CorruptRecord: the disk has perhaps lost a record of a job with that id.
@@ -76,7 +76,7 @@ class JobCatalog:
         if not isinstance(spec, JobSpec):
             raise InvalidInput(f"not a JobSpec: {shown(spec)}")
         # Not by the spec itself: results keep such specs of older versions, and have to be read.
-        check_system_text(spec.entry_point, "the entry point")
+        check_entry_point(spec.entry_point)
         for what, text in spec.settings.system_texts:
             check_system_text(text, what)
         if spec.least_reader() > 1:

@@ -23,6 +23,7 @@ from jrs.contract.errors import (
     NoSuchResult,
     OutcomeUnknown,
     ResultExists,
+    ResultExpired,
     ResultIsDirty,
     Unavailable,
 )
@@ -293,8 +294,7 @@ class JobResultStore:
 
         Raises:
             TimeoutError: no result within `timeout` seconds.
-            NoSuchResult: the result was expired.
-            CorruptRecord: the entry cannot be read.
+            ResultExpired, CorruptRecord: it was expired, or cannot be read.
         """
         result = self._wait(job_id, timeout, threading.Event())
         assert result is not None
@@ -314,7 +314,7 @@ class JobResultStore:
         self, job_id: str, timeout: float | None, canceled: threading.Event
     ) -> JobResult | None:
         check_job_id(job_id)
-        deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
+        deadline = Deadline.of_wait(timeout)
         with self._backend.watch(keys.RESULTS + job_id) as watch:
             while not canceled.is_set():
                 entry = self.get(job_id)
@@ -323,7 +323,7 @@ class JobResultStore:
                         return entry.result
                     if entry.problem:
                         raise CorruptRecord(entry.problem)
-                    raise NoSuchResult(f"the result of job {job_id!r} was expired")
+                    raise ResultExpired(f"the result of job {job_id!r} was expired")
                 if deadline.expired:
                     raise TimeoutError(f"job {job_id!r} has no result after {timeout:g} s")
                 # One second at most, so that a canceled wait ends soon.

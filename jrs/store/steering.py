@@ -5,7 +5,6 @@ A request needs no leader. Repeating one is harmless.
 
 from __future__ import annotations
 
-import threading
 import time
 
 import attrs
@@ -141,7 +140,7 @@ class Steering:
         Raises:
             TimeoutError: none leads within `timeout` seconds.
         """
-        deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
+        deadline = Deadline.of_wait(timeout)
         registry = Registry(self.backend, now=self.now)
         with self.backend.watch(keys.MASTERS) as watch:
             while True:

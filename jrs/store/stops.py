@@ -6,7 +6,6 @@ and if the leader dies, the next leader continues the stop. Cancelling overrides
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 
@@ -30,7 +29,7 @@ from jrs.contract.operations import (
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import with_reason
 from jrs.records import keys
-from jrs.records.checks import check_job_id, check_system_text
+from jrs.records.checks import check_entry_point, check_job_id
 from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
 from jrs.records.model import JobSpec, StopMode, StopRecord, StopState
@@ -199,8 +198,7 @@ class JobStops:
         if partitions is not None:
             changed = attrs.evolve(changed, partitions=partitions)
         if entry_point is not None:
-            changed = attrs.evolve(changed, entry_point=entry_point)
-            check_system_text(changed.entry_point, "the entry point")
+            changed = attrs.evolve(changed, entry_point=check_entry_point(entry_point))
         rewritten = renewed(encode(changed), spec.value, self._spec_key, job_id)
         own, said = Update(spec.key, rewritten, spec.version), of_change(entry_point, partitions)
 
@@ -249,7 +247,7 @@ class JobStops:
             NotFound: the stop is gone, because the job was resumed.
             CorruptRecord: the stop, or whether the job has ended, cannot be read.
         """
-        deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
+        deadline = Deadline.of_wait(timeout)
         results = JobResultStore(self._backend)
         seen: StopRecord | None = None
         with self._backend.watch(keys.STOPS + check_job_id(job_id)) as watch:

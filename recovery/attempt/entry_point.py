@@ -15,6 +15,7 @@ from typing import Any
 
 from jrs.contract.errors import CannotStartHere, InvalidInput
 from jrs.contract.texts import did_you_mean, error_text, shown
+from jrs.records.checks import check_entry_point
 
 
 def load(entry_point: str) -> Callable[..., Any]:
@@ -25,18 +26,7 @@ def load(entry_point: str) -> Callable[..., Any]:
         InvalidInput: it has another form, has no such function, is not callable, or raises on
             import.
     """
-    named = entry_point if isinstance(entry_point, str) else ""
-    place, colon, name = named.rpartition(":")
-    if not colon or not place or not name:
-        raise InvalidInput(
-            f"not an entry point: {entry_point!r}; write package.module:function or "
-            "/path/file.py:function"
-        )
-    if os.sep in place and not place.endswith(".py"):
-        # The import would only report that no such module exists.
-        file = f"{place}.py"
-        what = f"write {file}:{name}" if Path(file).is_file() else f"there is no file {file}"
-        raise InvalidInput(f"entry point {entry_point!r}: a file's path must end in .py: {what}")
+    place, _, name = check_entry_point(entry_point).rpartition(":")
     importlib.invalidate_caches()  # The module may have arrived since an earlier try.
     try:
         module = _from_file(place) if place.endswith(".py") else importlib.import_module(place)

@@ -362,10 +362,10 @@ def storage_place(backend: Backend | None, named: str | Path | None) -> StorageP
     backend's data; None if none of these is known.
 
     Raises:
-        InvalidInput: it is a URL that jrs does not know.
+        InvalidInput: it is no path, or a URL that jrs does not know.
     """
     default = None if backend is None else backend.default_storage
-    found = named or os.environ.get(STORAGE) or default
+    found = (os.environ.get(STORAGE) or default) if named in (None, "") else named
     return None if found is None else place_of(found)
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from jrs.contract.clock import Clock
-from jrs.contract.errors import JobHeld, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.errors import JobHeld, JrsError, OutcomeUnknown, StageDied, Unavailable
 from jrs.contract.operations import Check
 from jrs.contract.texts import counted
 from jrs.records.model import Json, StageRecord
@@ -63,10 +63,6 @@ class Step(enum.Enum):
     DRAINED = "drained"
     FINISHED = "finished"
     QUIESCED = "at a batch boundary"
-
-
-class StageDied(Exception):
-    """A streaming stage died, and its restart policy allows no further start."""
 
 
 class _StateAway(Unavailable):

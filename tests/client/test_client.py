@@ -353,6 +353,36 @@ def test_rescale_and_upgrade(client: Client) -> None:
         job.upgrade(doubled)  # It is being suspended for the first change.
 
 
+@pytest.mark.parametrize("entry", ["etl", "", "m:", ":f", "/x:f", "m\0:f"])
+def test_what_is_no_entry_point_changes_nothing(client: Client, entry: str) -> None:
+    """A typo uses no job id up, and suspends no job that runs."""
+    with pytest.raises(InvalidInput, match="entry point"):
+        client.submit(entry, id="new")
+    with pytest.raises(InvalidInput, match="entry point"):
+        client.submit_spec(JobSpec("new", entry))
+    assert not list(client.jobs())
+    job = client.submit(doubled, id="job")
+    before = job.view()
+    with pytest.raises(InvalidInput, match="entry point"):
+        job.upgrade(entry)
+    for partitions in (None, 0, True, "8"):
+        with pytest.raises(InvalidInput, match="partitions"):
+            job.rescale(cast("Any", partitions))
+    assert (job.view().spec, job.view().stop) == (before.spec, None)
+
+
+@pytest.mark.parametrize("storage", [1, b"x", ["a"], True])
+def test_what_is_no_storage(tmp_path: Path, storage: Any) -> None:
+    """No folder is made of it, and it becomes the storage of no cluster."""
+    url, said = (tmp_path / "store").as_uri(), "a storage must be a path or a URL"
+    with jrs.connect(url, storage=storage) as client, pytest.raises(InvalidInput, match=said):
+        client.job("job").snapshots.list()
+    with pytest.raises(InvalidInput, match=said):
+        jrs.run(doubled, url, storage=storage, name="app")
+    with jrs.connect(url) as client:
+        assert client.backend.get(keys.STORAGE) is None
+
+
 def test_snapshots_need_a_storage(memory: FaultyMemory) -> None:
     """Where none is known, the message says how to name it."""
     with pytest.raises(InvalidInput, match=r"jrs.connect\(…, storage=DIR\)"):

@@ -21,6 +21,7 @@ from jrs.contract.errors import (
     NoSuchResult,
     OutcomeUnknown,
     ResultExists,
+    ResultExpired,
     ResultIsDirty,
     TooLarge,
 )
@@ -336,10 +337,17 @@ class TestWait:
                 store.wait("job", timeout)
 
     def test_an_expired_one(self, store: JobResultStore) -> None:
-        """Waiting for what was expired ends at once with NoSuchResult."""
+        """Waiting for what was expired ends at once with ResultExpired."""
         expired(store)
-        with pytest.raises(NoSuchResult, match="expired"):
+        with pytest.raises(ResultExpired, match="expired"):
             store.wait("job")
+        assert issubclass(ResultExpired, NoSuchResult)
+
+    @pytest.mark.parametrize("timeout", [-1, -0.5, True, "1", float("nan")])
+    def test_a_timeout_that_is_none(self, store: JobResultStore, timeout: float) -> None:
+        """What cannot be waited for is refused, before a result is looked for."""
+        with pytest.raises(InvalidInput, match="seconds"):
+            store.wait("job", timeout)
 
     def test_an_unreadable_one(self, store: JobResultStore, backend: Backend) -> None:
         """Waiting for what cannot be read ends at once with CorruptRecord."""

@@ -17,7 +17,14 @@ import attrs
 import pytest
 
 from jrs.backends.memory import Space
-from jrs.contract.errors import Conflict, Fenced, JobHeld, OutcomeUnknown, Unavailable
+from jrs.contract.errors import (
+    Conflict,
+    Fenced,
+    JobHeld,
+    OutcomeUnknown,
+    StageDied,
+    Unavailable,
+)
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Check, Create, Update
 from jrs.records import keys
@@ -41,7 +48,7 @@ from jrs.recovery.spark import (
     rescaling,
     stage_query,
 )
-from jrs.recovery.spark.stage_query import DeclaredStream, StageDied, StageQuery, Step
+from jrs.recovery.spark.stage_query import DeclaredStream, StageQuery, Step
 from jrs.recovery.spark.streams import Streams
 from tests.recovery.snapshots import fabricate
 from tests.recovery.support import CLUSTER, FailingEngine, FaultyMemory, put, spec
