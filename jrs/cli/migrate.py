@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from jrs.cli.common import ClusterRef, echo, echo_json, json_option, storage_option
+from jrs.cli.snapshots import progress_of
 from jrs.client.migrate import MigrationReport, abandon_migration, migrate
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import counted, size_text
@@ -64,10 +65,11 @@ def migrate_command(
         return 0
     if copy_lost:
         raise InvalidInput("--copy-lost needs --abandon")
-    report = migrate(
-        source, target, cluster=cluster, storage=storage,
-        accept_storage=accept_storage, dry_run=dry_run,
-    )  # fmt: skip
+    with progress_of("moving") as progress:
+        report = migrate(
+            source, target, cluster=cluster, storage=storage,
+            accept_storage=accept_storage, dry_run=dry_run, progress=progress,
+        )  # fmt: skip
     if as_json:
         echo_json(report)
     elif report.already:

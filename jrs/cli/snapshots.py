@@ -352,7 +352,7 @@ def _batch(text: str) -> tuple[str, int]:
 
 @contextmanager
 def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar of files if stderr is a terminal."""
+    """Show a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return

@@ -15,6 +15,7 @@ from jrs.host.filesystems import reach_problem
 from jrs.records import keys
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.files.storage_identity import StorageIdentity, recorded_storage
+from jrs.recovery.files.transfer import Progress, silent
 from jrs.store.backend_schemes import opener_of
 from jrs.store.before_migration import obstacles, refuse, refuse_to_lose
 from jrs.store.copying import Contents, survey
@@ -60,6 +61,7 @@ def migrate(
     storage: str | Path | None = None,
     accept_storage: bool = False,
     dry_run: bool = False,
+    progress: Progress = silent,
 ) -> MigrationReport:
     """Move a paused cluster to another backend; return what was moved.
 
@@ -77,6 +79,8 @@ def migrate(
         accept_storage: move although the storage seems to be on this host alone: all masters stay
             on this host, or you know that their hosts share it.
         dry_run: read only, and return what would be moved.
+        progress: called with the number of records that were compared, and that of all; at least
+            twice all records are compared.
 
     Raises:
         InvalidInput: a URL or the cluster id cannot be used, both URLs are one backend, or the
@@ -109,7 +113,7 @@ def migrate(
             refuse(obstacles(here))
             there = _lasting(open_closed(target, cluster=cluster, create=True))
         opened.enter_context(there)
-        migration = Migration(here, there, by=submitter())
+        migration = Migration(here, there, by=submitter(), progress=progress)
         complete = migration.check()
         if not complete:
             several = there.capabilities.multi_host

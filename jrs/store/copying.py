@@ -27,6 +27,8 @@ newest one moves, and `Migration` records the format of the target."""
 
 _MOST_BYTES = 256 * 1024
 """Bytes of values after which a batch is written; one value may have more."""
+_TOLD_EVERY = 1000
+"""Records between two reports of the progress."""
 
 
 @attrs.frozen
@@ -82,23 +84,32 @@ def survey(source: Backend, target: Backend | None) -> Contents:
     return Contents(records, size, by_kind)
 
 
-def sync(source: Backend, target: Backend, copy: Check) -> int:
+def sync(
+    source: Backend,
+    target: Backend,
+    copy: Check,
+    progress: Callable[[int], None] = lambda compared: None,
+) -> int:
     """Compare all records, copy what differs, and remove what the target has kept of what does not
     move; return the number of records that differed.
 
     Args:
         copy: the condition of every commit to the target.
+        progress: called with the number of records that were compared, at the end as well.
 
     Raises:
         Conflict: the condition does not hold, or another process writes to the target.
         CorruptRecord: the disk of the source may have lost a record.
         TooLarge, Unavailable, OutcomeUnknown: as `Backend.commit`.
     """
-    differed = size = 0
+    compared = differed = size = 0
     batch: list[Op] = []
     most = target.capabilities.max_ops - 1
     for key, here, there in _pairs(source, target):
         op = _difference(key, here, there)
+        compared += here is not None
+        if compared % _TOLD_EVERY == 0:
+            progress(compared)
         if op is None:
             continue
         differed += 1
@@ -110,6 +121,7 @@ def sync(source: Backend, target: Backend, copy: Check) -> int:
         size += length
     if batch:
         target.commit(copy, *batch)
+    progress(compared)
     return differed
 
 

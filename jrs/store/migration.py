@@ -22,6 +22,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Callable
 
 import attrs
 
@@ -86,15 +87,19 @@ class Migration:
     Args:
         source, target: open whether they are closed or not; see `open_closed`.
         by: who moves the cluster: ``user@host``.
+        progress: called with the number of records that were compared, and that of all; each
+            comparison counts from 0.
     """
 
     def __init__(
-        self, source: Backend, target: Backend, *, by: str, now: Clock = time.time
-    ) -> None:
+        self, source: Backend, target: Backend, *, by: str, now: Clock = time.time,
+        progress: Callable[[int, int], None] = lambda compared, total: None,
+    ) -> None:  # fmt: skip
         self._source = source
         self._target = target
         self._by = by
         self._now = now
+        self._progress, self._total = progress, 0
 
     # -- before anything is written --------------------------------------------------------
 
@@ -138,7 +143,7 @@ class Migration:
             return self.survey()
         if not self._state().closed:
             refuse(obstacles(self._source, self._now))
-        self._survey_or_reopen(None)
+        self._total = self._survey_or_reopen(None).records
         with self._lead() as leadership:
             state = self._state()
             if state.complete:
@@ -296,7 +301,9 @@ class Migration:
 
     def _copy(self, copy: Check) -> int:
         try:
-            return sync(self._source, self._target, copy)
+            return sync(
+                self._source, self._target, copy, lambda done: self._progress(done, self._total)
+            )
         except Conflict:
             raise self._overtaken() from None
 

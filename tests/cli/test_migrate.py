@@ -88,6 +88,16 @@ def paused(url: str) -> str:
     return url
 
 
+def test_a_move_tells_how_far_it_is(paused: str, target: str) -> None:
+    """A cluster of 10^6 records moves for minutes."""
+    told = list[tuple[int, int]]()
+    report = face.migrate(paused, target, progress=lambda *found: told.append(found))
+
+    assert len(told) >= 2
+    assert told[-1] == (report.records, told[0][1])
+    assert min(told[0]) > 0
+
+
 def free(etcd_url: str) -> str:
     """Return the URL of a prefix of an etcd that nobody uses."""
     return f"{etcd_url}/moved-{uuid.uuid4().hex[:8]}"
