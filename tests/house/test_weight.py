@@ -47,7 +47,8 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        210,  # Of it three compare a call, and check an entry point in another process.
+        # Of it four compare a call or a submission, and check an entry point in another process.
+        211,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -88,7 +89,7 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        296,
+        297,  # The catalogue of its jobs stores the digest of a submission.
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""
