@@ -8,12 +8,12 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
 
 from jrs.contract.clock import Deadline
+from jrs.contract.pool import ThreadPool
 from jrs.contract.runtime import JrsThread
 
 from .address import Tls
@@ -50,7 +50,7 @@ def look_at_each(
     endpoints: Sequence[tuple[str, int]], tls: Tls | None, deadline: Deadline
 ) -> list[Fault | None]:
     """Return the fault of each member, or None; checks all members in parallel."""
-    with ThreadPoolExecutor(len(endpoints), thread_name_prefix="jrs-diagnosis") as pool:
+    with ThreadPool(len(endpoints), "jrs-diagnosis") as pool:
         return list(pool.map(lambda endpoint: look(endpoint, tls, deadline), endpoints))
 
 

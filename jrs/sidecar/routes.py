@@ -7,7 +7,6 @@ import logging
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -24,6 +23,7 @@ from starlette.types import ASGIApp
 from jrs.client.client import Client
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, TooLarge
+from jrs.contract.pool import ThreadPool
 from jrs.contract.texts import printable
 from jrs.sidecar import login, metrics, openapi, probes, reads, snapshots, streams, verbs
 from jrs.sidecar.access import Access
@@ -83,7 +83,7 @@ def application(
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(_THREADS, "jrs-api") as pool:
+        with ThreadPool(_THREADS, "jrs-api") as pool:
             loop.set_default_executor(pool)
             changes.start()
             try:

@@ -12,9 +12,10 @@ from typing import TypeVar
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
+from jrs.contract.pool import Pool
 from jrs.contract.runtime import Runtime
 
-from ..processes.pools import Pool, Pools
+from ..processes.pools import Pools
 from ..rules.decision import Action
 from .agenda import Agenda
 from .job_memory import Failing, JobMemory, Step

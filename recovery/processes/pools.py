@@ -7,85 +7,16 @@ keep a process alive. The threads here are daemons: their owner stops them with 
 from __future__ import annotations
 
 import queue
-import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import attrs
 
 from jrs.contract.clock import Deadline
-from jrs.contract.runtime import RUNTIME, JrsThread, Runtime
+from jrs.contract.pool import Pool
+from jrs.contract.runtime import JrsThread, Runtime
 
 T = TypeVar("T")
-
-
-class Pool:
-    """Runs work in at most `size` threads, first in, first out. Safe for use by many threads.
-
-    Args:
-        name: of its threads, followed by a number.
-        size: how many pieces of work run at once, including those that hang.
-    """
-
-    def __init__(self, name: str, size: int, runtime: Runtime = RUNTIME) -> None:
-        self._thread = runtime.thread
-        self._name = name
-        self._size = size
-        self._changed = threading.Condition()
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._threads: list[threading.Thread] = []
-        self._idle = 0
-        self._closed = False
-
-    def submit(self, work: Callable[[], None]) -> None:
-        """Have `work` run, which must not raise; after `close` it is dropped.
-
-        Raises:
-            RuntimeError: the system gives this process no thread, and the pool has none: `work`
-                does not run.
-        """
-        with self._changed:
-            if self._closed:
-                return
-            self._waiting.append(work)
-            if self._idle >= len(self._waiting) or len(self._threads) >= self._size:
-                self._changed.notify()
-                return
-            thread = self._thread(self._run, f"{self._name}-{len(self._threads)}")
-            try:
-                thread.start()
-            except RuntimeError:
-                if not self._threads:
-                    self._waiting.pop()
-                    raise
-                self._changed.notify()  # A thread that lives does it, if later.
-            else:
-                self._threads.append(thread)
-
-    def close(self) -> None:
-        """Begin no further work, and drop what waits. Idempotent."""
-        with self._changed:
-            self._closed = True
-            self._waiting.clear()
-            self._changed.notify_all()
-
-    def join(self, deadline: Deadline) -> bool:
-        """Wait for running work, after `close`; return whether all of it has ended."""
-        for thread in self._threads:
-            thread.join(deadline.bounded())
-        return not any(thread.is_alive() for thread in self._threads)
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._idle += 1
-                self._changed.wait_for(lambda: self._waiting or self._closed)
-                self._idle -= 1
-                if self._closed:
-                    return
-                work = self._waiting.popleft()
-            work()
 
 
 @attrs.frozen

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from jrs.contract.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from jrs.contract.pool import ThreadPool
 from jrs.records.model import Json, StageRecord, StopMode, StopState, StreamRecord
 from jrs.records.policies import RestartPolicy
 from jrs.store.stops import JobStops
@@ -214,7 +215,7 @@ class Streams:
             self._suspending = True
             stages = list(self._stages.values())
         if stages:
-            with ThreadPoolExecutor(len(stages), thread_name_prefix="jrs-suspend") as pool:
+            with ThreadPool(len(stages), "jrs-suspend") as pool:
                 list(pool.map(StageQuery.suspend, stages))
 
     def drain(self) -> str | None:

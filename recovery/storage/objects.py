@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 import attrs
 
 from jrs.contract.errors import CorruptRecord, InvalidInput, StorageRefused, Unavailable
+from jrs.contract.pool import ThreadPool
 from jrs.contract.storage_place import CREDENTIALS
 from jrs.contract.texts import printable
 
@@ -246,7 +247,7 @@ class Objects:
             store.put(target, bytes(part(0)))
             return
         # The thread reads one part ahead. obstore cannot read where it asks for a part to write.
-        with self._copying, ThreadPoolExecutor(1, thread_name_prefix="jrs-copy") as reader:
+        with self._copying, ThreadPool(1, "jrs-copy") as reader:
             parts = _ahead(reader, part, range(0, size, ONE_PUT))
             chunk = max(ONE_PUT, -(-size // _NUMBERS))
             store.put(target, parts, chunk_size=chunk, max_concurrency=_PARTS)

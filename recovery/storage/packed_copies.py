@@ -11,11 +11,11 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from jrs.contract.errors import CorruptRecord, Unavailable
+from jrs.contract.pool import ThreadPool
 from jrs.records.codec import decode, encode
 from jrs.records.objects import StoredFile, StoredObject
 from jrs.records.stored import Stored
@@ -266,7 +266,7 @@ def in_threads(calls: Sequence[Callable[[], T]], most: int = _AT_ONCE) -> list[T
     """
     if len(calls) < 2:
         return [call() for call in calls]
-    with ThreadPoolExecutor(min(most, len(calls)), thread_name_prefix="jrs-objects") as pool:
+    with ThreadPool(min(most, len(calls)), "jrs-objects") as pool:
         try:
             futures = [pool.submit(call) for call in calls]
         except RuntimeError as error:

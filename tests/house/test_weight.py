@@ -47,8 +47,9 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        # Of it four compare a call or a submission, and check an entry point in another process.
-        211,
+        # Of it four compare a call or a submission, and check an entry point in another process; one
+        # has the pools of all rooms.
+        212,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -79,9 +80,9 @@ PROCESSES = {
         "import jrs.recovery.attempt_main",
         RUNS,
         {"cattrs", "tenacity"},
-        # Two of them give a job that is made from another the span of who made it, and run what may
-        # hang in a thread of its own.
-        189,
+        # Three of them give a job that is made from another the span of who made it, run what may
+        # hang in a thread of its own, and have the pools of all rooms.
+        190,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -89,7 +90,7 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        297,  # The catalogue of its jobs stores the digest of a submission.
+        298,  # Of them two have the pools of all rooms, and the digest of a submission.
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

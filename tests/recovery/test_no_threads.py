@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
 import os
 import subprocess
@@ -18,6 +19,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
 from jrs.contract.leadership import Leadership
+from jrs.contract.pool import Pool, ThreadPool
 from jrs.contract.runtime import Runtime, daemon, random_token, start_thread
 from jrs.records.model import JobStatus
 from jrs.recovery.attempt.context import AttemptContext
@@ -30,7 +32,6 @@ from jrs.recovery.leader.dispatcher import Dispatcher
 from jrs.recovery.master import Master
 from jrs.recovery.processes import marks
 from jrs.recovery.processes.last_words import LastWords
-from jrs.recovery.processes.pools import Pool
 from jrs.recovery.rules.events import Event
 from jrs.store.jobs import JobCatalog
 from jrs.testing.contract import lead
@@ -93,6 +94,52 @@ def test_a_pool_with_one_thread_of_two(lacking: Lacking) -> None:
     assert ran.acquire(timeout=BOUND)
     pool.close()
     assert pool.join(Deadline.after(BOUND))
+
+
+def test_an_executor_without_a_thread(lacking: Lacking) -> None:
+    """The call is refused, and not made later."""
+    lacking("p", 1)
+    calls: list[int] = []
+    with ThreadPool(2, "p") as pool:
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            pool.submit(calls.append, 1)
+        pool.submit(calls.append, 2).result(BOUND)
+
+    assert calls == [2]
+
+
+def test_an_executor() -> None:
+    """It does what `ThreadPoolExecutor` does, and asyncio takes it."""
+
+    async def ask() -> str:
+        asyncio.get_running_loop().set_default_executor(pool)
+        return await asyncio.to_thread(lambda: threading.current_thread().name)
+
+    goes_on = threading.Event()
+    with ThreadPool(1, "p") as pool:
+        waits = pool.submit(goes_on.wait, BOUND)
+        raises = pool.submit(int, "x")
+        later = pool.submit(int, "7", base=8)
+        goes_on.set()
+
+        assert list(pool.map(len, ["", "a"])) == [0, 1]
+    assert waits.result(0)
+    assert isinstance(raises.exception(0), ValueError)
+    assert later.result(0) == 7
+    with pytest.raises(RuntimeError):
+        pool.submit(len, "")
+
+    both = threading.Barrier(2, timeout=BOUND)
+    with ThreadPool(1, "p") as pool:
+        runs, canceled = pool.submit(lambda: [both.wait(), both.wait()]), pool.submit(len, "")
+        both.wait()
+        pool.shutdown(wait=False, cancel_futures=True)
+        both.wait()
+    assert runs.exception(0) is None
+    assert canceled.cancelled()
+
+    pool = ThreadPool(1, "p")
+    assert asyncio.run(ask()) == "p-0"
 
 
 def test_a_leader_without_a_thread_for_a_start(

@@ -19,6 +19,7 @@ from jrs.backends.shared.lease import LeadershipLease
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput
 from jrs.contract.operations import Create
+from jrs.contract.pool import Pool
 from jrs.records import keys
 from jrs.records.model import JobSpec, JobStatus, RunnerKind, StopMode
 from jrs.recovery.attempt.context import AttemptContext
@@ -30,7 +31,7 @@ from jrs.recovery.leader.changed_jobs import PAGE
 from jrs.recovery.leader.job_memory import JobMemory
 from jrs.recovery.leader.starts import Starts
 from jrs.recovery.master import Master
-from jrs.recovery.processes.pools import Pool, side_by_side
+from jrs.recovery.processes.pools import side_by_side
 from jrs.recovery.rules.decision import Facts
 from jrs.recovery.rules.queue import Turn
 from jrs.store.jobs import JobCatalog
