@@ -14,10 +14,14 @@ from jrs.contract.errors import InvalidInput
 from ..remote.address import Address, Tls
 from ._etcd3 import grpc, rpc
 
+_CONNECT = 3.0
+"""Seconds to connect: some round trips, and those of TLS. Shorter ones of gRPC's own kept a client
+from ever reaching a member over a link with a round trip of more than 250 ms."""
+
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", int(_CONNECT * 1000)),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),

@@ -82,6 +82,8 @@ class LeadershipLease(Leadership):
         self._end = end
         self._guardian = guardian
         self._interval = ttl / beats
+        # On a slow link, winning took a part of the ttl.
+        self._first_pause = max(0.0, sent + self._interval - lease_time())
         self._clock = _SharedMoment(sent + ttl * SAFE)
         self.lifeline = Lifeline(until=self._clock.fd, held=held)
         self._ending = threading.Lock()
@@ -143,7 +145,9 @@ class LeadershipLease(Leadership):
             self._clock.close()
 
     def _heartbeat(self) -> None:
-        while not self.lost.wait(self._interval):
+        pause = self._first_pause
+        while not self.lost.wait(pause):
+            pause = self._interval
             sent = lease_time()
             try:
                 self._beat(Deadline.after(self._interval))

@@ -63,10 +63,12 @@ class Proxy:
 
     Args:
         target: host and port of the server, which need not be up.
+        delay: seconds for which each piece of bytes is held, in each direction.
     """
 
-    def __init__(self, target: tuple[str, int]) -> None:
+    def __init__(self, target: tuple[str, int], *, delay: float = 0.0) -> None:
         self.target = target
+        self._delay = delay
         self._ports = Ports()
         self.endpoint = ("127.0.0.1", self._ports.take())
         self._loop = asyncio.new_event_loop()
@@ -253,6 +255,8 @@ class Proxy:
                 await way.open.wait()  # This also delays the news that this end is gone.
             if data is None:
                 raise ConnectionResetError
+            if self._delay:
+                await asyncio.sleep(self._delay)
             if way.swallows:
                 link.torn = True
                 if not data:

@@ -13,7 +13,8 @@ from jrs.backends.etcd.connection import ATTEMPT, Connection
 from jrs.backends.remote.address import Address
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
-from tests.support import FakeClock
+from jrs.testing.servers import EtcdServer, Proxy
+from tests.support import BOUND, FakeClock
 
 REQUEST = rpc.RangeRequest(key=b"x")
 DOWN = 0.0
@@ -108,6 +109,17 @@ def test_slow_members_next_to_one_that_is_down(
 ) -> None:
     world = World(monkeypatch, *needs)
     world.call(verb, 20.0)
+
+
+def test_a_link_with_a_long_round_trip(etcd_server: EtcdServer) -> None:
+    """Each connection was given up before the first bytes of the member came, so none was made."""
+    with Proxy(etcd_server.endpoints[0], delay=0.7) as proxy:
+        url = etcd_server.url(endpoints=[proxy.endpoint])
+        connection = Connection(Address.parse(url, default_port=2379))
+        try:
+            connection.read(lambda member: member.kv.Range, REQUEST, Deadline.after(BOUND))
+        finally:
+            connection.close()
 
 
 def test_a_call_with_too_little_time_says_nothing_about_a_member(
