@@ -19,6 +19,7 @@ from jrs.contract.errors import (
     Conflict,
     JobIsRunning,
     JrsError,
+    NoSuchSnapshot,
     OutcomeUnknown,
     Unavailable,
 )
@@ -143,7 +144,9 @@ def reserve(
         with historian.recorded(job_id, HistoryKind.RESTORE, said) as event:
             ops = (*also, *shut_out, *event)
             commit_and_read_back(backend, own, *ops, fence=request.fence)
-    except Conflict:
+    except Conflict as conflict:
+        if conflict.op.key.startswith(keys.SNAPSHOTS):
+            raise NoSuchSnapshot(f"{source} was just deleted; nothing was changed") from None
         raise JobIsRunning(
             f"job {job_id!r} was just started, resumed or submitted; nothing was changed"
         ) from None

@@ -145,14 +145,11 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
             with _writing(f"the restore of job {job_id!r}", found):
                 stages = _build(storage, found, job_id, built, request)
             epoch = epoch_folders.in_place(storage.folder(job_id))
-            reserved = reserve_and_swap.reserve(
-                catalog, found.manifest, job_id, before, guards, request
-            )
+            content = found.manifest
+            reserved = reserve_and_swap.reserve(catalog, content, job_id, before, guards, request)
             with reserve_and_swap.completed_by_a_repeat(job_id):
-                folder = reserve_and_swap.swap(
-                    catalog, found.manifest, job_id, built, epoch, reserved
-                )
-                reserve_and_swap.commit(catalog, found.manifest, job_id, guards, reserved, request)
+                folder = reserve_and_swap.swap(catalog, content, job_id, built, epoch, reserved)
+                reserve_and_swap.commit(catalog, content, job_id, guards, reserved, request)
     reserve_and_swap.use_up(catalog, request, job_id)
     return Restored(job_id, folder, stages, found.manifest.number, found.manifest.job_id)
 
@@ -165,6 +162,7 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
     job_id = check_job_id(request.as_job or source.job_id)
     # First: what is read from here on no sweep removes, or this restore fails.
     mine = object_order.next_op(catalog.backend, job_id)
+    listed = in_objects.still_listed(catalog.backend, source)
     found = in_objects.manifest_of(objects, source)
     folder = catalog.storage.folder(job_id)
     if request.left is None:
@@ -179,7 +177,10 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
         if job_id != found.job_id:
             # Before the reservation: what a death leaves of it nothing names.
             found = adopt(objects, found, job_id, folder, fork=request.fork)
-        reserved = reserve_and_swap.reserve(catalog, found, job_id, before, guards, request)
+            listed = []  # It has copies, and needs the snapshot no more.
+        reserved = reserve_and_swap.reserve(
+            catalog, found, job_id, before, [*guards, *listed], request
+        )
         with reserve_and_swap.completed_by_a_repeat(job_id):
             reserve_and_swap.commit(catalog, found, job_id, guards, reserved, request, [mine])
     reserve_and_swap.use_up(catalog, request, job_id)

@@ -18,6 +18,7 @@ from jrs.contract.errors import (
     JobHeld,
     JobIsRunning,
     NoSuchJob,
+    NoSuchSnapshot,
     OutcomeUnknown,
     Unavailable,
     WrongState,
@@ -58,6 +59,7 @@ from jrs.recovery.snapshots import (
     SnapshotCatalog,
     create_in_objects,
     find_orphans,
+    in_objects,
     reserve_and_swap,
 )
 from jrs.recovery.snapshots.retry import RetryRequest, retry
@@ -513,6 +515,30 @@ def test_a7_a_sweep_next_to_a_fork(
     catalog.finish_restore("copy")
 
     assert other(lead, "copy") == {batch: f"rows {batch}" for batch in range(3)}
+
+
+def test_a_snapshot_that_is_deleted_during_its_restore(
+    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job would be held by a restore whose source, and what that named, is gone."""
+    stream = begin(lead)
+    run(stream, 5)
+    record = catalog.create("job")
+    run(stream, 12)
+    suspend(lead)
+    check, before = in_objects.check, head(lead)
+
+    def slow(*args: Any, **how: Any) -> None:
+        check(*args, **how)
+        catalog.remove(record)
+        assert sweep(lead, monkeypatch)
+
+    monkeypatch.setattr(in_objects, "check", slow)
+    with pytest.raises(NoSuchSnapshot, match="snapshot 1 of job 'job' was just deleted"):
+        catalog.restore(record)
+
+    assert catalog.pending_restore("job") is None
+    assert head(lead) == before
 
 
 def test_a_job_that_has_ended_meanwhile(
