@@ -47,9 +47,9 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        # Of it four compare a call or a submission, and check an entry point in another process; one
-        # has the pools of all rooms.
-        212,
+        # Of it five compare a call or a submission, check an entry point in another process, and tell
+        # which snapshots forks have taken for themselves; one has the pools of all rooms.
+        213,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -80,9 +80,9 @@ PROCESSES = {
         "import jrs.recovery.attempt_main",
         RUNS,
         {"cattrs", "tenacity"},
-        # Three of them give a job that is made from another the span of who made it, run what may
-        # hang in a thread of its own, and have the pools of all rooms.
-        190,
+        # Four of them give a job that is made from another the span of who made it, run what may
+        # hang in a thread of its own, have the pools of all rooms, and tell the snapshots of forks.
+        191,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -90,7 +90,9 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        298,  # Of them two have the pools of all rooms, and the digest of a submission.
+        # Four of them have the pools of all rooms and the digest of a submission, tell the snapshots
+        # of forks, and remember the jobs that have ended.
+        300,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""
