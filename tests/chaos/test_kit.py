@@ -77,7 +77,7 @@ def test_ten_lines(backend: str, tmp_path: Path) -> None:
     """The page's ten lines run on each backend, with fewer copies and for a shorter time."""
     save_examples(tmp_path)
     test = tmp_path / "test_orders.py"
-    test.write_text(test.read_text().replace("copies=50", "copies=5"))
+    test.write_text(test.read_text().replace("copies=50", "copies=3"))
     status, printed = run_example(tmp_path, f"test_orders.py::test_orders[{backend}]",
                                   "--chaos-seconds", "5", "--chaos-report", "kept")  # fmt: skip
 
@@ -330,7 +330,7 @@ def test_a_job_and_a_driver_that_are_wrong(tmp_path: Path) -> None:
     no check is refused before the run ends."""
     folder = tmp_path / "run"
     with World(Plan(masters=1, seconds=600, timeout=600), "file", folder) as world:
-        world.submit("job", wrong, copies=3, text="no number")
+        world.submit("job", wrong, copies=2, text="no number")
         world.driver([sys.executable, "no_such_driver.py"])
         for no_check in ("fenced", output_equals):
             with pytest.raises(InvalidInput, match="no check: "):

@@ -25,12 +25,13 @@ CHECKS = (list_append, linearizable, serializable, outcomes)
 
 
 @pytest.mark.parametrize("backend", ["file", "etcd", "zookeeper"])
-def test_appends_under_faults(backend: str, tmp_path: Path) -> None:
+def test_appends_under_faults(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """What is asked for is counted, and not the seconds: a busy machine gets another turn."""
+    server = None if backend == "file" else request.getfixturevalue(f"{backend}_server")
     nemesis = kill("driver", every=1.5) | pause(0.3, "driver", every=2) | partition("one", 0.5)
     for turn in range(6):
         plan = Plan(masters=0, backend=backend, seconds=5, seed=3 + turn, nemesis=nemesis)
-        with World(plan, backend, tmp_path / f"run-{turn}") as world:
+        with World(plan, backend, tmp_path / f"run-{turn}", server=server) as world:
             world.append(programs=4)
             run = world.check(*CHECKS)
         commits = [call for call in run.calls if call.f is Verb.COMMIT and call.type is Kind.OK]
