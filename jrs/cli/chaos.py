@@ -18,7 +18,7 @@ from jrs.client.connection import entry_point_of
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import counted
 from jrs.recovery.attempt.entry_check import check_entry
-from jrs.testing.chaos.checking.jobs import counts
+from jrs.testing.chaos.checking.jobs import counts, undisturbed_jobs
 from jrs.testing.chaos.checking.verdict import Check, Run, Violation
 from jrs.testing.chaos.failure import ChaosFailure
 from jrs.testing.chaos.faults import SCHEMES
@@ -131,7 +131,7 @@ def check_command(folder: Path, names: Sequence[str], as_json: bool) -> None:
 def _print(
     run: Run, checks: Sequence[Check], found: Sequence[Violation], folder: Path, as_json: bool
 ) -> None:
-    figures, missed = counts(run), never_hit(run.notes)
+    figures, missed = counts(run), [*never_hit(run.notes), *undisturbed_jobs(run)]
     if as_json:
         violations = [{"check": one.check, "message": one.message, "calls": one.calls}
                       for one in found]  # fmt: skip

@@ -18,7 +18,7 @@ from jrs.contract.texts import shown
 from jrs.records.model import JobSpec
 from jrs.recovery.rules.events import EventKind
 from jrs.testing.chaos import faults
-from jrs.testing.chaos.checking.jobs import counts
+from jrs.testing.chaos.checking.jobs import counts, undisturbed_jobs
 from jrs.testing.chaos.checking.run_itself import NOTES, OF_THE_RUN, idle
 from jrs.testing.chaos.checking.verdict import Check, Run, evaluated_nothing
 from jrs.testing.chaos.checking.watches import DUE, watched
@@ -371,11 +371,13 @@ class World:
         return self._run
 
     def without_effect(self) -> list[str]:
-        """Return a line for each fault, of the plan or at once, that has hit nobody, and for each
-        check with nothing to look at; none before the run was checked."""
+        """Return a line for each fault, of the plan or at once, that has hit nobody, one if none
+        lasted while a job ran, and one for each check with nothing to look at; none before the run
+        was checked."""
         if self._run is None:
             return []
-        return [*never_hit(self._run.notes), *evaluated_nothing(self._used, self._run)]
+        run = self._run
+        return [*never_hit(run.notes), *undisturbed_jobs(run), *evaluated_nothing(self._used, run)]
 
     def figures(self) -> dict[str, int]:
         """Return figures of the run, once it was checked."""

@@ -40,6 +40,7 @@ from jrs.testing.chaos import (
     protocol,
     undisturbed,
 )
+from jrs.testing.chaos.checking.jobs import undisturbed_jobs
 from jrs.testing.chaos.checking.verdict import Run, evaluated_nothing
 from jrs.testing.chaos.cluster import ChaosCluster
 from jrs.testing.chaos.faults import ALL, Fault
@@ -203,6 +204,21 @@ def test_what_did_not_happen_does_not_hold() -> None:
     assert blind() == {"no_overlap", "watched"}
     history.add(Verb.ALIVE, Kind.INFO, "j", version=1)
     assert blind() == {"watched"}
+
+
+@pytest.mark.parametrize(("at", "missed"), [(2.5, False), (3.5, False), (6.0, True)])
+def test_faults_that_miss_all_jobs_are_told(at: float, missed: bool) -> None:
+    """A job that runs when the faults are over, or before them, was tested by none. One that a
+    fault has killed gave its last sign of life shortly before that."""
+    alive = [Event("d1.1", number, Kind.INFO, Verb.ALIVE, number * 10**9, "j", version=1, epoch=1)
+             for number in (1, 2, 3)]  # fmt: skip
+    when = int(at * 10**9)
+    strike = Event("world.1", 1, Kind.INVOKE, Verb.STRIKE, when, "kill driver", "driver 1")
+    heal = Event("world.1", 1, Kind.INFO, Verb.HEAL, when + 1, "kill driver")
+
+    assert bool(undisturbed_jobs(Run([*alive, strike, heal]))) is missed
+    assert undisturbed_jobs(Run(alive)) == []
+    assert undisturbed_jobs(Run([strike, heal])) == []
 
 
 def test_what_was_not_noted_is_not_judged(tmp_path: Path) -> None:

@@ -187,6 +187,24 @@ def overlaps(attempts: Iterable[RunningAttempt]) -> Iterator[Anomaly]:
             newest[attempt.job_id] = attempt
 
 
+_SLACK = 1_000_000_000
+"""Nanoseconds: an attempt that a strike has killed gave its last sign of life before that."""
+
+
+def undisturbed_jobs(run: Run) -> list[str]:
+    """Return a line if faults hit something, but none of them while an attempt was alive: then the
+    jobs of the run were tested by none."""
+    healed = {event.seq: event.t for event in run.events if event.f is Verb.HEAL}
+    harm = [(event.t - _SLACK, healed.get(event.seq, event.t) + _SLACK)
+            for event in run.events if event.f is Verb.STRIKE]  # fmt: skip
+    attempts = attempts_of(run)
+    if not harm or not attempts:
+        return []
+    if any(one.begun < until and since < one.ended for one in attempts for since, until in harm):
+        return []
+    return ["no attempt of a job was alive while a fault lasted"]
+
+
 def _has_jobs(run: Run) -> bool:
     return _has(keys.JOBS)(run) or _has(keys.RESULTS)(run)
 
