@@ -157,9 +157,9 @@ class Striker:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                while (action := self._take()) is not None:
+                if (action := self._take()) is not None:
                     action()
-                self._each_turn()
+                self._each_turn()  # Also if strikes take longer than the time between them.
                 self._stop.wait(self._until_next())
         except BaseException as error:
             self.failure = error

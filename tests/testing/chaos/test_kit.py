@@ -631,6 +631,32 @@ def test_a_seed_determines_whom_strikes_of_a_test_hit(tmp_path: Path) -> None:
     assert len({*hit(1, 1), *hit(2, 1)}) == 6
 
 
+def test_strikes_that_are_late(tmp_path: Path) -> None:
+    """They leave time for what a run does between them, and it can be ended before the last one."""
+    done: list[str] = []
+
+    def slow(arena: object, rng: Random) -> Iterator[str]:
+        done.append("strike")
+        yield "it"
+
+    def turn() -> None:
+        done.append("turn")
+        if done.count("turn") == 2:
+            striker._stop.set()
+
+    recording = Recording(tmp_path, "p")
+    planned = [Strike(0.0, 0, str(number)) for number in range(100)]
+    nemesis = Nemesis((Fault("slow", slow, lasting=60),))
+    striker = Striker(Fake(), nemesis, planned, recording, turn, seed=1)
+    striker.start()
+    until(lambda: striker.is_over, "it has ended by itself")
+    striker.stop()
+    recording.close()
+
+    assert done.count("strike") <= 2
+    assert done[-1] == "turn"
+
+
 def test_strikes_that_hit_nobody_are_counted(tmp_path: Path) -> None:
     """A fault that is not allowed to hurt anyone is told with the reason."""
 
