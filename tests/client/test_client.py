@@ -378,7 +378,7 @@ def test_what_is_no_storage(tmp_path: Path, storage: Any) -> None:
     with jrs.connect(url, storage=storage) as client, pytest.raises(InvalidInput, match=said):
         client.job("job").snapshots.list()
     with pytest.raises(InvalidInput, match=said):
-        jrs.run(doubled, url, storage=storage, name="app")
+        jrs.run(lambda driver: None, url, storage=storage, name="app")
     with jrs.connect(url) as client:
         assert client.backend.get(keys.STORAGE) is None
 

@@ -47,8 +47,8 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        # Of it five compare a call or a submission, check an entry point in another process, and tell
-        # which snapshots forks have taken for themselves; one has the pools of all rooms.
+        # Of it five compare a call or a submission, check an entry point in another process, and
+        # tell which snapshots forks have taken for themselves; one has the pools of all rooms.
         213,
     ),
     "the writer of a base": (
@@ -90,8 +90,8 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        # Four of them have the pools of all rooms and the digest of a submission, tell the snapshots
-        # of forks, and remember the jobs that have ended.
+        # Four of them have the pools of all rooms and the digest of a submission, tell the
+        # snapshots of forks, and remember the jobs that have ended.
         300,
     ),
 }
