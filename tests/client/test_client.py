@@ -69,6 +69,10 @@ from tests.support import until
 __all__ = ["memory", "root"]
 
 
+def application(driver: jrs.Driver) -> None:
+    """An application that does nothing."""
+
+
 def doubled(job: jrs.Job, number: int = 1) -> int:
     """A job."""
     return 2 * number
@@ -378,7 +382,7 @@ def test_what_is_no_storage(tmp_path: Path, storage: Any) -> None:
     with jrs.connect(url, storage=storage) as client, pytest.raises(InvalidInput, match=said):
         client.job("job").snapshots.list()
     with pytest.raises(InvalidInput, match=said):
-        jrs.run(lambda driver: None, url, storage=storage, name="app")
+        jrs.run(application, url, storage=storage, name="app")
     with jrs.connect(url) as client:
         assert client.backend.get(keys.STORAGE) is None
 

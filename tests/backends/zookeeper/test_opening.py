@@ -133,7 +133,7 @@ def test_who_hangs_first_and_then_is_no_zookeeper(monkeypatch: pytest.MonkeyPatc
 def test_a_server_that_hangs_and_is_then_started_again(
     zookeeper_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That nobody listens for a moment is no reason to give up, where somebody did."""
+    """That nobody listens for a moment is no reason to give up, where a server did."""
     monkeypatch.setattr(handshake, "ANSWER_TIMEOUT", 0.2)
     faults: list[Fault | None] = []
 
