@@ -5,6 +5,7 @@ The order is the promise: the dirty result first, before any notification and an
 
 from __future__ import annotations
 
+import copy
 import threading
 import traceback
 from typing import Any
@@ -68,9 +69,9 @@ def run_attempt(
         code = code_version(function)
         with run.tracing.attempt(), StopWatcher(run):
             called = True
-            payload = check_json(
-                call_users(function, run.job, **context.spec.arguments), "the job's result"
-            )
+            # The function may change what it gets; the spec still says what was submitted.
+            arguments = copy.deepcopy(context.spec.arguments)
+            payload = check_json(call_users(function, run.job, **arguments), "the job's result")
             run.wait()
     except BaseException as error:
         failure = _failure(run, engine, error, called=called)

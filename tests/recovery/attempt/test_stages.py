@@ -482,6 +482,21 @@ def test_attempts_that_a_full_disk_ends_leave_the_output_of_one(
         assert left == {f"load.{attempt}", "load.1.1", "load.x", "reload.1"}
 
 
+def test_a_function_that_changes_its_arguments(lead: Lead) -> None:
+    """The result says what was submitted, and a further attempt gets that."""
+    context = lead.context(rows=[1])
+
+    def function(job: Job, rows: list[int]) -> list[int]:
+        rows.append(2)
+        return rows
+
+    result = run_attempt(context, function)
+
+    assert result.payload == [1, 2]
+    assert result.spec is not None
+    assert result.spec.arguments == context.spec.arguments == {"rows": [1]}
+
+
 def test_temporary_output_and_staging_go_with_the_job_and_output_stays(lead: Lead) -> None:
     """When the job is cleaned up, output stays where it is and everything else is removed."""
 
