@@ -13,6 +13,7 @@ does not fit, and `UnsupportedVersion` for a newer version; it never guesses.
 from __future__ import annotations
 
 import enum
+import functools
 import json
 import re
 import zlib
@@ -80,6 +81,11 @@ _TYPES: dict[type[Stored], tuple[str, int]] = {
     snapshots.SnapshotRecord: ("snapshot", 2),
 }
 """Every stored type, its name and the newest version that this code can act on."""
+
+_SMALL = 16 << 10
+"""Bytes of the largest value that `decode_once` remembers."""
+_MOST_SMALL = 256
+"""How many values it remembers: more than jobs are at work in a leader at any moment."""
 
 _ENVELOPE = re.compile(rb'\{"jrs":"([a-z]+)/([0-9]{1,9})","crc":"([0-9a-f]{8})","body":(.+)\}')
 
@@ -285,6 +291,19 @@ def decode(kind: type[T], data: bytes, where: str) -> T:
         RecursionError,
     ) as error:
         raise CorruptRecord(f"{where}: not a valid {_TYPES[kind][0]}: {error}") from error
+
+
+def decode_once(kind: type[T], data: bytes, where: str) -> T:
+    """Return as `decode`; the same value again for the same bytes, if they were asked for lately.
+
+    For a leader, which looks at the records of a job several times from its start to its end. JSON
+    within the value must not be changed. Raises as `decode`.
+    """
+    value: T = (_decoded if len(data) <= _SMALL else decode)(kind, data, where)
+    return value
+
+
+_decoded: Any = functools.lru_cache(_MOST_SMALL)(decode)
 
 
 def plain_of(kind: type[Stored], data: bytes, where: str) -> dict[str, Any]:

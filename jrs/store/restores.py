@@ -14,7 +14,7 @@ from jrs.contract.errors import CorruptRecord, UnsupportedVersion, WrongState
 from jrs.contract.operations import Absent, Record
 from jrs.contract.whole_scan import scan_whole
 from jrs.records import keys
-from jrs.records.codec import decode
+from jrs.records.codec import decode, decode_once
 from jrs.records.model import JobSpec
 from jrs.records.snapshots import RestoreRecord, as_stored
 from jrs.store import cluster_format
@@ -45,7 +45,7 @@ def spec_of(spec: Record | None) -> bytes | None:
 
 
 def readable_spec(spec: Record | None) -> tuple[JobSpec, bytes] | None:
-    """Return what `spec_of` returns, read and as it is stored."""
+    """Return what `spec_of` returns, as by `decode_once` and as it is stored."""
     if spec is None:
         return None
     try:
@@ -53,7 +53,7 @@ def readable_spec(spec: Record | None) -> tuple[JobSpec, bytes] | None:
         if took_place_of(spec):
             kept = decode(RestoreRecord, spec.value, spec.key).spec or ""
             value = as_stored(kept)
-        return decode(JobSpec, value, spec.key), value
+        return decode_once(JobSpec, value, spec.key), value
     except CorruptRecord:
         return None
 

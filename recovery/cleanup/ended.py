@@ -6,10 +6,11 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
+from jrs.contract.operations import Record
 from jrs.records import keys
+from jrs.records.codec import decode_once
 from jrs.records.model import JobResult, JobSpec
 from jrs.store import restores
-from jrs.store.stored_result import ENTRY, entry_in
 
 
 @attrs.frozen
@@ -30,10 +31,14 @@ def ended_job(backend: Backend, job_id: str) -> EndedJob | None:
         CorruptRecord: the disk has lost its spec.
         Unavailable: the backend did not answer.
     """
-    spec, *stored = backend.get_many([prefix + job_id for prefix in (keys.JOBS, *ENTRY)])
+    spec, stored = backend.get_many([keys.JOBS + job_id, keys.RESULTS + job_id])
     if isinstance(spec, CorruptRecord):
         raise spec
-    entry, found = entry_in(job_id, *stored), restores.readable_spec(spec)
-    if entry is None or entry.result is None or found is None:
+    found = restores.readable_spec(spec)
+    if found is None or not isinstance(stored, Record):
         return None
-    return EndedJob(*found, entry.result)
+    try:
+        result = decode_once(JobResult, stored.value, stored.key)
+    except CorruptRecord:
+        return None
+    return EndedJob(*found, result) if result.job_id == job_id else None

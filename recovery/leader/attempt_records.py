@@ -15,7 +15,7 @@ from jrs.contract.errors import Conflict, CorruptRecord, Fenced
 from jrs.contract.operations import Absent, Check, Fence, Op, Record, create_or_update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
-from jrs.records.codec import decode, encode
+from jrs.records.codec import decode, decode_once, encode
 from jrs.records.history import HistoryKind
 from jrs.records.model import (
     AttemptRecord,
@@ -35,7 +35,6 @@ from jrs.store.history_texts import (
     attempt_started,
 )
 from jrs.store.masters import Registry
-from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 
 from ..attempt.code_version import code_version_of
@@ -68,7 +67,6 @@ class AttemptRecords:
         self._now = context.runtime.now
         self._hanging = 0.0 if context.ttl is None else context.ttl * suspects.LAST_WORDS
         self._hangs_since: dict[int, float] = {}
-        self._store = JobResultStore(context.backend, now=self._now)
         self._stops = JobStops(context.backend, now=self._now, historian=context.historian)
         self._decisions, self._historian = context.decisions, context.historian
         self._leaders = last_words.folder_of(context.storage.root)
@@ -164,7 +162,8 @@ class AttemptRecords:
         ran: float,
         interruptions: int = 0,
     ) -> RestartPlan | None:
-        """Count an attempt that ended without a result; return None if no attempt has to follow.
+        """Count the attempt of a job without a result that has ended; return None if no attempt has
+        to follow.
 
         The count is durable, so failovers do not reset the restart policy. An attempt that was
         interrupted, or could not begin, through no fault of the job is not counted.
@@ -178,7 +177,7 @@ class AttemptRecords:
         job_id = spec.job_id
         if ended.lapsed:
             return None  # Its leadership failed it: the leader has yet to notice.
-        if self._store.has_entry(job_id) or self._backend.get(keys.CANCEL + job_id) is not None:
+        if self._backend.get(keys.CANCEL + job_id) is not None:
             return None
         stop = self._stops.get(job_id)
         if stop is not None and stop.state in (StopState.QUIESCED, StopState.DONE):
@@ -373,7 +372,7 @@ class AttemptRecords:
         if stored is None or restores.took_place_of(stored):
             return None
         # Not by its version: this leader's own restore changes that, too.
-        if decode(JobSpec, stored.value, key) != spec:
+        if decode_once(JobSpec, stored.value, key) != spec:
             return None
         self._context.trust.check(spec, stored.value)
         if stop is None:

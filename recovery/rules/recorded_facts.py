@@ -13,7 +13,7 @@ import attrs
 from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Record
 from jrs.records import keys
-from jrs.records.codec import decode
+from jrs.records.codec import decode, decode_once
 from jrs.records.model import AttemptRecord, JobResult, JobSpec, JobStatus, StopRecord
 from jrs.store import restores
 
@@ -115,7 +115,7 @@ def _spec(stored: Mapping[str, Stored], problems: list[str]) -> tuple[JobSpec | 
             raise record
         if restores.took_place_of(record):
             return None, Spec.RESTORING
-        return decode(JobSpec, record.value, record.key), Spec.READABLE
+        return decode_once(JobSpec, record.value, record.key), Spec.READABLE
     except CorruptRecord as error:
         problems.append(str(error))
         return None, Spec.UNREADABLE
@@ -146,7 +146,7 @@ def _result(
             return Result.NONE if tombstone is None else Result.EXPIRED, None
         if isinstance(record, CorruptRecord):
             raise record
-        result = decode(JobResult, record.value, record.key)
+        result = decode_once(JobResult, record.value, record.key)
         if result.job_id != job_id:
             raise CorruptRecord(f"{record.key}: holds the result of another job")
     except CorruptRecord as error:

@@ -463,3 +463,22 @@ def test_a_number_json_cannot_hold() -> None:
     """What has no JSON form is refused on write."""
     with pytest.raises(ValueError, match="JSON"):
         codec.encode(model.CancelRequest("j", math.inf))
+
+
+def test_the_same_bytes_are_decoded_once() -> None:
+    """Only the same bytes: a record that was written again is read again, and an unreadable one
+    stays unreadable. What is large is not kept in memory."""
+    first, second, large = (
+        codec.encode(model.JobSpec("j", "a:b", {"x": given})) for given in (1, 2, "x" * (16 << 10))
+    )
+
+    def once(data: bytes) -> model.JobSpec:
+        return codec.decode_once(model.JobSpec, bytes(bytearray(data)), "here")
+
+    assert once(first) is once(first)
+    assert once(second).arguments == {"x": 2}
+    assert once(large) == once(large)
+    assert once(large) is not once(large)
+    for _ in range(2):
+        with pytest.raises(CorruptRecord):
+            once(first[:-1])
