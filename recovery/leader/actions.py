@@ -162,9 +162,12 @@ class Actions:
         Args:
             interruptions: how many attempts in a row before this one have not died.
         """
-        death = self._records.count_death(
-            end.spec, end.how, end.count, ran=end.ran, interruptions=interruptions
-        )
+        completed = JobResultStore(self._backend).has_entry(end.spec.job_id)
+        death = None
+        if not completed:
+            death = self._records.count_death(
+                end.spec, end.how, end.count, ran=end.ran, interruptions=interruptions
+            )
         if end.counted:
             return death
         how = end.how.how
@@ -172,7 +175,6 @@ class Actions:
             how = ""  # It has recorded its job's result, or that the job is held.
         elif death and how in ("", "completed"):
             how = "died"
-        completed = not how and JobResultStore(self._backend).has_entry(end.spec.job_id)
         self._context.health.attempt_ended(how or ("completed" if completed else "stopped"))
         return death
 
