@@ -4,15 +4,14 @@ Running it twice, on two masters, or again after an interruption at any point en
 state. Finished steps are journalled, so that a new leader continues and `jrs explain` names what is
 left. Prioritised resources come first, one after the other, each only once those before it are
 gone. All others follow; none of them can block another. Only when every resource is gone is the
-result marked clean.
+result marked clean, in the commit that deletes the job's last records.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Protocol
 
 import attrs
@@ -22,12 +21,10 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
     Conflict,
     CorruptRecord,
-    Fenced,
     InvalidInput,
     OutcomeUnknown,
     Unavailable,
 )
-from jrs.contract.masks import masked
 from jrs.contract.operations import (
     Check,
     Create,
@@ -38,7 +35,7 @@ from jrs.contract.operations import (
     Update,
     create_or_update,
 )
-from jrs.contract.texts import error_text, is_printable, one_line, shown, with_reason
+from jrs.contract.texts import is_printable, shown, with_reason
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.field_types import Json
@@ -48,18 +45,14 @@ from jrs.store.cluster_format import is_at_least
 from jrs.store.historian import Historian
 from jrs.store.result_store import JobResultStore
 
-from ..processes.pools import side_by_side
-from ..rules.resource import GivenUp, Resource
+from ..rules.resource import Resource
+from .job_records import JobRecords, delete_records
+from .tries import Problem, Tried, Tries, problem_of
 
-_MOST = 256
-"""How many cleanups of one resource may be in progress at once, each in a thread. Passes are fewer:
-only cleanups that hang, and that no pass waits for any more, reach this number. Beyond it no
-further cleanup of the resource begins, although it might not hang for every job."""
 _SINCE_FORMAT = 5
 """The first cluster format in which a clean job keeps the journal of what was given up."""
 _LONGEST_NAME = 128
 """Characters of a resource's name; journals store it."""
-_HANGS = "it has not ended in time and continues"
 
 
 class CleanupHistory(Protocol):
@@ -80,22 +73,6 @@ class CleanupHistory(Protocol):
         self, job_id: str, kind: HistoryKind, text: str, *, about: Mapping[str, Json] | None = None
     ) -> tuple[Op, ...]:
         """As `Historian.folding`."""
-
-
-@attrs.frozen
-class _Problem:
-    """Why a resource is left."""
-
-    text: str
-    is_final: bool = False
-    """Whether no further try can succeed."""
-    ended: bool = False
-    """Whether the try has ended: another one of the resource may begin, or what follows it."""
-
-
-def _is_last_try(resource: Resource, failed: Mapping[str, int]) -> bool:
-    most = resource.most_tries
-    return most is not None and failed.get(resource.name, 0) + 1 >= most
 
 
 class JobCleanup:
@@ -124,25 +101,25 @@ class JobCleanup:
         self._backend = backend
         self._store = JobResultStore(backend)
         self._resources = tuple(resources)
-        self._under_way: set[tuple[str, str]] = set()
-        """The cleanups, by job and resource, that have not ended, awaited or not."""
-        self._lock = threading.Lock()
+        self._tries = Tries(backend)
 
     def run(
         self,
         job_id: str,
         fence: Fence | None,
         *,
-        last_try: bool = False,
+        is_last: Callable[[int], bool] = lambda tries: False,
         timeout: float = threading.TIMEOUT_MAX,
         history: CleanupHistory | None = None,
+        said: Callable[[str, str], None] = lambda name, problem: None,
     ) -> CleanupJournal:
         """Do one pass over the remaining resources; mark the result clean if nothing remains.
 
         Return the journal: `problems` names what is left. The caller decides when to try again;
-        after `last_try` the journal records that no retry follows. `given_up` names what the
-        cleanup continued without. A resource that has not finished after `timeout` seconds counts
-        as left; it continues in a thread of its own. `history` records what comes of it.
+        if the pass of that number `is_last`, the journal records that no retry follows. A resource
+        that has not finished after `timeout` seconds counts as left; it continues in a thread of
+        its own. `history` records what comes of it. `said` is called with what the cleanup
+        continues without, and why.
 
         Raises:
             Fenced: a newer leader exists; it continues from the journal.
@@ -164,36 +141,32 @@ class JobCleanup:
             stored = self._backend.get(key)
             if stored is None or stored.value != encode(journal):
                 raise Unavailable(f"the journal of {job_id!r} could not be written")
+            said(name, why)
 
         failed = dict(journal.failed)
-        done, problems = self._pass(journal, failed, fence, Deadline.after(timeout), give_up)
+        done, problems, doomed = self._pass(
+            journal, failed, fence, Deadline.after(timeout), give_up
+        )
         journal = attrs.evolve(
             journal,
             done=self._ordered(done),
             tries=journal.tries + 1,
             failed=failed,
             problems=problems,
-            exhausted=bool(problems) and last_try,
+            exhausted=bool(problems) and is_last(journal.tries + 1),
         )
         about: dict[str, Json] = {"tries": journal.tries, "removed": list(journal.done)}
         if problems:
-            said = "; ".join(f"{name} is left: {why}" for name, why in problems.items())
+            text = "; ".join(f"{name} is left: {why}" for name, why in problems.items())
             if history is None or before.keys() == problems.keys():
                 self._write(journal, stored, fence)
             else:
                 with history.recorded(
-                    job_id, HistoryKind.CLEANUP, said, about=about, repeatable=True
+                    job_id, HistoryKind.CLEANUP, text, about=about, repeatable=True
                 ) as event:
                     self._write(journal, stored, fence, event)
             return journal
-        also: tuple[Op, ...] = () if stored is None else (Delete(key, stored.version),)
-        if journal.given_up and is_at_least(self._backend, _SINCE_FORMAT):
-            also = (*also, Create(keys.LEFT + job_id, encode(journal)))
-        if history is not None:
-            left = "; ".join(f"{name}: {why}" for name, why in journal.given_up.items())
-            said = with_reason("clean", f"the cleanup continued without {left}" if left else "")
-            also = (*also, *history.folding(job_id, HistoryKind.CLEAN, said, about=about))
-        self._store.mark_clean(job_id, fence, also=also)
+        self._mark_clean(journal, stored, doomed, fence, history, about)
         return journal
 
     def release(self, job_id: str) -> None:
@@ -259,21 +232,18 @@ class JobCleanup:
         fence: Fence | None,
         deadline: Deadline,
         give_up: Callable[[str, str], None],
-    ) -> tuple[set[str], dict[str, str]]:
-        """Return the names of what is done, and the problems of what is left; count failed tries.
+    ) -> tuple[set[str], dict[str, str], list[str]]:
+        """Return the names of what is done, the problems of what is left, and the keys of the
+        records that are to go with the result's marker; count failed tries.
 
         `give_up` is called for what the cleanup continues without, and makes that durable: what
         comes afterwards may remove what another try would need.
         """
         job_id, done = journal.job_id, set(journal.done)
-        # A journalled prioritised resource runs again: the others are safe only once it is gone.
-        wanted = [r for r in self._resources if r.name not in journal.given_up]
-        steps = [[resource] for resource in wanted if resource.prioritised]
-        rest = [r for r in wanted if not r.prioritised and r.name not in done]
-        steps += [[r for r in rest if r.last is last] for last in (False, True)]
-        for resources in steps:
-            problems: dict[str, str] = {}
-            for resource, problem in self._clean_all(resources, job_id, fence, deadline):
+        problems: dict[str, str] = {}
+
+        def note(found: Iterable[Tried]) -> None:
+            for resource, problem in found:
                 if problem is None:
                     done.add(resource.name)
                 elif problem.is_final or (problem.ended and _is_last_try(resource, failed)):
@@ -282,9 +252,27 @@ class JobCleanup:
                     problems[resource.name] = problem.text
                     if problem.ended and resource.most_tries is not None:
                         failed[resource.name] = failed.get(resource.name, 0) + 1
+
+        # A journalled prioritised resource runs again: the others are safe only once it is gone.
+        wanted = [r for r in self._resources if r.name not in journal.given_up]
+        first = [resource for resource in wanted if resource.prioritised]
+        while first and not problems:
+            found = self._tries.in_turn(first, job_id, fence, deadline)
+            note(found)
+            first = first[len(found) :]
+        rest = [r for r in wanted if not r.prioritised and r.name not in done]
+        records = [one for one in rest if isinstance(one, JobRecords)]
+        others = [one for one in rest if not isinstance(one, JobRecords)]
+        doomed: list[str] = []
+        if not problems:
+            note(self._tries.side_by_side(others, job_id, fence, deadline))
             if problems:
-                break
-        return done, problems
+                goes = (one for one in records if not one.last)
+                note((one, self._tries.clean(one, job_id, fence)) for one in goes)
+            else:
+                listed = [(one, _listed(one, doomed, job_id, fence)) for one in records]
+                note([one for one in listed if one[1] is not None] or listed)
+        return done, problems, doomed
 
     def _ordered(self, done: set[str]) -> tuple[str, ...]:
         """Return names in the order of the resources; those that another version knows come
@@ -292,48 +280,37 @@ class JobCleanup:
         ours = [resource.name for resource in self._resources]
         return (*sorted(done.difference(ours)), *(name for name in ours if name in done))
 
-    def _clean_all(
-        self, resources: Sequence[Resource], job_id: str, fence: Fence | None, deadline: Deadline
-    ) -> Iterator[tuple[Resource, _Problem | None]]:
-        """Clean resources, those that may hang side by side; yield the problem of each."""
-        records = [one for one in resources if one.records_only]
-        others = [one for one in resources if not one.records_only]
-        check = partial(self._backend.check_current, fence, f"cleanup of {job_id!r} stops here")
-        if records:
-            check()
-        for resource in records:
-            yield resource, self._clean(resource, job_id, fence)
-        if others:
-            check()
-        calls = [partial(self._clean, resource, job_id, fence) for resource in others]
-        ends = side_by_side(f"jrs-cleanup-{job_id}", calls, deadline)
-        for resource, end in zip(others, ends, strict=True):
-            if end.error is not None:
-                raise end.error
-            yield resource, _Problem(_HANGS) if end.hangs else end.value
-
-    def _clean(self, resource: Resource, job_id: str, fence: Fence | None) -> _Problem | None:
-        """Clean one resource; return its problem, if there is one."""
-        step = job_id, resource.name
-        with self._lock:
-            if step in self._under_way:
-                return _Problem("an earlier try has not ended yet")
-            if sum(name == resource.name for _, name in self._under_way) >= _MOST:
-                return _Problem(f"not begun: it hangs for {_MOST} other jobs")
-            self._under_way.add(step)
-        try:
-            resource.clean_fenced(job_id, fence)
-        except Fenced:
-            raise
-        except GivenUp as error:
-            return _Problem(_said(str(error)), is_final=True, ended=True)
-        except (Exception, SystemExit) as error:
-            # Any error belongs to this resource: it is reported, kept and tried again.
-            return _Problem(_said(error_text(error)), ended=True)
-        finally:
-            with self._lock:
-                self._under_way.discard(step)
-        return None
+    def _mark_clean(
+        self,
+        journal: CleanupJournal,
+        stored: Record | None,
+        doomed: Sequence[str],
+        fence: Fence | None,
+        history: CleanupHistory | None,
+        about: Mapping[str, Json],
+    ) -> None:
+        """Delete the job's last records in the commit that marks the result clean; what does not
+        fit into it goes before."""
+        job_id = journal.job_id
+        also: tuple[Op, ...] = () if stored is None else (Delete(stored.key, stored.version),)
+        if journal.given_up and is_at_least(self._backend, _SINCE_FORMAT):
+            also = (*also, Create(keys.LEFT + job_id, encode(journal)))
+        if history is not None:
+            left = "; ".join(f"{name}: {why}" for name, why in journal.given_up.items())
+            text = with_reason("clean", f"the cleanup continued without {left}" if left else "")
+            also = (*also, *history.folding(job_id, HistoryKind.CLEAN, text, about=about))
+        room = max(0, self._backend.capabilities.max_ops - len(also) - 1)
+        before = max(0, len(doomed) - room)
+        delete_records(self._backend, doomed[:before], fence)
+        last = [*doomed[before:]]
+        while True:
+            try:
+                self._store.mark_clean(job_id, fence, also=(*map(Delete, last), *also))
+                return
+            except Conflict as conflict:
+                if conflict.op.key not in last:
+                    raise
+                last.remove(conflict.op.key)  # It is gone already.
 
     def _write(
         self,
@@ -357,5 +334,13 @@ class JobCleanup:
                 raise
 
 
-def _said(text: str) -> str:
-    return one_line(masked(text))
+def _is_last_try(resource: Resource, failed: Mapping[str, int]) -> bool:
+    most = resource.most_tries
+    return most is not None and failed.get(resource.name, 0) + 1 >= most
+
+
+def _listed(
+    records: JobRecords, doomed: list[str], job_id: str, fence: Fence | None
+) -> Problem | None:
+    """Add the keys of records of the job to those that go with its result's marker."""
+    return problem_of(lambda: doomed.extend(records.keys(job_id, fence)))

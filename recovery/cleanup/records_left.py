@@ -16,8 +16,8 @@ from jrs.store import history
 
 from ..files.job_folders import JobStorage
 from .half_published import HalfPublished
+from .job_records import delete_records
 from .publications import Publications
-from .resources import delete_records
 
 _PAGE = 256
 

@@ -27,7 +27,6 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.history import HistoryKind
 from jrs.records.model import (
-    CleanupJournal,
     Failure,
     JobSpec,
     JobStatus,
@@ -305,39 +304,26 @@ class Actions:
 
     def clean_up(self, job_id: str) -> PendingCleanup | None:
         """Do one pass of the job's cleanup; return None if nothing is left."""
-        before = self.journal(job_id)
-        if before is None:
-            self._context.jobs_end.set()
-        tries = before.tries + 1 if before else 1
+        self._context.jobs_end.set()
         policy = self._context.cleanup_policy
         journal = self._context.cleanup.run(
             job_id,
             self._fence,
-            last_try=policy.is_last(tries),
+            is_last=policy.is_last,
             timeout=policy.timeout,
             history=self._context.decisions,
+            said=lambda name, why: self._emit(
+                EventKind.CLEANUP, job_id, f"{name}: {why} (continues without it)"
+            ),
         )
-        known = before.given_up if before else {}
-        for name, problem in journal.given_up.items():
-            if name not in known:
-                self._emit(EventKind.CLEANUP, job_id, f"{name}: {problem} (continues without it)")
         if not journal.problems:
             self._emit(EventKind.CLEAN, job_id, "its resources are gone and its result is clean")
             return None
-        delay = policy.delay(tries)
+        delay = policy.delay(journal.tries)
         for name, problem in journal.problems.items():
             again = "given up" if journal.exhausted else f"again in {delay:g} s"
             self._emit(EventKind.CLEANUP, job_id, f"{name} is left: {problem} ({again})")
-        return PendingCleanup(tries, delay)
-
-    def journal(self, job_id: str) -> CleanupJournal | None:
-        """Return the journal of the job's cleanup.
-
-        Raises:
-            CorruptRecord: it cannot be read.
-        """
-        record = self._backend.get(keys.CLEANUP + job_id)
-        return None if record is None else decode(CleanupJournal, record.value, record.key)
+        return PendingCleanup(journal.tries, delay)
 
     def sweep_spec(self, job_id: str) -> None:
         """Remove the spec that a job with a clean result has left: nothing may start from it."""

@@ -18,10 +18,6 @@ class Resource(abc.ABC):
     name: str
     prioritised = False
     """Removed before all resources that are not prioritised; a failure stops the pass."""
-    last = False
-    """Removed once all resources that are not `last` are gone."""
-    records_only = False
-    """It only asks the backend, which answers by a deadline: it needs no thread of its own."""
     most_tries: int | None = None
     """After so many failed tries the cleanup continues without it, and says so; None: never."""
 

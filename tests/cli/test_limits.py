@@ -16,7 +16,7 @@ from jrs.records import keys
 from jrs.records.codec import encode, with_job_id
 from jrs.records.model import AttemptRecord, JobResult, JobSpec, JobStatus
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
-from jrs.recovery.cleanup.resources import Records
+from jrs.recovery.cleanup.job_records import RecoveryRecords
 from jrs.recovery.rules.decision import Action, Attempt, Facts, Spec, Stop, decide
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
@@ -149,8 +149,10 @@ def test_a_cleanup_of_a_replaced_leader(backend: Backend, other: Backend) -> Non
         before = contents(backend)
         held, backend.is_current = backend.is_current, lambda fence: True
         try:
-            with pytest.raises(Fenced):
-                JobCleanup(backend, [Records(backend)]).run("j", old)
+            records = RecoveryRecords(backend)
+            for clean in (JobCleanup(backend, [records]).run, records.clean_fenced):
+                with pytest.raises(Fenced):
+                    clean("j", old)
         finally:
             backend.is_current = held
         assert contents(backend) == before

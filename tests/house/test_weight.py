@@ -47,9 +47,10 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        # Of it five compare a call or a submission, check an entry point in another process, and
-        # tell which snapshots forks have taken for themselves; one has the pools of all rooms.
-        213,
+        # Of it seven compare a call or a submission, check an entry point in another process, tell
+        # which snapshots forks have taken for themselves, and are parts of the cleanup, which a
+        # client does by force; one has the pools of all rooms.
+        215,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -90,9 +91,9 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        # Four of them have the pools of all rooms and the digest of a submission, tell the
-        # snapshots of forks, and remember the jobs that have ended.
-        300,
+        # Six of them have the pools of all rooms and the digest of a submission, tell the snapshots
+        # of forks, remember the jobs that have ended, and are parts of the cleanup.
+        302,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

@@ -21,8 +21,8 @@ from jrs.records import keys
 from jrs.records.model import CleanupJournal, JobResult, JobSpec, JobStatus
 from jrs.records.on_result import OnResult
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.job_records import Spec
 from jrs.recovery.cleanup.on_result import Notification
-from jrs.recovery.cleanup.resources import Spec
 from jrs.recovery.leader.trust import Trust
 from jrs.recovery.run_hook import PROGRAM
 from jrs.store.jobs import JobCatalog

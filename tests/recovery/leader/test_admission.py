@@ -23,7 +23,7 @@ from jrs.contract.pool import Pool
 from jrs.records import keys
 from jrs.records.model import JobSpec, JobStatus, RunnerKind, StopMode
 from jrs.recovery.attempt.context import AttemptContext
-from jrs.recovery.cleanup import job_cleanup as cleanup_module
+from jrs.recovery.cleanup import tries
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.policy import CleanupPolicy
 from jrs.recovery.leader.admission import Admission, slots_for
@@ -338,7 +338,7 @@ def test_cleanups_that_hang_take_a_bounded_number_of_threads(
 ) -> None:
     """B8: a resource that hangs for every job is not begun for more and more of them; what else
     the jobs leave behind is cleaned up, and the rest once it hangs no more."""
-    monkeypatch.setattr(cleanup_module, "_MOST", 8)
+    monkeypatch.setattr(tries, "_MOST", 8)
     ended_but_dirty(memory, 13)
     other = Thing("other")
     with lead(memory) as leadership:

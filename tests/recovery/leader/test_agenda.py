@@ -17,7 +17,7 @@ from jrs.backends.memory import MemoryBackend, Space
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import CorruptRecord, Unavailable
-from jrs.contract.operations import Create, Delete, Record
+from jrs.contract.operations import Create, Delete, Fence, Op, Record
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import JobStatus, StopMode, StopRecord, StopState
@@ -73,6 +73,10 @@ class Counting(MemoryBackend):
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
         self.requests["page"] += 1
         return super()._page(prefix, after, limit, deadline)
+
+    def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        self.requests["commit"] += 1
+        super()._commit(ops, fence, deadline)
 
 
 @pytest.fixture
@@ -150,6 +154,23 @@ def test_a_job_is_looked_at_a_bounded_number_of_times(counting: Counting, root: 
 
         assert max(looks.values()) <= 20
         assert looks["jobs/first"] <= 2  # Once because its own start has come back.
+
+
+def test_a_job_that_does_nothing_costs_few_requests(counting: Counting, root: Path) -> None:
+    """One commit each for its submission, its start, its result and its end; and a bounded number
+    of reads."""
+    with Leader(counting, root) as leader:
+        for job_id in ("first", "job"):
+            counting.clear()
+            JobCatalog(counting).submit(spec(job_id))
+            leader.runner.of(job_id).finish()
+            until(lambda: not leader.dispatcher._jobs, "its cleanup has ended")
+
+        requests = counting.requests.copy()
+
+        assert leader.store.has_clean("job")
+        assert requests.pop("commit") == 4
+        assert requests.total() <= 52  # Some of its events may be seen one by one, or together.
 
 
 def requests_of(server: EtcdServer) -> int:

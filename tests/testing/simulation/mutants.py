@@ -65,7 +65,7 @@ STORE, RUN = "jrs.store.result_store", "jrs.recovery.attempt.run"
 FENCE, RECORDS = "jrs.store.attempt_fence", "jrs.recovery.leader.attempt_records"
 ATTEMPT, DECIDE = "jrs.recovery.attempt.attempt_run", "jrs.recovery.rules.decision"
 ACTIONS, CLEANUP = "jrs.recovery.leader.actions", "jrs.recovery.cleanup.job_cleanup"
-RESOURCES, RESULTS = "jrs.recovery.cleanup.resources", "jrs.recovery.leader.results"
+RESOURCES, RESULTS = "jrs.recovery.cleanup.job_records", "jrs.recovery.leader.results"
 READ_BACK, FACTS = "jrs.contract.read_back", "jrs.recovery.leader.facts"
 DISPATCHER = "jrs.recovery.leader.dispatcher"
 
@@ -189,8 +189,8 @@ MUTANTS = [
         "clean-without-fence",
         "A result is marked clean without a fence.",
         CLEANUP,
-        "        self._store.mark_clean(job_id, fence, also=also)",
-        "        self._store.mark_clean(job_id, None, also=also)",
+        "self._store.mark_clean(job_id, fence, also=(*map(Delete, last), *also))",
+        "self._store.mark_clean(job_id, None, also=(*map(Delete, last), *also))",
     ),
     _mutant(
         "stages-are-left",
@@ -205,13 +205,6 @@ MUTANTS = [
         RESOURCES,
         "    keys.FENCES,\n",
         "",
-    ),
-    _mutant(
-        "cleanup-without-fence",
-        "The records of a job are removed without a fence.",
-        RESOURCES,
-        "            backend.commit(*conditions, *map(Delete, left[:most]), fence=fence)",
-        "            backend.commit(*conditions, *map(Delete, left[:most]))",
     ),
     _mutant(
         "spec-goes-at-the-start",
