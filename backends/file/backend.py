@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -229,10 +229,10 @@ class FileBackend(Backend):
     # -- inside ----------------------------------------------------------------------------
 
     def _append(self, batch: list[lines.Commit]) -> list[int | Exception]:
-        self._listen()
-        verdicts = self.replica.append(batch)
-        if any(isinstance(verdict, int) for verdict in verdicts):
-            self.replica.seal_if_due()
+        with self._listening():
+            verdicts = self.replica.append(batch)
+            if any(isinstance(verdict, int) for verdict in verdicts):
+                self.replica.seal_if_due()
         return verdicts
 
     def _read(self, read: Callable[[], R], deadline: Deadline) -> R:
@@ -266,8 +266,7 @@ class FileBackend(Backend):
         self._check_process()
 
         def locked() -> R:
-            with self._lock:
-                self._listen()
+            with self._lock, self._listening():
                 try:
                     return action()
                 except OSError as error:
@@ -290,12 +289,17 @@ class FileBackend(Backend):
         if self.compaction_ended is not None:
             self.compaction_ended(failed)
 
-    def _listen(self) -> None:
-        """Have the replica report changes while there are watches: without them a replay is
-        faster. Under the lock of the replica, before it changes."""
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Have the watches notice what the block changes in the replica, under its lock. Without
+        watches, the replica reports no changes: a replay is faster."""
         notify = self._notify if self._watches else None
         if self.replica.on_change != notify:
             self.replica.on_change = notify
+        try:
+            yield
+        finally:
+            self._watches.wake()
 
 
 def _weakly(method: Callable[[T], None]) -> Callable[[T], None]:

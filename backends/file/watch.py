@@ -39,6 +39,12 @@ class Watches:
         for watch in self._all:
             watch.notice(key)
 
+    def wake(self) -> None:
+        """Wake the watches that have noticed changes, once for all the changes of a batch."""
+        for watch in self._all:
+            if watch.has_changed:
+                watch.wake()
+
     def add(self, watch: FileWatch) -> None:
         """Have a watch notice changes from now on."""
         # A batch that is being applied may not report to it. It has the lock that the first read
@@ -91,20 +97,20 @@ class FileWatch(Watch):
         self._refresh = refresh
         self._prefix = prefix
         self._changes = Changes()
-        self._has_changed = True
+        self.has_changed = True
         self._awake = threading.Event()
         watches.add(self)
 
     def notice(self, key: str | None) -> None:
-        """Record that `key` has changed; None if any key may have changed."""
+        """Record that `key` has changed, until `wake`; None if any key may have changed."""
         if key is None or key.startswith(self._prefix):
             self._changes.add(key)
-            self._has_changed = True
-            self.wake()
+            self.has_changed = True
 
     def wake(self) -> None:
-        """Have the thread that waits look whether it has to poll."""
-        self._awake.set()
+        """Have the thread that waits look whether there was a change, or it has to poll."""
+        if not self._awake.is_set():
+            self._awake.set()
 
     def wait(self, timeout: float) -> bool:
         end = time.monotonic() + timeout
@@ -118,9 +124,9 @@ class FileWatch(Watch):
                     break
         finally:
             self._watches.leave(self)
-        if not self._has_changed:
+        if not self.has_changed:
             return False
-        self._has_changed = False
+        self.has_changed = False
         return True
 
     def changes(self, timeout: float) -> frozenset[str] | None:
@@ -132,4 +138,4 @@ class FileWatch(Watch):
     def _is_woken(self) -> bool:
         """Return whether there was a change; the next wait lasts until there is another one."""
         self._awake.clear()  # First: a change that is noticed from here on wakes it again.
-        return self._has_changed
+        return self.has_changed
