@@ -80,9 +80,12 @@ _of_threads: set[str] = set()
 
 def _loaded_from(folders: set[str]) -> Iterator[tuple[str, str]]:
     """Yield the names and files of the modules that were loaded from some folders."""
+    inside = tuple(folder + os.sep for folder in folders)
+    if not inside:
+        return
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None) or ""
-        if "." not in name and any(file.startswith(folder + os.sep) for folder in folders):
+        if "." not in name and file.startswith(inside):
             yield name, file
 
 
