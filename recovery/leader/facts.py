@@ -217,9 +217,8 @@ class Gatherer:
             job.cleanup.dirty_since = 0.0
         elif found.finished_at:
             job.cleanup.dirty_since = found.finished_at
-        if found.result is not Result.NONE and job_id not in self._over:
-            for part in self._parts.get(job_id, ()):
-                self._wake(part)
+        if found.result not in (Result.NONE, Result.UNREADABLE):
+            self._note_end(job_id)
         overdue, stop_due = self._grace(job, found.stop)
         stop = found.stop_fact(overdue=overdue)
         # A leader that died after the job's result did not die of the job: no attempt is evaluated.
@@ -322,8 +321,16 @@ class Gatherer:
         self._parts.setdefault(name, set()).add(spec.job_id)  # First: it may end just now.
         self._application_of[spec.job_id] = name
         if name not in self._over and applications.has_ended(self._backend, name):
-            self._over.add(name)
+            self._note_end(name)
         return name in self._over
+
+    def _note_end(self, application: str) -> None:
+        """Have all parts of an application that has ended checked, once: a part that runs has no
+        other news of it. For any other job, nothing is done."""
+        if application in self._parts and application not in self._over:
+            self._over.add(application)
+            for part in self._parts[application]:
+                self._wake(part)
 
     def _grace(self, job: JobMemory, stop: StopRecord | None) -> tuple[bool, float | None]:
         """Return whether the grace period of a stop is over, and when it ends on the clock."""
