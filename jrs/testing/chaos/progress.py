@@ -10,7 +10,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import CorruptRecord, JrsError
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.model import AttemptRecord
+from jrs.records.model import AttemptRecord, JobStatus
 from jrs.recovery.attempt.run import AttemptDied
 from jrs.testing.chaos.hosts import Hosts
 from jrs.testing.chaos.submissions import LASTING, Submissions
@@ -62,8 +62,11 @@ class Progress:
             for name, times in hopeless.items()
         ]
         for each in self._submissions.all():
-            if each.spec.restart == LASTING and each.result and each.result.failure:
-                lines.append(f"{each.spec.job_id} is FAILED: {each.result.failure.message}")
+            result = each.result  # Of one that was canceled, too, the failure says why.
+            if each.spec.restart != LASTING or result is None:
+                continue
+            if result.status is JobStatus.FAILED and result.failure is not None:
+                lines.append(f"{each.spec.job_id} is FAILED: {result.failure.message}")
         return lines
 
     def _hopeless(self) -> dict[str, int]:

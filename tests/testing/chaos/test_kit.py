@@ -22,7 +22,7 @@ from jrs.contract.errors import InvalidInput
 from jrs.contract.operations import Create
 from jrs.contract.texts import redacted
 from jrs.contract.watch import Watch
-from jrs.records.model import JobSpec
+from jrs.records.model import Failure, JobResult, JobSpec, JobStatus
 from jrs.recovery.attempt_main import PROGRAM
 from jrs.store.attempt_fence import NOBODY
 from jrs.store.opening import open_backend
@@ -48,13 +48,14 @@ from jrs.testing.chaos.harm import Harms
 from jrs.testing.chaos.hosts import Hosts
 from jrs.testing.chaos.marks import MARK
 from jrs.testing.chaos.meddling import Meddler
+from jrs.testing.chaos.progress import Progress
 from jrs.testing.chaos.reading import checks_of, nemesis_of, run_of
 from jrs.testing.chaos.recorded import Event, Kind, Verb, digest, events_of
 from jrs.testing.chaos.recorded_watch import RecordedWatch
 from jrs.testing.chaos.recorder import HISTORY, RecordedBackend, Recording, parts_of, recorded
 from jrs.testing.chaos.report import strikes_by_nemesis
 from jrs.testing.chaos.strikes import Strike, Striker, never_hit, schedule
-from jrs.testing.chaos.submissions import Submission, Submissions, copies_of
+from jrs.testing.chaos.submissions import LASTING, Submission, Submissions, copies_of
 from jrs.testing.chaos.trials import Trials
 from jrs.testing.masters import LoggedProcess, Masters
 from jrs.testing.processes import all_pids, command_lines
@@ -573,6 +574,20 @@ def test_ids_that_are_taken() -> None:
     for wrong in (0, -1, 2.0):
         with pytest.raises(InvalidInput, match="copies must be a whole number"):
             copies_of(JobSpec("orders", "etl:orders"), wrong)  # type: ignore[arg-type]
+
+
+def test_a_job_that_is_canceled_is_not_wrong() -> None:
+    """Its result has a failure as well, which says who canceled it; one that is FAILED is wrong."""
+    with open_backend("memory://") as backend:
+        jobs = Submissions(backend)
+        hosts = cast("Hosts", SimpleNamespace(all={}, last_output=dict, unfinished=list))
+        progress = Progress(backend, jobs, hosts, Trials())
+        for status in (JobStatus.CANCELED, JobStatus.FAILED):
+            spec = JobSpec(status.value, "etl:orders", restart=LASTING)
+            ended = JobResult(spec.job_id, status, failure=Failure("any", "it is why"))
+            jobs.add(Submission(spec, 0.0, spec.job_id, True, ended))
+
+        assert progress.wrong() == ["FAILED is FAILED: it is why"]
 
 
 class Fake:
