@@ -13,14 +13,15 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager
 from random import Random
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Refused, Unavailable
-from jrs.contract.operations import Op, Record, create_or_update, unchanged
+from jrs.contract.operations import Create, Op, Record, Update, create_or_update, unchanged
 from jrs.store.opening import open_backend
 from jrs.testing.chaos.recorded import LISTS
 from jrs.testing.chaos.recorder import NAME, unique_name
@@ -37,28 +38,46 @@ _THREADS = 3
 """How many clients one program is."""
 _PAUSE = 0.002
 """Seconds between two steps of a client, so that others have a turn."""
+_FIRST = 30.0
+"""Seconds in which a client has to append something once its time is over."""
 _EXPECTED = (Refused, Unavailable, OutcomeUnknown, CorruptRecord, TimeoutError)
 
 
-def append_to_lists(backend: Backend, until: float, name: str) -> int:
-    """Be a client until a moment of the monotonic clock, and until one commit was accepted; return
-    how many were."""
+def append_to_lists(backend: Backend, until: float, name: str) -> None:
+    """Be a client until a moment of the monotonic clock, and until it has appended something.
+
+    Raises:
+        TimeoutError: it could append nothing, nor in the next 30 seconds; with the last error.
+    """
     client = _Client(backend, name)
     # A busy machine may start the program when its time is over.
-    while time.monotonic() < until or not client.accepted:
-        with suppress(*_EXPECTED):
+    give_up = max(until, time.monotonic()) + _FIRST
+    while time.monotonic() < until or not client.has_appended:
+        with client.noting_errors():
             client.act()
+        if not client.has_appended and time.monotonic() >= give_up:
+            error = client.error
+            raise TimeoutError(f"{name} could append nothing; the last error: {error}") from error
         time.sleep(_PAUSE)
-    return client.accepted
 
 
 class _Client:
     def __init__(self, backend: Backend, name: str) -> None:
-        self.accepted = 0
+        self.has_appended = False
+        self.error: BaseException | None = None
+        """The last one."""
         self._backend = backend
         self._name = unique_name(name)
         self._random = Random(self._name)
         self._count = 0
+
+    @contextmanager
+    def noting_errors(self) -> Iterator[None]:
+        """Keep an error that faults explain, and go on."""
+        try:
+            yield
+        except _EXPECTED as error:
+            self.error = error
 
     def act(self) -> None:
         """Read all lists at one moment; or read some, and commit."""
@@ -75,19 +94,24 @@ class _Client:
         read = self._read(lists, self._random.choice((1, 2, 2, 3)))
         ops = [self._op(key, record) for key, record in read]
         self._backend.commit(*ops, deadline=Deadline.after(_PATIENCE))
-        self.accepted += 1
+        self._note_accepted(ops)
 
     def _skew(self, lists: str) -> None:
         """Append to each of two lists if the other one is unchanged, at once."""
         one, other = self._read(lists, 2)
-        sent = [
-            self._backend.commit_async(self._append(*mine), unchanged(*others))
+        commits = [
+            (self._append(*mine), unchanged(*others))
             for mine, others in ((one, other), (other, one))
         ]
-        for future in sent:
-            with suppress(*_EXPECTED):
+        sent = [self._backend.commit_async(*ops) for ops in commits]
+        for ops, future in zip(commits, sent, strict=True):
+            with self.noting_errors():
                 future.result(_PATIENCE)
-                self.accepted += 1
+                self._note_accepted(ops)
+
+    def _note_accepted(self, ops: Sequence[Op]) -> None:
+        if any(isinstance(op, (Create, Update)) for op in ops):
+            self.has_appended = True
 
     def _read(self, lists: str, count: int) -> list[tuple[str, Record | None]]:
         """Read some lists.

@@ -14,13 +14,15 @@ from jrs.backends.file.backend import FileBackend
 from jrs.backends.memory import MemoryBackend, Space
 from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Conflict
+from jrs.contract.errors import Conflict, Unavailable
 from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Update
+from jrs.testing.chaos import appending
 from jrs.testing.chaos.appending import append_to_lists
 from jrs.testing.chaos.checking.list_append import list_append
 from jrs.testing.chaos.checking.verdict import Run
 from jrs.testing.chaos.recorded import Kind, Verb, events_of
 from jrs.testing.chaos.recorder import RecordedBackend, end_recording, recording_in
+from tests.support import BOUND
 
 CLIENTS = 6
 WRITES = (Create, Update)
@@ -102,13 +104,16 @@ def run_on(inner: Backend, folder: Path, count: int = CLIENTS, seconds: float = 
         backend = RecordedBackend(inner, recording_in(folder))
         until = time.monotonic() + seconds
         clients = [
-            threading.Thread(target=append_to_lists, args=(backend, until, f"c{number}"))
+            threading.Thread(
+                target=append_to_lists, args=(backend, until, f"c{number}"), daemon=True
+            )
             for number in range(count)
         ]
         for client in clients:
             client.start()
         for client in clients:
-            client.join()
+            client.join(BOUND)
+            assert not client.is_alive(), "a client does not end"
         for _ in backend.scan("lists/"):
             pass
     end_recording(folder)
@@ -151,9 +156,29 @@ def test_commits_that_share_a_request(tmp_path: Path) -> None:
 
 def test_a_client_that_begins_late(tmp_path: Path) -> None:
     """Its time is over when it begins, as on a busy machine; it has appended all the same."""
-    run = run_on(MemoryBackend(Space()), tmp_path, seconds=0)
+    space = Space()
+    run_on(MemoryBackend(space), tmp_path, seconds=0)
+    with MemoryBackend(space) as backend:
+        elements = b" ".join(record.value for record in backend.scan("lists/")).split()
 
-    assert sum(call.f is Verb.COMMIT and call.type is Kind.OK for call in run.calls) >= CLIENTS
+    assert len({element.split(b".")[0] for element in elements}) == CLIENTS
+
+
+class Away(Space):
+    """It can be read, and refuses every commit."""
+
+    def commit(self, ops: tuple[Op, ...], fence: Fence | None) -> None:
+        raise Unavailable("the disk is full")
+
+
+def test_a_client_that_can_append_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends with the reason, and neither hangs nor seems to have done its work."""
+    monkeypatch.setattr(appending, "_FIRST", 0.5)
+    with (
+        MemoryBackend(Away()) as backend,
+        pytest.raises(TimeoutError, match=r"c1 could append nothing; .* the disk is full"),
+    ):
+        append_to_lists(backend, 0, "c1")
 
 
 @pytest.mark.parametrize("kind", [MemoryBackend, FileBackend, EtcdBackend, ZooKeeperBackend])
