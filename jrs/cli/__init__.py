@@ -138,6 +138,7 @@ def _replace_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             stream = Path(os.devnull).open(mode)  # noqa: SIM115 - open until the process ends
+            os.set_inheritable(stream.fileno(), True)  # Else a child would lack it again.
             setattr(sys, name, stream)
 
 

@@ -156,6 +156,19 @@ def test_streams_that_are_closed(
     assert (done.returncode, done.stderr) == (code, b"")
 
 
+def test_streams_that_are_closed_are_open_in_children() -> None:
+    """Else the next file of a child would get their number, with all that is printed there."""
+    inherits = "import sys; sys.exit(None in (sys.stdin, sys.stdout, sys.stderr))"
+    starts = (
+        "import subprocess, sys; from jrs.cli import _replace_closed_streams;"
+        "_replace_closed_streams();"
+        f"sys.exit(subprocess.run([sys.executable, '-c', {inherits!r}]).returncode)"
+    )
+    script = f"{shlex.join([sys.executable, '-c', starts])} <&- >&- 2>&-"
+
+    assert subprocess.run(["bash", "-c", script], check=False).returncode == 0
+
+
 @pytest.mark.usefixtures("jobs")
 def test_another_pipe_that_breaks(jrs_here: Jrs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only who reads the output can close it; all else is said."""
