@@ -21,6 +21,7 @@ from jrs.contract.errors import (
     Fenced,
     JobHeld,
 )
+from jrs.contract.masks import masked
 from jrs.contract.operations import Delete
 from jrs.contract.texts import error_text
 from jrs.records import keys
@@ -181,22 +182,29 @@ class Actions:
         self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
     ) -> RunningAttempt:
         runner = self._context.runners[context.spec.runner]
+        # Its attempt is recorded already: without an end, it would seem to run.
         try:
-            try:
-                return runner.start(context, function, on_end)
-            except CannotStartHere as error:
-                obstacles.record(
-                    self._backend, context.job_id, str(error), self._fence, self._context.historian
-                )
-                ended = AttemptExit(str(error), cannot_start=True)
+            return runner.start(context, function, on_end)
         except Fenced:
             raise
+        except CannotStartHere as error:
+            ended = self._end_for_lack(context.job_id, str(error))
         except Exception as error:
-            # Its attempt is recorded already: without an end, it would seem to run.
             ended = AttemptExit(f"it could not be started: {error_text(error)}", begun=False)
         runner.release(context.mark)
         on_end(ended)
         return NotStarted()
+
+    def _end_for_lack(self, job_id: str, lack: str) -> AttemptExit:
+        """Record what this host lacks; return the attempt's end, which says it in either case."""
+        try:
+            obstacles.record(self._backend, job_id, lack, self._fence, self._context.historian)
+        except Fenced:
+            raise
+        except Exception as error:
+            why = f"{masked(lack)}; not recorded: {error_text(error)}"
+            return AttemptExit(f"it could not be started: {why}", begun=False)
+        return AttemptExit(lack, cannot_start=True)
 
     def check_stages(self, job_id: str) -> None:
         """Raise `CorruptRecord` if a stage's record is unreadable: no stage runs on a guess."""

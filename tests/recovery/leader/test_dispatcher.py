@@ -1008,7 +1008,7 @@ def nothing_recorded(memory: FaultyMemory) -> None:
     [
         (no_descriptor, "Too many open files"),
         (no_proc, "/proc cannot be read"),
-        (nothing_recorded, "injected"),
+        (nothing_recorded, "there is no python3.99; not recorded: Unavailable: injected"),
     ],
 )
 def test_a_start_that_fails_is_the_end_of_its_attempt(
