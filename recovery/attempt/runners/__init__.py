@@ -99,6 +99,7 @@ class Runner(abc.ABC):
         Raises:
             CannotStartHere: this host lacks what the attempt's process needs. `on_end` is not
                 called.
-            Exception: it could not be started now, for any other reason. `on_end` is not called,
-                and nothing of the attempt stays.
+            Exception: it could not be started now, for any other reason. `on_end` is not called.
+                What had started was ended; a process that does not end has the attempt's mark, by
+                which it is found before the next attempt.
         """
