@@ -16,7 +16,10 @@ from tests.deploy.units import FOLDER
 from tests.support import BOUND, until
 
 SYSTEMD_RUN = """
-import pathlib, signal, subprocess, sys
+import pathlib, signal, subprocess, sys, time
+pathlib.Path("FOLDER", "asked").touch()
+while pathlib.Path("FOLDER", "busy").exists():
+    time.sleep(0.02)
 unit = next(word for word in sys.argv if word.startswith("--unit=")).partition("=")[2]
 command = sys.argv[sys.argv.index("--pipe") + 1:]
 begin = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # As systemd does.
@@ -42,6 +45,13 @@ try:
 except KeyboardInterrupt:
     sys.exit(4)
 """
+
+
+ENDS_WITH_A_SIGNAL = """#!/bin/sh
+kill -TERM $PPID
+exit 4
+"""
+"""A systemd-run whose caller is signaled in the moment in which it ends."""
 
 
 @pytest.fixture
@@ -79,3 +89,34 @@ def test_a_command_that_is_interrupted_ends_its_unit(
             for unit in tmp_path.glob("jrs-command-*"):
                 with suppress(ProcessLookupError):
                     os.kill(int(unit.read_text()), signal.SIGKILL)
+
+
+def test_a_command_that_is_interrupted_before_its_unit_starts(
+    command: list[str], tmp_path: Path
+) -> None:
+    """Its unit started all the same once systemd had time for it, and the signal was lost."""
+    (tmp_path / "busy").touch()
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0) as running:
+        try:
+            until((tmp_path / "asked").exists, "systemd is asked for the unit")
+            running.send_signal(signal.SIGINT)
+            assert running.wait(BOUND) == 4
+            assert not (tmp_path / "input").exists()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("shell", [["dash"], ["bash", "--posix"]])
+def test_a_signal_in_the_moment_in_which_a_command_ends(
+    command: list[str], tmp_path: Path, shell: list[str]
+) -> None:
+    """The exit code stays, whatever shell is `sh`: bash answered 127, which is that of a command
+    that does not exist."""
+    (tmp_path / "systemd-run").write_text(ENDS_WITH_A_SIGNAL)
+    (tmp_path / "systemctl").write_text("#!/bin/sh\n")
+    env, path, _, *words = command
+    codes = {subprocess.run([env, path, *shell, *words], check=False, stdin=subprocess.DEVNULL)
+             .returncode for _ in range(20)}  # fmt: skip
+
+    assert codes == {4}
