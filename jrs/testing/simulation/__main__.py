@@ -7,8 +7,8 @@ With `--shortest`, smaller scenarios are searched for a shorter story of the sam
 
     python -m jrs.testing.simulation --exhaustive --crashes 1
 
-goes through every state of a small scenario instead. With `--shortest`, it then searches a shorter
-run that breaks a promise, until there is none.
+goes through every state of a small scenario instead, in one process. With `--shortest`, it then
+searches a shorter run that breaks a promise, until there is none.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def explored(scenario: Scenario, states: int, *, shortest: bool) -> int:
     print(
         f"`python -m jrs.testing.simulation {' '.join(sys.argv[1:])}` | {commit()} | {machine()} | "
         f"states {found.states:,}{'' if found.is_whole else ' (not all)'}, "
-        f"steps {found.steps:,}, ends {found.ends:,}, longest run {found.longest} steps, "
+        f"steps {found.steps:,}, ends {len(found.ends):,}, longest run {found.longest} steps, "
         f"violations {len(found.violations)} | {took:.0f} s"
     )
     return 1 if found.violations else 0

@@ -71,11 +71,13 @@ class SimAttempt(RunningAttempt):
             how = AttemptExit(f"{type(error).__name__}: {error}", exit_status=EXIT_DIED)
         self._setting.scheduler.switch(("exit", self.process.name))
         self._setting.say(f"{self.process.name} ends: {how.message or 'completed'}")
+        self._setting.scheduler.uses("w", self.process.life)
         self.process.alive = False
         self._tell(how)
 
     def end(self, deadline: Deadline) -> bool:
         self._setting.scheduler.switch(("end", self.process.name))
+        self._setting.scheduler.uses("w", self.process.life)
         self._setting.scheduler.saw(self.process.alive)
         if self.process.alive:
             self._setting.store.kill(self.process)
@@ -89,6 +91,7 @@ class SimAttempt(RunningAttempt):
     def end_late(self) -> None:
         """End, some time after the master has died."""
         self._setting.rest(600, "watchdog", self.process.name)
+        self._setting.scheduler.uses("w", self.process.life)
         if self.process.alive:
             self._setting.say(f"{self.process.name} is ended by its watchdog")
             self._setting.store.kill(self.process)

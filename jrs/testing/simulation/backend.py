@@ -25,10 +25,12 @@ from jrs.records.model import EpochRecord
 from jrs.testing.chaos.checking.protocol import Commit
 from jrs.testing.chaos.recorder import parts_of
 from jrs.testing.simulation.chances import Chances
-from jrs.testing.simulation.scheduler import Process, Scheduler
+from jrs.testing.simulation.scheduler import RECORDS, Process, Scheduler
 
 _LATEST = 300
 """How often others run at most, before a late request arrives."""
+_LEADER = "leadership"
+"""Who leads, as an exploration notes its use."""
 _POLL = 0.1
 """Seconds between two looks of a candidate."""
 
@@ -64,6 +66,7 @@ class SimStore:
 
         def arrive() -> None:
             self.scheduler.rest(self.chances.turns(_LATEST), ("arrives late", process.name))
+            self.scheduler.uses("reach", process.name)
             request.decide(True)
 
         self.scheduler.spawn(Process("network"), arrive, "late")
@@ -71,6 +74,8 @@ class SimStore:
 
     def kill(self, process: Process) -> None:
         """End a process as kill -9 does: what it had sent arrives, arrives late, or is lost."""
+        if self.leader is not None and self.leader.process is process:
+            self.scheduler.uses("w", _LEADER)
         self.watches = [watch for watch in self.watches if watch.process is not process]
         for request in self.scheduler.kill(process):
             fate = self.chances.fate_of_last_request()
@@ -200,6 +205,9 @@ class SimBackend(Backend):
             if stop.is_set() or store.is_led():
                 continue
             record = store.space.map.get(EPOCH_KEY)
+            store.scheduler.uses("r", RECORDS + EPOCH_KEY)
+            store.scheduler.uses("r", _LEADER)
+            store.scheduler.saw(record)
             self._ask("campaign", candidate)
             epoch = 1 if record is None else decode(EpochRecord, record.value, EPOCH_KEY).epoch + 1
             value = encode(EpochRecord(epoch, candidate))
@@ -214,6 +222,7 @@ class SimBackend(Backend):
             fence = Fence(epoch, store.space.version)
             leadership = SimLeadership(store, self._process, fence, ttl)
             store.leader = leadership
+            store.scheduler.uses("w", _LEADER)
             store.leaderships.append(leadership)
             self._answer(epoch)
             return leadership
@@ -233,18 +242,21 @@ class SimWatch(Watch):
         self._hint = True
         self._names: set[str] | None = None
         store.watches.append(self)
+        store.scheduler.uses("r", RECORDS + prefix)
 
     def notice(self, ops: tuple[Op, ...]) -> None:
         """Note what was committed."""
         written = {op.key for op in ops if isinstance(op, (Create, Update, Delete))}
         if found := {key for key in written if key.startswith(self._prefix)}:
             self._hint = True
+            self._note()
             if self._names is not None:
                 self._names |= found
 
     def wait(self, timeout: float) -> bool:
         self._store.scheduler.wait(lambda: self._hint, timeout)
         hint, self._hint = self._hint, False
+        self._note()
         return hint
 
     def changes(self, timeout: float) -> frozenset[str] | None:
@@ -254,6 +266,9 @@ class SimWatch(Watch):
         self._store.scheduler.saw(None if names is None else sorted(names))
         return None if names is None else frozenset(names)
 
+    def _note(self) -> None:
+        self._store.scheduler.uses("w", f"news of {self.process.name} below {self._prefix}")
+
     def pending(self) -> tuple[str, bool, list[str]]:
         """Return whose it is, and what was noticed and not taken yet."""
         return self.process.name, self._hint, ["*"] if self._names is None else sorted(self._names)
@@ -261,6 +276,7 @@ class SimWatch(Watch):
     def close(self) -> None:
         if self in self._store.watches:
             self._store.watches.remove(self)
+            self._store.scheduler.uses("r", RECORDS + self._prefix)
 
 
 class SimLeadership(Leadership):
@@ -281,4 +297,5 @@ class SimLeadership(Leadership):
     def resign(self) -> None:
         if self._store.leader is self:
             self._store.leader = None
+            self._store.scheduler.uses("w", _LEADER)
         self.lost.set()

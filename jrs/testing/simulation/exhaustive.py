@@ -1,43 +1,44 @@
-"""Goes through every state that a small scenario can get into, each of them once.
+"""Goes through every state of a small scenario, but for orders that make no difference.
 
-At each state the exploration forks: a child takes one choice and goes through all that can come
-behind it, while its parent waits. So nothing has to be put back by hand but files. Since a process
-of many generations of forks is slow to fork, it leaves its choices to others, who go there from
-the beginning. The states that any of them has been in are in a table that all share.
+The search is depth first, over states and the steps between them. It is reduced in two ways; none
+of them loses a state in which a run ends, or a commit that breaks a rule.
+
+*Persistent sets* (Godefroid, 1996). If the next steps of one process commute with all that the
+others may do while it stands still, nothing else has to come first. What the others may do is not
+guessed: it is what they have been seen to do behind these steps, up to the end of each run. For
+whatever they can do while the process stands still, they can do behind its step as well, as long as
+both commute; and if they do not, that is seen there. If no process has such steps, all of them are
+explored. Time that passes commutes with nothing, so that a death of a process which waits comes
+before that at the latest, or behind the end of the run.
+
+*Deaths behind effects.* A process that dies before a read leaves the same behind as one that dies
+after it: only itself would know the answer. So a death is explored only where a process asks for
+something that others can see, or for nothing; or if time passes behind its read. Two deaths that
+leave the same behind are explored once.
 """
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import json
-import os
+import contextlib
 import sys
 import tempfile
-import time
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
 
-from jrs.testing.chaos.checking.verdict import Violation
 from jrs.testing.chaos.figures import scratch
-from jrs.testing.simulation.exploration import Choice, Exploration
 from jrs.testing.simulation.failover import Scenario
-from jrs.testing.simulation.shared_work import Visited, Work
+from jrs.testing.simulation.independence import Futures, Step, Uses, futures_of
+from jrs.testing.simulation.ways import Option, Simulator, Situation, start
 
-_DONE, _BROKEN = 0, 1
-"""How a process ends."""
-_GENERATIONS = 16
-"""Generations of forks, at most."""
-_ROOT = "files"
 DEEPEST = 1 << 15
 """Steps of a run without a bound, at most."""
+_APART = 8
+"""Steps between two simulators that wait."""
 
 
-@attrs.frozen
+@attrs.define
 class Explored:
     """What came of an exploration.
 
@@ -45,169 +46,224 @@ class Explored:
         is_whole: no state was left out, but for those behind the deepest step.
         states: how many different ones were entered.
         steps: how many choices were taken.
-        ends: how many runs were gone to their end.
+        ends: the different states in which runs have ended, as digests.
         longest: steps of the longest run.
-        violations, choices, story: of the shortest run found that broke a promise, if one did; its
-            choices are all that was chosen, its story is what happened.
+        violations, choices, story: of the run that broke a promise, if one did; its choices are
+            all that was chosen, its story is what happened.
     """
 
     is_whole: bool
-    states: int
-    steps: int
-    ends: int
-    longest: int
+    states: int = 0
+    steps: int = 0
+    ends: set[int] = attrs.field(factory=set)
+    longest: int = 0
     violations: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
     story: tuple[str, ...] = ()
 
 
-class Explorer:
-    """Explores, in this process and its children.
+class _Over(Exception):
+    """Raised when nothing more is to be explored."""
+
+
+class Way:
+    """The way to the state that the search is at: goes on, and goes back.
 
     Args:
-        reports: a folder for what broke a promise.
+        begin: a simulator at the first state.
+    """
+
+    def __init__(self, begin: Simulator) -> None:
+        self.numbers: list[int] = []
+        self._waiting = [(0, begin)]
+        """Simulators that stay on the way, each with its place."""
+        self._ahead: Simulator | None = None
+        """One that goes ahead."""
+        self._place = 0
+        """Where it is."""
+
+    def step(self, number: int, *, is_last: bool) -> Situation:
+        """Take a step from where the way ends, and return what comes of it.
+
+        Args:
+            is_last: the way will not come back here.
+        """
+        way, here = self.numbers, len(self.numbers)
+        if self._ahead is None or self._place != here:
+            self._go_back(is_last=is_last)
+        assert self._ahead is not None
+        if not is_last and here >= self._waiting[-1][0] + _APART:
+            self._catch_up()
+            self._waiting.append((here, self._ahead.split()))
+        way.append(number)
+        found = self._ahead.go([*way[self._place : here], number])
+        self._place = here + 1
+        return found
+
+    def back(self) -> None:
+        """Go one step back."""
+        self.numbers.pop()
+
+    def _go_back(self, *, is_last: bool) -> None:
+        if self._ahead is not None:
+            self._ahead.end()
+        while self._waiting[-1][0] > len(self.numbers):
+            self._waiting.pop()[1].end()
+        self._place, waiting = self._waiting[-1]
+        if is_last and self._place == len(self.numbers) and len(self._waiting) > 1:
+            self._ahead = self._waiting.pop()[1]
+        else:
+            self._ahead = waiting.split()
+
+    def _catch_up(self) -> None:
+        assert self._ahead is not None
+        if self._place < len(self.numbers):
+            self._ahead.go(self.numbers[self._place :])
+            self._place = len(self.numbers)
+
+    def end(self) -> None:
+        for _, waiting in self._waiting:
+            waiting.end()
+        if self._ahead is not None:
+            self._ahead.end()
+
+
+class Search:
+    """A search from the first state of a scenario.
+
+    Args:
         most: how many states are enough.
         deepest: how many steps a run has at most.
+        reduces: leave out what makes no difference.
+        tell: called behind each step with the states and the steps so far.
     """
 
     def __init__(
         self,
-        run: Exploration,
-        visited: Visited,
-        work: Work,
-        reports: Path,
+        way: Way,
         *,
         most: int,
         deepest: int,
+        reduces: bool,
+        tell: Callable[[int, int], None],
     ) -> None:
-        self._run = run
-        self._visited = visited
-        self._work = work
-        self._reports = reports
+        self._way = way
         self._most = most
         self._deepest = deepest
-        self._is_bounded = deepest < DEEPEST
-        self._generation = 0
-        self._way: list[int] = []
+        self._reduces = reduces
+        self._tell = tell
+        self._uses = Uses()
+        self._known: dict[int, tuple[int, Futures]] = {}
+        """After how many steps each state was explored, and what may come behind it."""
+        self._deaths: dict[int, Step] = {}
+        """What came of deaths, by what they leave behind."""
+        self._in_vain: dict[str, int] = {}
+        """How much more often than not others had to be explored besides a step."""
         self._chosen: list[str] = []
+        self.found = Explored(is_whole=False)
 
-    def explore_all(self) -> int:
-        """Go the ways that are left, until there is none; return how it ended."""
-        saved = self._run.files.save()
-        while not self._work["stop"] and not self._work.is_over():
-            if (way := self._work.take()) is None:
-                time.sleep(0.01)  # Another worker may add one.
-                continue
-            if status := self._apart(lambda way=way: self._explore_behind(way)):  # type: ignore[misc]
-                return status
-            self._work.give_back()
-            self._run.files.restore(saved)
-        return _DONE
+    def run(self, begin: Situation) -> Explored:
+        """Explore all that can come behind the first state."""
+        with contextlib.suppress(_Over):
+            self._explore(begin)
+            self.found.is_whole = True
+        return self.found
 
-    def _explore_behind(self, way: list[int]) -> None:
-        for number in way:
-            self._run.settle()
-            self._take(list(self._run.choices())[number], number)
-        self._explore(is_entered=True)
+    def _explore(self, situation: Situation) -> Futures:
+        """Explore all that can come behind a state; return what that may use."""
+        found, depth, state = self.found, len(self._chosen), situation.state
+        if situation.violations:
+            found.violations, found.story = situation.violations, situation.story
+            found.choices = tuple(self._chosen)
+            raise _Over
+        if situation.is_over:
+            found.ends.add(state)
+        known = self._known.get(state)
+        if known is not None and (known[0] <= depth or self._deepest == DEEPEST):
+            return known[1]
+        if depth >= self._deepest:
+            return Futures()
+        if known is None:
+            found.states += 1
+            if found.states >= self._most:
+                raise _Over
+        futures = self._explore_options(situation.options)
+        self._known[state] = depth, futures
+        return futures
 
-    def _explore(self, *, is_entered: bool = False) -> None:
-        """Go through all that can come behind the state; `is_entered`: it is counted already."""
-        run, work = self._run, self._work
-        while not work["stop"]:
-            if violations := run.settle():
-                self._tell(violations)
-                return
-            if run.is_over():
-                work.add("ends", 1)
-                return
-            choices = list(enumerate(run.choices()))
-            if not is_entered:
-                if not self._is_new(run.state()) or len(self._way) >= self._deepest:
-                    return
-                work.add("states", 1)
-                if work["states"] >= self._most:
-                    work.add("stop", 1)
-                if self._generation > _GENERATIONS:
-                    work.put(self._way)
-                    return
-            is_entered = False
-            new = [
-                (number, choice)
-                for number, choice in choices
-                if choice.state is None or self._is_new(choice.state())
-            ]
-            if not new:
-                return
-            (number, first), *others = new
-            self._explore_apart(others)
-            self._take(first, number)
+    def _explore_options(self, options: tuple[Option, ...]) -> Futures:
+        groups = self._by_owner(options)
+        steps: list[Step] = []
+        for owner, group in groups:
+            is_last_group = owner == groups[-1][0]
+            mine: list[Step] = []
+            for number, option in group:
+                if self._reduces and option.is_hidden and not any(one.passes for one in mine):
+                    continue
+                is_last = is_last_group and number == group[-1][0]
+                mine.append(self._take(number, option, is_last=is_last))
+            steps += mine
+            request = group[0][1]
+            if request.is_request and self._reduces and None not in dict(groups):
+                is_enough = self._is_persistent(mine, len(groups) == 1)
+                vain = self._in_vain.get(request.says, 0)
+                self._in_vain[request.says] = vain + (-1 if is_enough else 1)
+                if is_enough:
+                    return futures_of(mine, owner)
+        return futures_of(steps, None)
 
-    def _explore_apart(self, others: list[tuple[int, Choice]]) -> None:
-        if not others:
-            return
-        saved = self._run.files.save()
-        for number, choice in others:
+    def _by_owner(
+        self, options: tuple[Option, ...]
+    ) -> list[tuple[str | None, list[tuple[int, Option]]]]:
+        """Return the numbered options of each process; first what was most often enough."""
+        groups: dict[str | None, list[tuple[int, Option]]] = {}
+        for number, option in enumerate(options):
+            groups.setdefault(option.owner, []).append((number, option))
+        return sorted(
+            groups.items(),
+            key=lambda one: (
+                not one[1][0][1].is_request,
+                self._in_vain.get(one[1][0][1].says, 0),
+            ),
+        )
 
-            def explore(number: int = number, choice: Choice = choice) -> None:
-                self._take(choice, number)
-                self._explore()
+    def _is_persistent(self, steps: list[Step], is_only_one: bool) -> bool:
+        """Return whether nothing has to come before these steps, which are all of one process."""
+        if any(step.passes for step in steps):
+            return is_only_one
+        used = still = 0
+        for step in steps:
+            assert step.owner is not None
+            used |= step.uses
+            still |= step.then.if_still(step.owner)
+        return not self._uses.against(used) & still
 
-            if self._apart(explore):
-                raise RuntimeError("a child broke; its last words are above")
-            self._run.files.restore(saved)
-
-    def _apart(self, explore: Callable[[], None]) -> int:
-        """Do it in a child; return how that ended."""
-        if pid := fork():
-            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        status = _BROKEN
-        try:
-            self._generation += 1
-            explore()
-            status = _DONE
-        except BaseException:
-            traceback.print_exc()
-            sys.stderr.flush()
-        finally:
-            os._exit(status)
-
-    def _is_new(self, state: int) -> bool:
-        return self._visited.reserve(state, len(self._way) if self._is_bounded else 0)
-
-    def _take(self, choice: Choice, number: int) -> None:
-        self._way.append(number)
-        self._chosen.append(choice.says)
-        self._work.add("steps", 1)
-        self._work.at_least("longest", len(self._way))
-        self._run.scheduler.steps = len(self._way)
-        if not choice.is_read:
-            self._run.say(choice.says)
-        choice.take()
-
-    def _tell(self, violations: list[Violation]) -> None:
-        told = {
-            "violations": list(map(str, violations)),
-            "choices": self._chosen,
-            "story": self._run.setting.story,
-        }
-        (self._reports / f"{os.getpid()}-{len(self._way)}.json").write_text(json.dumps(told))
-        self._work.add("stop", 1)
-
-
-def fork() -> int:
-    """Fork, without what Python does to the locks and threads of a child: they are simulated."""
-    return int(_LIBC.fork())
-
-
-_LIBC = ctypes.PyDLL(None)
+    def _take(self, number: int, option: Option, *, is_last: bool) -> Step:
+        known = None if option.state is None else self._deaths.get(option.state)
+        if known is not None and self._deepest == DEEPEST:
+            return known
+        found = self.found
+        situation = self._way.step(number, is_last=is_last)
+        self._chosen.append(option.says)
+        found.steps += 1
+        found.longest = max(found.longest, len(self._chosen))
+        self._tell(found.states, found.steps)
+        uses = self._uses.number(situation.used | {("step", str(option.owner))})
+        step = Step(option.owner, uses, situation.passed, self._explore(situation))
+        if option.state is not None:
+            self._deaths[option.state] = step
+        self._chosen.pop()
+        self._way.back()
+        return step
 
 
 def explore(
     scenario: Scenario,
     *,
-    workers: int = os.cpu_count() or 1,
     most: int = 1 << 24,
     deepest: int = DEEPEST,
+    reduces: bool = True,
+    way: Sequence[int] = (),
     tell: Callable[[int, int], None] = lambda states, steps: None,
 ) -> Explored:
     """Explore a scenario.
@@ -215,93 +271,27 @@ def explore(
     Args:
         most: how many states are entered at most.
         deepest: how many steps a run has at most.
-        tell: called ten times in a second with the states and the steps so far.
+        reduces: leave out orders that make no difference.
+        way: numbers of choices that are taken first; the exploration begins behind them.
+        tell: called behind each step with the states and the steps so far.
     """
-    visited = Visited()
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 8 * DEEPEST))
     with tempfile.TemporaryDirectory(prefix="jrs-explored-", dir=scratch()) as folder:
-        work = Work(Path(folder) / "work")
-        work.put([])
-        reports = Path(folder) / "reports"
-        reports.mkdir()
-        pids = set()
-        for number in range(workers):
-            pid = fork()
-            if not pid:
-                explorer = lambda run: Explorer(  # noqa: E731 - used once
-                    run, visited, work, reports, most=most, deepest=deepest
-                )
-                _explore_as_worker(scenario, Path(folder) / f"worker-{number}", explorer)
-            pids.add(pid)
-        is_broken = False
-        while pids:
-            for pid in list(pids):
-                ended, status = os.waitpid(pid, os.WNOHANG)
-                if not ended:
-                    continue
-                pids.remove(pid)
-                if status:  # The others end before their folder does.
-                    work.add("stop", 1)
-                    is_broken = True
-            time.sleep(0.1)
-            tell(work["states"], work["steps"])
-        if is_broken:
-            raise RuntimeError("an exploration broke; its last words are above")
-        told = [json.loads(report.read_text()) for report in reports.iterdir()]
-    best: dict[str, list[str]] = min(told, key=lambda one: len(one["choices"]), default={})
-    return Explored(
-        not work["stop"], work["states"], work["steps"], work["ends"], work["longest"],
-        **{name: tuple(texts) for name, texts in best.items()},
-    )  # fmt: skip
+        begin = start(scenario, Path(folder) / "run")
+        first = begin.go(way)
+        gone = Way(begin)
+        try:
+            search = Search(gone, most=most, deepest=deepest, reduces=reduces, tell=tell)
+            return search.run(first)
+        finally:
+            gone.end()
 
 
 def shortest(scenario: Scenario, found: Explored, *, most: int = 1 << 24) -> Explored:
-    """Return the shortest run that breaks a promise, given one that does."""
+    """Return a shorter run that breaks a promise, given one that does, until there is none."""
     while found.violations:
         shorter = explore(scenario, most=most, deepest=len(found.choices) - 1)
         if not shorter.violations:
             break
         found = shorter
     return found
-
-
-def _explore_as_worker(
-    scenario: Scenario, folder: Path, explorer: Callable[[Exploration], Explorer]
-) -> None:
-    status = _BROKEN
-    try:
-        with begun(scenario, folder) as run:
-            status = explorer(run).explore_all()
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-    finally:
-        os._exit(status)
-
-
-@contextmanager
-def begun(scenario: Scenario, folder: Path) -> Iterator[Exploration]:
-    """Begin a run in a new folder, which becomes the one that this process works in.
-
-    Only for a process that does nothing else: what it replaces stays replaced.
-    """
-    (folder / _ROOT).mkdir(parents=True)
-    os.chdir(folder)
-    _warm_up(scenario)
-    run = Exploration(scenario, Path(_ROOT))
-    with run.entered(run.scheduler.random_bits, run.new_space):
-        run.files.watch()
-        run.begin()
-        gc.collect()
-        gc.freeze()
-        gc.disable()
-        yield run
-
-
-def _warm_up(scenario: Scenario) -> None:
-    """Go one way to the end, so that what Python makes at the first use is made once."""
-    run = Exploration(scenario, Path(_ROOT))
-    with run.entered(run.scheduler.random_bits, run.new_space):
-        run.begin()
-        while not run.settle() and (choice := next(run.choices(), None)) is not None:
-            choice.take()
-    run.files.restore([])

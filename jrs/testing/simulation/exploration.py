@@ -6,7 +6,6 @@ stopped, or the answer of a commit is lost.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,11 +13,8 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.operations import EPOCH_KEY
-from jrs.records import keys
 from jrs.testing.chaos.checking import protocol
 from jrs.testing.chaos.checking.verdict import Violation
-from jrs.testing.simulation.attempts import SimAttempt
 from jrs.testing.simulation.backend import SimBackend
 from jrs.testing.simulation.chances import FATES
 from jrs.testing.simulation.explored import (
@@ -26,26 +22,14 @@ from jrs.testing.simulation.explored import (
     ExploredScheduler,
     ExploredSpace,
     digest,
+    is_read,
 )
 from jrs.testing.simulation.failover import TTL, Scenario, Simulation
 from jrs.testing.simulation.job_files import JobFiles
+from jrs.testing.simulation.memory import Memory, Untold
 from jrs.testing.simulation.scheduler import Actor, Process
 from jrs.testing.simulation.setting import Setting
 
-_WRITES = {
-    "client": (keys.JOBS, keys.FEED, keys.HISTORY, keys.CANCEL),
-    "attempt": (
-        *(keys.ATTEMPTS, keys.DIRTY, keys.ENDED, keys.FEED, keys.FENCES, keys.HISTORY),
-        *(keys.RESULTS, keys.STAGES),
-    ),
-    "master": (
-        *(keys.ATTEMPTS, keys.CANCEL, keys.CLEANUP, keys.DIRTY, keys.ENDED, keys.FENCES),
-        *(keys.FEED, keys.FOLDS, keys.HISTORY, keys.JOBS, EPOCH_KEY, keys.RESULTS, keys.SNAPSHOTS),
-        keys.STAGES,
-    ),
-    "outside": (),
-}
-"""The prefixes of what each kind of process writes in these scenarios."""
 _LONGEST = 300.0
 """Seconds of simulated time, after which a run counts as one that does not end."""
 
@@ -56,16 +40,22 @@ class Choice:
 
     Attributes:
         says: what it is, for the story.
+        owner: the process to which it happens; None if it concerns all of them.
+        is_request: it carries out what a master, an attempt or the client asks for, and the answer
+            is not lost.
+        is_hidden: nobody can see whether it comes before what its owner asks for, or behind that:
+            its owner dies, and has asked for a read.
+        is_read: it is a request that others cannot see.
         state: a digest of the state to which it leads, if that can be told before.
     """
 
     says: str
+    owner: str | None
     take: Callable[[], None]
+    is_request: bool = False
+    is_hidden: bool = False
+    is_read: bool = False
     state: Callable[[], int] | None = None
-
-    @property
-    def is_read(self) -> bool:
-        return bool(re.match(r"[^ ]+: (get|scan) ", self.says))
 
 
 class ExploredSetting(Setting):
@@ -92,7 +82,7 @@ class Exploration(Simulation):
 
     def new_space(self, clock: Callable[[], float]) -> ExploredSpace:
         """Make the map, when its locks are simulated ones."""
-        self._space = ExploredSpace(clock)
+        self._space = ExploredSpace(clock, self.scheduler)
         return self._space
 
     # -- the run -----------------------------------------------------------------------------
@@ -115,11 +105,10 @@ class Exploration(Simulation):
         if not asked:
             self._time_has_passed = True
             asked = scheduler.let_time_pass_until(_LONGEST)
+        for process in scheduler.idle():
+            self._forget(process)
         found = [Violation("no_crash", said) for said in scheduler.failures]
         for commit in self.store.log:
-            written = tuple(part[1] for part in commit.parts if part[0] not in ("check", "absent"))
-            if not all(key.startswith(_WRITES[self._kind(commit.process)]) for key in written):
-                raise RuntimeError(f"{commit.process} writes {written}: _WRITES has to name that")
             for why in protocol.evaluate(self.protocol, commit, protocol.RULES):
                 found.append(Violation("protocol", f"a commit of {commit.process}: {why}"))
         self.store.log.clear()
@@ -128,6 +117,16 @@ class Exploration(Simulation):
         if self.is_over():
             found += self.wrong_at_the_end()
         return found
+
+    def _forget(self, process: Process) -> None:
+        """Let what a process remembers stand for what it has seen, if that can be told."""
+        mine = [actor for actor in self.scheduler.actors if actor.process is process]
+        told = [one for one in self.attempts if one.master is process and one.process.alive]
+        try:
+            memory = Memory(mine, told)
+        except Untold:
+            return
+        self.scheduler.forget(process, memory.digest, memory.locks)
 
     def is_over(self) -> bool:
         """Return whether every job is clean, and nothing is under way any more."""
@@ -152,85 +151,56 @@ class Exploration(Simulation):
     # -- choices -----------------------------------------------------------------------------
 
     def choices(self) -> Iterator[Choice]:
-        """Yield all that can come next, but for orders that make no difference.
+        """Yield all that can come next.
 
-        Where a process reads what none of the others can change, no other choice comes first. A
-        process that was stopped continues only when time has passed: before that, it might as well
-        not have been stopped.
+        A process that was stopped continues only when time has passed: before that, it might as
+        well not have been stopped.
         """
         asking = self.scheduler.asking()
         for actor in asking:
-            if self._only_it_can_change(actor):
-                yield Choice(_said(actor), partial(self._carry_out, actor, None))
-                return
-        for actor in asking:
-            yield Choice(_said(actor), partial(self._carry_out, actor, None))
+            assert actor.asks is not None
+            yield Choice(
+                _said(actor),
+                actor.process.name,
+                partial(self._carry_out, actor, None),
+                is_request=not self._is_outside(actor.process),
+                is_read=is_read(actor.asks),
+            )
         paused = self._paused()
         if paused and not asking:
-            yield Choice("time passes", self._wait)
+            yield Choice("time passes", None, self._wait)
         if paused and self._time_has_passed:
             for process in paused:
-                yield Choice(f"{process.name} continues", partial(self._continue, process))
+                yield Choice(f"{process.name} continues", None, partial(self._continue, process))
         if self.unknowns:
             for actor in asking:
                 if actor.request is not None:
                     for fate in FATES:
                         yield Choice(f"{_said(actor)}: its answer is lost, and it {fate}",
+                                     actor.process.name,
                                      partial(self._carry_out, actor, fate))  # fmt: skip
+        reading = {one.process for one in asking if one.asks is not None and is_read(one.asks)}
         for process in self.living():
-            if self.crashes:
-                lost = "is lost"
-                yield Choice(f"{process.name} is killed", partial(self._crash, process, lost),
-                             partial(self.state, process, process.name))  # fmt: skip
-                sent = any(one.request for one in self.scheduler.actors if one.process is process)
-                if sent and self.unknowns:
-                    yield Choice(f"{process.name} is killed, and what it has sent is late",
-                                 partial(self._crash, process, "is late"))  # fmt: skip
-            if self.pauses:
-                yield Choice(f"{process.name} is stopped", partial(self.pause, process))
+            yield from self._faults_of(process, is_reading=process in reading)
 
-    def _only_it_can_change(self, actor: Actor) -> bool:
-        """Return whether an actor reads what no other process can write before that."""
-        assert actor.asks is not None
-        if actor.asks[0] not in ("get", "scan"):
-            return False
-        key = str(actor.asks[1])
-        others = {one.process for one in self.scheduler.actors} - {actor.process}
-        return not any(
-            key.startswith(written) or written.startswith(key)
-            for process in others
-            for written in self._may_write(process, while_lives=actor.process)
-        )
+    def _is_outside(self, process: Process) -> bool:
+        """Return whether it is neither a master nor an attempt nor the client."""
+        attempts = (attempt.process for attempt in self.attempts)
+        return process.name != "client" and process not in (*self.masters, *attempts)
 
-    def _may_write(self, process: Process, while_lives: Process) -> tuple[str, ...]:
-        """Return the prefixes of all keys that a process can write while another one lives."""
-        if process in self.masters:
-            leader = self.store.leader
-            has_led = any(one.process is process for one in self.store.leaderships)
-            waits = leader is not None and leader.process is while_lives and not has_led
-            return () if waits and not self.scenario.pauses else _WRITES["master"]
-        if any(one.process is process and self._is_shut_out(one) for one in self.attempts):
-            return ()
-        if process.name == "network":  # A read of its sender may decide what becomes of it, too.
-            return ("",)
-        return _WRITES[self._kind(process.name)]
-
-    def _is_shut_out(self, attempt: SimAttempt) -> bool:
-        """Return whether no commit of an attempt can be accepted any more."""
-        fence, records = attempt.fence, self.store.space.map
-        checks = [fence.check(), *([fence.attempt] if fence.attempt else [])]
-        found = [records.get(check.key) for check in checks]
-        return any(
-            record is None or record.version != check.version
-            for check, record in zip(checks, found, strict=True)
-        )
-
-    def _kind(self, name: str) -> str:
-        if any(attempt.process.name == name for attempt in self.attempts):
-            return "attempt"
-        if re.fullmatch("m[0-9]+", name):
-            return "master"
-        return "client" if name == "client" else "outside"
+    def _faults_of(self, process: Process, *, is_reading: bool) -> Iterator[Choice]:
+        name = process.name
+        if self.crashes:
+            killed, state = f"{name} is killed", partial(self.state, process, name)
+            yield Choice(killed, name, partial(self._crash, process, "is lost"),
+                         is_hidden=is_reading, state=state)  # fmt: skip
+            sent = any(one.request for one in self.scheduler.actors if one.process is process)
+            if sent and self.unknowns:
+                yield Choice(f"{killed}, and what it has sent is late", name,
+                             partial(self._crash, process, "is late"),
+                             is_hidden=is_reading)  # fmt: skip
+        if self.pauses:
+            yield Choice(f"{name} is stopped", name, partial(self.pause, process))
 
     def _carry_out(self, actor: Actor, fate: str | None) -> None:
         self.chances.fate = fate
@@ -273,12 +243,15 @@ class Exploration(Simulation):
 
     # -- files -------------------------------------------------------------------------------
 
-    def _files_change(self, event: str, path: str) -> None:
-        self.scheduler.switch((event, path))
+    def _files_change(self, event: str, paths: list[str]) -> None:
+        self.scheduler.switch((event, *paths))
+        for path in paths:
+            self.scheduler.uses("w", path)
 
-    def _files_are_seen(self) -> None:
+    def _files_are_seen(self, path: str) -> None:
+        self.scheduler.uses("r", path)
         if self.scheduler.current is not None:
-            self.scheduler.saw(self.files.digest())
+            self.scheduler.saw(self.files.seen_at(path))
 
 
 def _said(actor: Actor) -> str:

@@ -9,21 +9,34 @@ What a thread does depends on nothing but what it has seen: the answers to its r
 what it was told, and when; and on what the threads had seen whose locks it took after them. So a
 digest of that, for each thread, stands for the memory of a process, and two ways to the same map
 and the same files, on which each thread has seen the same, lead to the same state. What threads
-share without a lock is not in it.
+share without a lock is not in it. When all threads of a process wait, what they remember takes the
+place of what they have seen (see `memory`).
 """
 
 from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 
 from jrs.backends.memory import Space
-from jrs.contract.operations import Create, Delete, Fence, Op, Update
+from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Update
+from jrs.records import keys
 from jrs.testing.simulation.chances import Chances
-from jrs.testing.simulation.primitives import SimRLock
-from jrs.testing.simulation.scheduler import Actor, Process, Scheduler
+from jrs.testing.simulation.primitives import SimLock, SimRLock
+from jrs.testing.simulation.scheduler import RECORDS, Actor, Process, Scheduler
+
+Use = tuple[str, str]
+"""How a step uses something, and what. It reads ("r") or writes ("w") a key, a prefix of keys, a
+path of files, or what else has a name; it belongs to a process ("step"); it reaches into another
+one ("reach")."""
+
+
+def is_read(asked: tuple[object, ...]) -> bool:
+    """Return whether an actor asks for a read, which others cannot see."""
+    return asked[0] in ("get", "scan")
 
 
 def digest(*what: object) -> bytes:
@@ -44,13 +57,55 @@ class ExploredScheduler(Scheduler):
         self._asked: dict[Actor, int] = {}
         self._turns: dict[Actor, int] = {}
         self._count = 0
+        self._births: dict[Actor | None, str] = {None: "beginning"}
+        self._made: Counter[Actor | None] = Counter()
+        self._ran: set[Process] = set()
+        self.owner: Process | None = None
+        """The process whose step is carried out."""
+        self.used: set[Use] = set()
+        """What the step has used that was carried out last."""
+
+    def uses(self, how: str, what: str) -> None:
+        self.used.add((how, what))
+
+    def new_name(self) -> str:
+        """Return a name that depends on nothing but the actor, and on how many it has asked for."""
+        self._made[self.current] += 1
+        return f"{self._births[self.current]}.{self._made[self.current]}"
 
     def spawn(self, process: Process, run: Callable[[], None], name: str) -> Actor:
         actor = super().spawn(process, run, name)
         self._seen[actor] = digest(self._seen.get(self.current, b""), process.name, name)
+        self._births[actor] = self._seen[actor].hex()
         return actor
 
+    def kill(self, process: Process) -> list[Callable[[], None]]:
+        self.uses("reach", process.name)
+        return super().kill(process)
+
+    def idle(self) -> list[Process]:
+        """Return the processes that have run since this was called last, and whose threads all
+        wait."""
+        ran, self._ran = self._ran, set()
+        asking = {actor.process for actor in self.actors if actor.asks is not None}
+        return [one for one in ran - asking if one.alive and one.paused_since is None]
+
+    def forget(self, process: Process, memory: bytes, locks: Sequence[SimLock]) -> None:
+        """Let what a process remembers stand for all that its threads have seen."""
+        known = digest(process.name, memory, self._drawn.get(process.name))
+        self._ended.pop(process, None)
+        for lock in locks:
+            self._seen.pop(lock, None)
+        for number, lock in enumerate(locks):
+            lock.name = f"lock {number} of {known.hex()}"
+        mine = (actor for actor in self.actors if actor.process is process)
+        for number, actor in enumerate(mine):
+            self._seen[actor] = digest(known, number)
+            self._births[actor] = self._seen[actor].hex()
+            self._made[actor] = self._turns[actor] = 0
+
     def resume(self, actor: Actor) -> None:
+        self._ran.add(actor.process)
         super().resume(actor)
         if actor.is_over:
             process = actor.process
@@ -61,6 +116,8 @@ class ExploredScheduler(Scheduler):
         actor = self.current
         if actor is not None:
             actor.asks = what
+            if actor.process is not self.owner and what is not None:
+                self.uses("reach", actor.process.name)
             self._asked[actor] = self._count = self._count + 1
             super().switch()
 
@@ -113,6 +170,10 @@ class ExploredScheduler(Scheduler):
 
     def carry_out(self, actor: Actor) -> None:
         """Let what an actor has asked for happen; it hears of it when all settle."""
+        assert actor.asks is not None
+        self.owner = actor.process
+        if is_read(actor.asks):
+            self.uses("r", f"{RECORDS}{actor.asks[1]}")
         actor.asks = None
         self.resume(actor)
 
@@ -181,8 +242,9 @@ class ExploredChances(Chances):
 class ExploredSpace(Space):
     """A map whose versions depend on the writes to their keys alone, not on others between them."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], scheduler: Scheduler) -> None:
         super().__init__(clock)
+        self._scheduler = scheduler
         # Its lock is nothing that threads wait for, or hear of each other by.
         self.changed = threading.Condition(SimRLock(Scheduler(lambda able: 0)))  # type: ignore[arg-type]
         self._writes: dict[str, int] = {}
@@ -190,6 +252,7 @@ class ExploredSpace(Space):
 
     def commit(self, ops: tuple[Op, ...], fence: Fence | None) -> None:
         written = [op for op in ops if isinstance(op, (Create, Update, Delete))]
+        self._note(ops, fence)
         made = digest([(op, self._writes.get(op.key, 0)) for op in written], fence)
         before, self.version = self.version, int.from_bytes(made[:6], "big")
         try:
@@ -200,6 +263,16 @@ class ExploredSpace(Space):
         for op in written:
             self._writes[op.key] = self._writes.get(op.key, 0) + 1
         self._state = digest(list(self.map.after("", inclusive=True)), sorted(self._writes.items()))
+
+    def _note(self, ops: tuple[Op, ...], fence: Fence | None) -> None:
+        uses = self._scheduler.uses
+        if fence is not None:
+            uses("r", RECORDS + fence.check().key)
+        for op in ops:
+            how = "r" if isinstance(op, (Check, Absent)) else "w"
+            uses(how, RECORDS + "/".join(op.key.split("/")[:2]))
+            # The rules for commits look at all commits of a job.
+            uses("w", f"commits of {keys.job_of(op.key)}")
 
     def state(self) -> bytes:
         """Return a digest of all records."""

@@ -251,7 +251,10 @@ class Simulation:
         for attempt in self.attempts:
             if attempt.process is victim:
                 attempt.has_ended()
-            elif attempt.master is victim and attempt.process.alive:
+                continue
+            if attempt.master is victim:
+                self.scheduler.uses("r", attempt.process.life)
+            if attempt.master is victim and attempt.process.alive:
                 watchdog = Process("watchdog")
                 self.scheduler.spawn(watchdog, attempt.end_late, "watchdog")
         if victim in self.masters:

@@ -30,15 +30,15 @@ class JobFiles:
 
     Args:
         root: a relative path, so that records are the same wherever it is.
-        changes: called before a change, with its name and its path.
-        looks: called before a look at files.
+        changes: called before a change, with its name and its paths.
+        looks: called before a look at files, with its path.
     """
 
     def __init__(
         self,
         root: Path,
-        changes: Callable[[str, str], None],
-        looks: Callable[[], None],
+        changes: Callable[[str, list[str]], None],
+        looks: Callable[[str], None],
     ) -> None:
         self.root = root
         self._prefix = str(root)
@@ -52,17 +52,19 @@ class JobFiles:
             setattr(os, name, self._looking(getattr(os, name)))
 
     def _audit(self, event: str, given: tuple[Any, ...]) -> None:
-        if not self._is_mine and given and (path := self._below(given[0])):
-            if event in _CHANGES or (event == "open" and given[2] & _WRITES):
-                self._on_change(event, path)
-                self._on_look()
-            elif event in _LOOKS or event == "open":
-                self._on_look()
+        is_change = event in _CHANGES or (event == "open" and given[2] & _WRITES)
+        if self._is_mine or not (is_change or event in _LOOKS or event == "open"):
+            return
+        if paths := [path for path in map(self._below, given[:2]) if path]:
+            if is_change:
+                self._on_change(event, paths)
+            for path in paths:
+                self._on_look(path)
 
     def _looking(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def looking(path: Any, *given: Any, **options: Any) -> Any:
-            if not self._is_mine and self._below(path):
-                self._on_look()
+            if not self._is_mine and (below := self._below(path)):
+                self._on_look(below)
             return call(path, *given, **options)
 
         return looking
@@ -116,3 +118,15 @@ class JobFiles:
     def digest(self) -> bytes:
         """Return a digest of all that there is."""
         return blake2b(repr(self.save()).encode(), digest_size=8).digest()
+
+    def seen_at(self, path: str) -> bytes:
+        """Return a digest of all that a call can learn about a path: what is there, or which of its
+        folders are not."""
+        with self._unseen():
+            folders = [os.path.lexists(folder) for folder in Path(path).parents]
+            found: Saved = []
+            if os.path.isdir(path):
+                found = list(self._walk(path))
+            elif os.path.lexists(path):
+                found = [(path, "f", Path(path).read_bytes())]
+        return blake2b(repr((path, folders, found)).encode(), digest_size=8).digest()

@@ -26,8 +26,10 @@ class SimLock:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._locked = False
+        self.name = scheduler.new_name()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        self._scheduler.uses("w", self.name)
         if self._locked and blocking:
             free = lambda: not self._locked  # noqa: E731 - used once
             if not self._scheduler.wait(free, None if timeout < 0 else timeout):
@@ -42,6 +44,7 @@ class SimLock:
         if not self._locked:
             raise RuntimeError("release unlocked lock")
         self._locked = False
+        self._scheduler.uses("w", self.name)
         self._scheduler.released(self)
 
     def locked(self) -> bool:

@@ -17,6 +17,8 @@ import greenlet
 Chooser = Callable[[Sequence["Actor"]], int]
 """Chooses which of the actors that can run runs next."""
 
+RECORDS = "records/"
+"""What the name of a record or of some of them begins with, where their use is noted."""
 START = 1_700_000_000.0
 """The wall clock at the beginning, in seconds since 1970."""
 
@@ -36,6 +38,11 @@ class Process:
     name: str
     alive: bool = True
     paused_since: float | None = None
+
+    @property
+    def life(self) -> str:
+        """Whether it lives, as an exploration notes its use."""
+        return f"life of {self.name}"
 
 
 @attrs.define(eq=False)
@@ -143,6 +150,13 @@ class Scheduler:
 
     def saw(self, what: object) -> None:
         """Note what the actor that runs learns of other processes; for an exploration."""
+
+    def uses(self, how: str, what: str) -> None:
+        """Note what the step that is carried out reads, writes or reaches; for an exploration."""
+
+    def new_name(self) -> str:
+        """Return a name for what the actor that runs makes; for an exploration."""
+        return ""
 
     def acquired(self, lock: object) -> None:
         """Note that the actor that runs has acquired a lock; for an exploration."""

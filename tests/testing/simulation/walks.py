@@ -2,7 +2,7 @@
 
 ``python -m tests.testing.simulation.walks FOLDER`` prints how many states were reached again. The
 exit status is 1 if two walks reached states with the same digest, at which something else can come
-next, or if two steps that have nothing to do with each other lead elsewhere in the other order.
+next, or if two steps that do not use the same things lead elsewhere in the other order.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from jrs.testing.simulation.exhaustive import begun, fork
 from jrs.testing.simulation.exploration import Choice, Exploration
+from jrs.testing.simulation.explored import Use
 from jrs.testing.simulation.failover import Scenario
+from jrs.testing.simulation.independence import are_in_conflict
+from jrs.testing.simulation.ways import begun, fork
 
 WALKS = 60
 SCENARIO = Scenario(masters=2, jobs=1, stages=1, crashes=1, pauses=1, unknowns=1)
@@ -76,29 +79,37 @@ def walk(run: Exploration, rng: Random) -> Iterator[Found]:
         choices = list(run.choices())
         if len(choices) > 1:
             yield "state", str(run.state()), [choice.says for choice in choices]
-        if (pair := independent(choices)) and rng.random() < 0.2:
+        requests = [choice for choice in choices if choice.is_request]
+        if len(requests) > 1 and rng.random() < 0.1:
             saved = run.files.save()
+            pair = rng.sample(requests, 2)
             ends = []
             for order in (pair, pair[::-1]):
                 ends += apart(partial(after, run, order))
                 run.files.restore(saved)
-            yield ("pair", *ends)
+            (*used, one), (*_, other) = ends
+            if not any(are_in_conflict(a, b) for a, b in product(*map(as_uses, used))):
+                yield "pair", one, other
         calm = [one for one in choices if not re.search("is killed|is stopped|is lost", one.says)]
         rng.choice(calm if calm and rng.random() < 0.95 else choices).take()
 
 
-def independent(choices: list[Choice]) -> list[Choice]:
-    """Return two reads of different processes, if there are two: their order is no matter."""
-    reads = {choice.says.partition(":")[0]: choice for choice in choices if choice.is_read}
-    return list(reads.values())[:2] if len(reads) > 1 else []
+def as_uses(used: list[list[str]]) -> list[Use]:
+    return [(how, what) for how, what in used]
 
 
-def after(run: Exploration, order: list[Choice]) -> list[int]:
-    """Take two choices; return the state that they lead to."""
+def after(run: Exploration, order: list[Choice]) -> list[Any]:
+    """Take two choices; return what each of them uses, and the state that they lead to."""
+    used = []
     for choice in order:
+        now = run.scheduler.now
+        run.scheduler.used.clear()
         choice.take()
         run.settle()
-    return [run.state()]
+        time_has_passed = run.scheduler.now > now
+        passing = [("w", "time")] if time_has_passed else [("r", "time")]
+        used.append([*sorted(run.scheduler.used), ("step", str(choice.owner)), *passing])
+    return [[*used, run.state()]]
 
 
 if __name__ == "__main__":
