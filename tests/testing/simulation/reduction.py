@@ -21,10 +21,10 @@ from jrs.testing.simulation.ways import Situation, start
 
 def main() -> int:
     """Explore all orders, from where an attempt is about to write its result, or all; and a death,
-    from shortly before the spec of a job is removed."""
+    from shortly before the job is marked clean."""
     first = "" if sys.argv[1:] == ["--all"] else "a1: commit ('create', 'results/"
     orders = partial(compared, SMALL, first)
-    deaths = partial(compared, attrs.evolve(SMALL, crashes=1), "commit ('delete', 'jobs/")
+    deaths = partial(compared, attrs.evolve(SMALL, crashes=1), "commit ('delete', 'dirty/")
     return int(not (orders() and deaths()))
 
 
