@@ -20,7 +20,8 @@ from jrs.contract.texts import shown
 _TCP = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):(?P<port>[0-9]{1,5})")
 _LONGEST_PATH = 107
 """Bytes of a socket's path; the kernel takes no more."""
-_BACKLOG = 128
+_BACKLOG = 2048
+"""Clients that wait until they are accepted; the kernel has a limit of its own."""
 _SILENT = 30
 """Seconds after which a silent client is asked whether it is still there."""
 _ASKED_EVERY = 10

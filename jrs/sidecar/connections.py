@@ -2,13 +2,14 @@
 
 Who connects needs no token for it, and takes a descriptor. So a connection is ended that sends no
 whole request in time, and there are at most so many that the process keeps descriptors for its
-work.
+work. If there are that many, those whose client does nothing make room for new ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import logging
 import resource
 import socket
@@ -26,10 +27,11 @@ HEAD_WITHIN = 10.0
 _MOST = 4096
 _KEPT = 128
 """Descriptors that are kept for all but connections, unless that is more than half of them."""
-_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""What says that the process, or the host, has no descriptor or no memory for a client."""
+_SHORT_LIVED = 16
+"""Places for connections that are ended after `HEAD_WITHIN`, unless that is more than an eighth."""
 _REST = 1.0
-"""Seconds until another client is accepted then."""
+"""Seconds until another client is accepted after none could be, for example for want of a
+descriptor."""
 _SAID_EVERY = 60.0
 
 
@@ -42,17 +44,35 @@ class Protocol(NamingProtocol):
     among: Connections
     """Set by them."""
     _late: asyncio.TimerHandle | None = None
+    _heard = 0
+    _seen = 0
+    _since = 0.0
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is being answered."""
-        return self.cycle is None or self.cycle.response_complete
+        """Whether no request is being answered, and the client has taken all answers."""
+        return self._is_answered and not self._unsent
+
+    def is_stuck(self, now: float) -> bool:
+        """Return whether the client, as far as the calls of this tell, has taken nothing for
+        `HEAD_WITHIN` of an answer that waits for it, or sent nothing of a body.
+
+        Args:
+            now: in seconds of a monotonic clock.
+        """
+        unsent = self._unsent
+        if not unsent and (self._is_answered or not self.cycle.more_body):
+            return False
+        if (seen := unsent or -self._heard) != self._seen:
+            self._seen, self._since = seen, now
+        return now - self._since >= HEAD_WITHIN
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._watch_head()
 
     def data_received(self, data: bytes) -> None:
+        self._heard += 1
         self.among.heard(self)
         super().data_received(data)
         self._watch_head()
@@ -63,8 +83,23 @@ class Protocol(NamingProtocol):
             self._late.cancel()
         super().connection_lost(exc)
 
+    @property
+    def _is_answered(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def _unsent(self) -> int:
+        """How many bytes wait until the client reads. An answer counts as complete before."""
+        if self not in self.connections:  # The handshake is not complete.
+            return 0
+        # The transport of TLS does not count what it has given to the one below, and does not name
+        # that.
+        below = getattr(getattr(self.transport, "_ssl_protocol", None), "_transport", None)
+        of_tls = 0 if below is None else below.get_write_buffer_size()
+        return int(self.transport.get_write_buffer_size() + of_tls)
+
     def _watch_head(self) -> None:
-        if not self.is_idle or self.timeout_keep_alive_task is not None:
+        if not self._is_answered or self.timeout_keep_alive_task is not None:
             if self._late is not None:
                 self._late.cancel()
             self._late = None
@@ -74,7 +109,9 @@ class Protocol(NamingProtocol):
 
 class Connections:
     """The connections of a server: for each one too many, the one is ended that has been silent
-    for longest among those without a request. If there is none, the new one is refused.
+    for longest among those without a request, else among those that are stuck. If there is none,
+    the new one gets one of a few places from which it is ended soon; so probes get answers while
+    followers have all others. If these are taken as well, it is refused.
 
     uvicorn, left to itself, accepts without a bound, and does not know of a client whose TLS
     handshake is not complete. Use it in the event loop's thread.
@@ -111,13 +148,18 @@ class Connections:
         while True:
             try:
                 client, _ = await loop.sock_accept(self._listening)
-            except OSError as error:  # Otherwise it has gone away.
-                await asyncio.sleep(_REST if error.errno in _SHORT else 0)
+            except OSError as error:
+                if error.errno != errno.ECONNABORTED:  # Otherwise it has gone away.
+                    self._say("no connection is accepted: %s", error)
+                    await asyncio.sleep(_REST)
                 continue
-            if self._has_room():
+            lasting = self._has_room()
+            if lasting or len(self._open) < self._most:
                 protocol = make()
                 protocol.among = self
                 self._open[protocol] = loop.create_task(self._connect(protocol, client))
+                if not lasting:
+                    loop.call_later(HEAD_WITHIN, self._end, protocol)
             else:
                 client.close()
             await asyncio.sleep(0)  # As long as clients wait, `sock_accept` does not.
@@ -145,21 +187,35 @@ class Connections:
                 raise
 
     def _has_room(self) -> bool:
-        if len(self._open) < self._most:
+        """Return whether a new connection may stay; end another one for it if there is one."""
+        if len(self._open) < self._most - min(_SHORT_LIVED, self._most // 8):
             return True
+        self._say("%d connections are open: idle ones are ended for new ones", len(self._open))
+        now = self._clock()
+        # All are looked at, so that each one that is stuck is known from now on.
+        stuck = [one for one in self._open if one.is_stuck(now)]
+        idle = (one for one in self._open if one.is_idle)
+        ended = next(itertools.chain(idle, stuck), None)
+        if ended is None:
+            return False
+        self._end(ended)
+        return True
+
+    def _end(self, protocol: Protocol) -> None:
+        making = self._open.pop(protocol, None)
+        if making is None:
+            return
+        if making.done():
+            protocol.transport.abort()
+        else:
+            making.cancel()
+
+    def _say(self, text: str, *about: object) -> None:
+        """Log a warning, unless one was logged within a minute."""
         now = self._clock()
         if now >= self._say_from:
             self._say_from = now + _SAID_EVERY
-            _log.warning("%d connections are open: idle ones are ended for new ones", self._most)
-        silent = next((one for one in self._open if one.is_idle), None)
-        if silent is None:
-            return False
-        making = self._open.pop(silent)
-        if making.done():
-            silent.transport.abort()
-        else:
-            making.cancel()
-        return True
+            _log.warning(text, *about)
 
 
 def most_connections() -> int:

@@ -87,9 +87,11 @@ class _Server(uvicorn.Server):
             self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._accepting is not None:
-            self._accepting.cancel()
+        accepting = self._accepting
+        has_ended = accepting is not None and not accepting.cancel()
         await super().shutdown([])
+        if accepting is not None and has_ended:
+            accepting.result()  # Raises why.
 
     def _end(self, accepting: asyncio.Task[None]) -> None:
         self.should_exit = True  # A server that accepts nobody is of no use.

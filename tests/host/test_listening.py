@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -69,3 +69,13 @@ def test_a_locked_folder_stops_nobody_for_long(tmp_path: Path) -> None:
             os.close(folder)
         assert [path.name for path in tmp_path.iterdir()] == ["jrs.sock"]
     assert not list(tmp_path.iterdir())
+
+
+def test_many_clients_at_once_can_connect(tmp_path: Path) -> None:
+    """At a socket of a folder, one for whom there is no place would be refused at once."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(closing(Address.of(f"unix:{tmp_path}/jrs.sock").bind()))
+        for _ in range(200):
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            client.connect(str(listening.address.path))

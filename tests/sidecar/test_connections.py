@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import logging
 import resource
 import socket
+import ssl
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jrs import Client
+from jrs.host.listening import Address
 from jrs.sidecar import connections
 from jrs.sidecar import serving as server
-from jrs.sidecar.connections import most_connections
-from jrs.sidecar.serving import Tls
+from jrs.sidecar.connections import Connections, most_connections
+from jrs.sidecar.serving import Guards, Tls, serve
 from jrs.testing.servers.certificates import make_certificates
-from tests.sidecar.conftest import Served, serving
+from tests.sidecar.conftest import OPERATE, Served, serving
 from tests.support import BOUND, until
 
 
@@ -117,6 +124,132 @@ def answers(served: Served) -> bool:
     with suppress(ConnectionError):
         return served.get("/livez").status == 200
     return False
+
+
+def test_probes_get_answers_while_all_follow(
+    client: Client, tmp_path: Path, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection in one of the last places ends soon, even one with a request."""
+    monkeypatch.setattr(server, "most_connections", lambda: 8)
+    client.submit("m:f", id="job")
+    with serving(client, tmp_path) as served:
+        streams = []
+        for _ in range(7):
+            streams.append(served.events("/v1/jobs/job/events"))
+            closing.callback(streams[-1].close)
+            streams[-1].next()
+        monkeypatch.setattr(connections, "HEAD_WITHIN", 0.2)
+        assert answers(served)
+        until(lambda: ends_a_stream(served), "a stream in the last place is ended")
+        client.job("job").cancel()
+        for stream in streams:
+            stream.next()
+
+
+def ends_a_stream(served: Served) -> bool:
+    with suppress(ConnectionError):
+        stream = served.events("/v1/jobs/job/events")
+        stream.until_its_end()
+        stream.close()
+        return True
+    return False
+
+
+def reading_nothing(served: Served, context: ssl.SSLContext | None = None) -> socket.socket:
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    made.settimeout(BOUND)
+    made.connect(("127.0.0.1", served.port))
+    return made if context is None else context.wrap_socket(made)
+
+
+@pytest.fixture
+def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel takes little of an answer, as with a slow link."""
+
+    def made(listening: socket.socket, *more: Any) -> Connections:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        return Connections(listening, *more)
+
+    monkeypatch.setattr(server, "Connections", made)
+
+
+@pytest.mark.usefixtures("small_buffers")
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /static/jrs.css HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20,
+        b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
+        b"Authorization: Bearer %b\r\n\r\n" % OPERATE.encode(),
+    ],
+)
+def test_clients_that_do_nothing_shut_nobody_out(
+    served_few: Served, closing: ExitStack, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """They read no answer, or send no body."""
+    monkeypatch.setattr(connections, "HEAD_WITHIN", 0.2)
+    for _ in range(2):
+        closing.enter_context(reading_nothing(served_few)).sendall(sent)
+
+    until(lambda: answers(served_few), "it answers")
+
+
+@pytest.mark.usefixtures("small_buffers")
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_an_answer_that_is_read_slowly_is_whole(
+    client: Client, tmp_path: Path, tls: Tls, closing: ExitStack, encrypted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Its connection is not idle as long as a part of it has not left."""
+    monkeypatch.setattr(server, "most_connections", lambda: 1)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with serving(client, tmp_path, tls=tls if encrypted else None) as served:
+        slow = closing.enter_context(reading_nothing(served, context if encrypted else None))
+        head = "GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        slow.sendall(f"{head}Authorization: Bearer {OPERATE}\r\n\r\n".encode())
+        found = slow.recv(1)
+        until_its_end(silent(served, closing))
+        while part := slow.recv(1 << 16):
+            found += part
+    top, _, body = found.partition(b"\r\n\r\n")
+    assert f"content-length: {len(body)}".encode() in top
+
+
+def test_why_no_connection_is_accepted_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, and not each time; then connections are accepted again."""
+    monkeypatch.setattr(connections, "_REST", 0.0)
+    errors = [OSError(errno.EMFILE, "Too many open files")] * 3
+
+    async def accept() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def refused(_: socket.socket) -> None:
+            raise errors.pop() if errors else KeyError("over")
+
+        monkeypatch.setattr(loop, "sock_accept", refused)
+        with socket.socket() as listening:
+            await Connections(listening, None, 1).accept(lambda: pytest.fail("none came"))
+
+    with caplog.at_level(logging.WARNING, "jrs.sidecar"), pytest.raises(KeyError):
+        asyncio.run(accept())
+    assert [one.message for one in caplog.records if one.name == "jrs.sidecar"] == [
+        "no connection is accepted: [Errno 24] Too many open files"
+    ]
+
+
+def test_a_server_that_accepts_nobody_ends_by_the_error(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("the loop is broken")
+
+    monkeypatch.setattr(Connections, "accept", broken)
+
+    with pytest.raises(RuntimeError, match="the loop is broken"):
+        serve(client, Address(path=tmp_path / "socket"), Guards(), threading.Event())
 
 
 @pytest.mark.parametrize(
