@@ -178,8 +178,9 @@ class Connections:
         within = None if self._tls is None else HEAD_WITHIN
         try:
             await loop.connect_accepted_socket(
-                lambda: protocol, client, ssl=self._tls, ssl_handshake_timeout=within
-            )
+                lambda: protocol, client, ssl=self._tls,
+                ssl_handshake_timeout=within, ssl_shutdown_timeout=within,
+            )  # fmt: skip
         except BaseException as error:
             self.lost(protocol)
             client.close()

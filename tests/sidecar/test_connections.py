@@ -212,6 +212,7 @@ def test_an_answer_that_is_read_slowly_is_whole(
         until_its_end(silent(served, closing))
         while part := slow.recv(1 << 16):
             found += part
+        slow.close()
     top, _, body = found.partition(b"\r\n\r\n")
     assert f"content-length: {len(body)}".encode() in top
 
