@@ -1,5 +1,9 @@
 """The digest of what was asked for when a job was made: whether a request repeats an earlier one,
-whatever has become of the job since."""
+whatever has become of the job since.
+
+A digest begins with the kind of the request. Another version has to make the same one: what a field
+of a spec is by default never changes, nor do the names of fields.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,12 @@ def of_spec(spec: JobSpec) -> str:
     return _digest("submit", asked_for(spec))
 
 
+def is_of_retry(digest: str) -> bool:
+    """Return whether a digest is that of a retry. Retries by older versions have none of their own:
+    they keep that of the job they retry."""
+    return digest.startswith("retry:")
+
+
 def of_retry(
     job_id: str,
     as_id: str | None,
@@ -45,7 +55,7 @@ def of_retry(
 
 def _digest(how: str, asked: Any) -> str:
     text = json.dumps([how, asked], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return f"{how}:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def _given(value: Any) -> Any:

@@ -22,6 +22,7 @@ from jrs.records.settings import JobSettings
 from jrs.records.stored import Stored
 from jrs.records.time_limits import TimeLimits
 from jrs.sidecar.route_form import Call, Kind, Param, Reply, Route, on_storage
+from jrs.store.job_views import JobView
 
 T = TypeVar("T", bound=Stored)
 
@@ -43,8 +44,7 @@ def _submit(call: Call) -> Reply:
         job = call.client.submit_spec(spec)
     except DuplicateJob:
         job = call.client.job(spec.job_id)
-        submitted = job.view().submitted
-        if submitted is None or not _is_same(submitted, spec):
+        if not _is_same(job.view(), spec):
             raise
         return Reply(plain.of_job(job))
     return Reply(plain.of_job(job), 201)
@@ -102,12 +102,22 @@ def _entry(text: str) -> str:
     return text
 
 
-def _is_same(submitted: JobSpec, spec: JobSpec) -> bool:
+def _is_same(view: JobView, spec: JobSpec) -> bool:
     """Return whether a job that was submitted before is the one that is submitted now. Its digest
-    says so whatever was changed or left out since; older versions have stored none."""
+    says so whatever was changed or left out since. Older versions have stored none: then only a
+    whole spec can tell, and that of a job with the state of another one is no submission."""
+    submitted = view.submitted
+    if submitted is None:
+        return False
     if submitted.submission:
         return submitted.submission == submission.of_spec(spec)
-    return submission.asked_for(submitted) == submission.asked_for(spec)
+    result = view.entry.result if view.entry is not None else None
+    is_whole = view.spec is not None or result is None or not result.arguments_left_out
+    return (
+        is_whole
+        and submitted.lineage is None
+        and submission.asked_for(submitted) == submission.asked_for(spec)
+    )
 
 
 # -- a job's verbs -------------------------------------------------------------------------
@@ -158,7 +168,7 @@ def _retry(call: Call) -> Reply:
         return {"job_id": made.id, "from_job": job.id}
 
     def is_same(made: JobSpec) -> bool:
-        if made.submission:  # An older version has stored none.
+        if submission.is_of_retry(made.submission):
             return made.submission == submission.of_retry(
                 job.id, new, call["from_stage"], entry, call["arguments"], call["changed"] or {}
             )

@@ -315,7 +315,8 @@ def _under_way(catalog: SnapshotIndex, spec: JobSpec, request: RetryRequest) -> 
             snapshot that the interrupted one restores was damaged or deleted since.
     """
     others = dict(_begun(catalog.backend, spec.job_id, request))
-    same = next((new_id for new_id, other in others.items() if _is_same(other, spec)), None)
+    asked = request.submission(spec.job_id) if request.as_job is not None else ""
+    same = next((new_id for new_id, other in others.items() if _is_same(other, spec, asked)), None)
     if same is None:
         if others and request.as_job is None:
             raise WrongState(
@@ -350,8 +351,15 @@ def _begun(backend: Backend, job_id: str, request: RetryRequest) -> Iterator[tup
                 yield new_id, decode(JobSpec, stored, key)
 
 
-def _is_same(one: JobSpec, other: JobSpec) -> bool:
-    """Return whether two retries do the same."""
+def _is_same(one: JobSpec, other: JobSpec, asked: str) -> bool:
+    """Return whether a retry that is under way does the same as another one.
+
+    Args:
+        asked: the digest of the other one, which decides, as it does once the first one has ended;
+            empty: the same in other words is the same.
+    """
+    if asked and submission.is_of_retry(one.submission):
+        return one.submission == asked
     return (
         one.entry_point == other.entry_point
         and one.arguments == other.arguments

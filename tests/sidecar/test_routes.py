@@ -39,6 +39,7 @@ from jrs.contract.errors import (
 from jrs.contract.operations import Create, Delete
 from jrs.records import keys
 from jrs.records.codec import encode, to_plain
+from jrs.records.lineage import Lineage, LineageKind
 from jrs.records.model import MAX_COPIED_ARGUMENTS, AttemptSummary, JobSpec
 from jrs.records.stages import StageRecord, StageSummary
 from jrs.recovery.health.facts import MasterHealth
@@ -107,6 +108,19 @@ def test_a_submission_of_an_older_version_is_known(served: Served) -> None:
 
     assert served.post("/v1/jobs", {**JOB, "arguments": {}}).status == 200
     assert served.post("/v1/jobs", JOB).status == 409
+
+
+def test_a_job_without_a_digest_is_not_taken_for_a_submission(served: Served) -> None:
+    """Its arguments were left out of its result, or it has the state of another job."""
+    client = served.client
+    spec = JobSpec("cut", "m:f", {"x": "y" * MAX_COPIED_ARGUMENTS})
+    client.results.create_dirty(JobResult("cut", JobStatus.FINISHED, 1, spec=spec), None)
+    client.results.mark_clean("cut", None)
+    fork = JobSpec("fork", "m:f", lineage=Lineage("nightly", LineageKind.FORK, 3))
+    client.backend.commit(Create("jobs/fork", encode(fork)))
+
+    for one in ("cut", "fork"):
+        assert served.post("/v1/jobs", {"id": one, "entry": "m:f"}).status == 409
 
 
 def test_a_submission_is_part_of_its_callers_trace(served: Served) -> None:

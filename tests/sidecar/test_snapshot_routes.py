@@ -180,6 +180,12 @@ def test_a_job_is_retried(served: Served, job: FakeJob) -> None:
     assert statuses(served, "/retry", *({**same, **other} for other in others)) == [409] * 3
     assert statuses(served, "/retry", {}, {"as_id": "b", "from_stage": "none"}) == [422, 422]
     assert served.client.job("new").view().spec
+    # Its words decide, whatever its code is now.
+    served.client.job("new").upgrade("m:h")
+    spec = served.client.job("new").view().spec
+    assert spec is not None
+    again: list[dict[str, Any]] = [{}, {"entry": "m:h"}, {"arguments": spec.arguments}]
+    assert statuses(served, "/retry", *({**same, **one} for one in again)) == [200, 409, 409]
     # Also once it has ended, and keeps no such arguments.
     large = {"as_id": "large", "arguments": {"x": "y" * MAX_COPIED_ARGUMENTS}}
     assert statuses(served, "/retry", large) == [201]
