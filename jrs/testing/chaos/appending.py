@@ -73,7 +73,7 @@ class _Client:
 
     @contextmanager
     def noting_errors(self) -> Iterator[None]:
-        """Keep an error that faults explain, and go on."""
+        """Keep an error that faults explain in place of raising it."""
         try:
             yield
         except _EXPECTED as error:
