@@ -94,7 +94,8 @@ class _Lazy(Suggesting):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done; 1 the job did not finish, or fsck, the demo or doctor found a "
     "problem; "
-    "2 refused, nothing was changed (one line says why), or fsck found damage; 3 timed out; "
+    "2 refused, nothing was changed (stderr says why), or fsck found damage (stdout names it); "
+    "3 timed out; "
     "4 failed after a change, or it is unknown whether something was changed: check before you "
     "repeat the command; 130 interrupted; 141 nothing was changed, and what reads the output has "
     "closed it.",
@@ -109,8 +110,8 @@ class _Lazy(Suggesting):
     help="The backend that stores the cluster's records.",
 )
 @click.option("--cluster", metavar="ID", envvar="JRS_CLUSTER", show_envvar=True,
-              default=from_file("cluster", "default"), show_default="default",
-              help="The cluster: its masters and their jobs.")  # fmt: skip
+              default=from_file("cluster", "default"),
+              help="The cluster: its masters and their jobs.  [default: default]")  # fmt: skip
 @click.pass_context
 def cli(ctx: click.Context, backend: str | None, cluster: str) -> None:
     """Durable job results and failover for PySpark drivers.

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from jrs.cli.common import Suggesting, echo, echo_json, import_from_here, json_option
+from jrs.cli.durations import DURATION
 from jrs.cli.jobs import arguments_of
 from jrs.cli.signals import ended_by_signals
 from jrs.client.connection import entry_point_of
@@ -54,12 +55,12 @@ def chaos_command() -> None:
               help="The backend. Servers are started for the run.")  # fmt: skip
 @click.option("--masters", type=click.IntRange(1, 20), default=3, show_default=True,
               help="How many masters run.")  # fmt: skip
-@click.option("--seconds", type=click.FloatRange(0, 86400), default=30.0, show_default=True,
+@click.option("--seconds", type=DURATION, metavar="DURATION", default="30s", show_default=True,
               help="How long faults last; less if every job has ended.")  # fmt: skip
-@click.option("--timeout", type=click.FloatRange(0, 86400), default=120.0, show_default=True,
-              help="In how many seconds behind the faults every job has to end.")  # fmt: skip
-@click.option("--ttl", type=float, default=2.0, show_default=True,
-              help="After how many seconds a leader that hangs is replaced.")  # fmt: skip
+@click.option("--timeout", type=DURATION, metavar="DURATION", default="120s", show_default=True,
+              help="Within this time after the faults, every job has to end.")  # fmt: skip
+@click.option("--ttl", type=DURATION, metavar="DURATION", default="2s", show_default=True,
+              help="After this time, a leader that hangs is replaced.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Determines the faults.")
 @click.option("--copies", type=click.IntRange(1, 10_000), default=10, show_default=True,
               help="How many copies of the job are submitted.")  # fmt: skip
@@ -79,6 +80,9 @@ def run_command(
 
     Masters run as processes of their own, on real servers, and are started again when they end. The
     exit code is 1 if a check finds a violation.
+
+    \b
+    Example:  jrs chaos run etl.jobs:orders --copies 20 --nemesis 'kill(every=2)'
     """
     wanted = checks_of(names)
     entry, arguments = entry_point_of(entry_point), arguments_of(pairs, None)
@@ -117,6 +121,9 @@ def check_command(folder: Path, names: Sequence[str], as_json: bool) -> None:
     """Check the history that a run has left in FOLDER.
 
     The exit code is 1 if a check finds a violation.
+
+    \b
+    Example:  jrs chaos check /tmp/jrs-chaos-x1 --check linearizable
     """
     wanted, run = checks_of(names), run_of(folder)
     found = list[Violation]()

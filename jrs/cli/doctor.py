@@ -29,12 +29,12 @@ from jrs.records.settings import JobSettings
 
 @click.command("doctor")
 @click.option("--ttl", type=ABOVE_ZERO, metavar="DURATION", default=from_file("ttl", DEFAULT_TTL),
-              show_default=str(DEFAULT_TTL), help="The ttl of the masters.")  # fmt: skip
+              help=f"The ttl of the masters.  [default: {DEFAULT_TTL:g}s]")  # fmt: skip
 @click.option("--create", is_flag=True,
               help="Create the cluster if it does not exist yet, and make all checks.")  # fmt: skip
 @click.option("--spark", is_flag=True,
               help="Also start Spark as a job would, with the options below.")  # fmt: skip
-@click.option("--timeout", type=ABOVE_ZERO, metavar="DURATION", default=60.0, show_default=True,
+@click.option("--timeout", type=ABOVE_ZERO, metavar="DURATION", default="60s", show_default=True,
               help="With --spark: wait this long for the cluster's master, and then for "
               "executors.")  # fmt: skip
 @settings_options

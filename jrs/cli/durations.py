@@ -27,7 +27,8 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         seconds = seconds_of(value)
         if seconds is None:
             self.fail(
-                f"not a duration: {value[:80]!r}; write 90s, 30m, 12h or 7d, at most 292 years",
+                f"not a duration: {value[:80]!r}; write 90s, 30m, 12h, 7d or a number of "
+                "seconds, at most 292 years",
                 param, ctx,
             )  # fmt: skip
         if self._above_zero and not seconds:

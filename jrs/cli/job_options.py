@@ -30,7 +30,8 @@ _QUEUE = (
     click.option("--tag", "tags", multiple=True, metavar="TAG",
                  help="A text to find the job by, such as nightly or team=sales. Repeatable."),
     click.option("--timeout", "limit", type=ABOVE_ZERO, metavar="DURATION",
-                 help="How long the job may run, over all attempts: 90s, 30m, 12h."),
+                 help="How long the job may run, over all attempts: 90s, 30m, 12h. Not how long "
+                 "--wait waits."),
     click.option("--attempt-timeout", "attempt_limit", type=ABOVE_ZERO, metavar="DURATION",
                  help="How long each attempt may run."),
     click.option("--on-timeout", type=click.Choice([each.value for each in OnTimeout]),

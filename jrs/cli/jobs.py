@@ -59,7 +59,7 @@ _LONGEST = 1000
                    "master.")  # fmt: skip
 @click.option("--attempts", type=int, default=3, show_default=True,
               help="The job becomes FAILED when this many attempts have died.")  # fmt: skip
-@click.option("--delay", type=DURATION, metavar="DURATION", default=1.0, show_default=True,
+@click.option("--delay", type=DURATION, metavar="DURATION", default="1s", show_default=True,
               help="Time before the second attempt; it doubles for each "
                    "further attempt.")  # fmt: skip
 @click.option("--partitions", type=int, metavar="N",
@@ -85,7 +85,9 @@ _LONGEST = 1000
 @click.option("--existing", is_flag=True,
               help="Accept an id that was submitted before; with --wait, return its "
               "result.")  # fmt: skip
-@click.option("--wait", "waits", is_flag=True, help="Wait for the result and print it.")
+@click.option("--wait", "waits", is_flag=True,
+              help="Wait for the result, however long that takes, and print it. To limit the "
+                   "wait, use jrs wait --timeout instead.")  # fmt: skip
 @spec_key_option
 @because_option
 @with_cluster
@@ -186,7 +188,7 @@ def wait_command(
     """Wait for a job's result and print its payload as JSON; exit 1 unless it FINISHED.
 
     Returns as soon as the result is durable; cleanup may still run. While it waits, it prints on
-    stderr what the job waits for. Of a failure it prints the reason; jrs show has the whole
+    stderr what the job waits for. If the job failed, it prints the reason; jrs show has the whole
     traceback.
 
     \b

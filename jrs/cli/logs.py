@@ -40,8 +40,8 @@ def logs_command(
     """Print the output of a job's attempt: its log, stdout and stderr.
 
     Logs are files in the masters' storage, and are kept after the job's end: 30 days if it FAILED,
-    else 3, unless the masters have another policy. Of a long log, jrs keeps the beginning and the
-    end. On a terminal, control characters of the job are shown as escapes; a pipe gets the job's
+    else 3, unless the masters have another policy. jrs keeps the beginning and the end of a long
+    log. On a terminal, control characters of the job are shown as escapes; a pipe gets the job's
     own bytes.
 
     \b

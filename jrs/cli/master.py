@@ -56,8 +56,8 @@ from jrs.store.opening import open_backend
 )
 @click.option("--name", help="This master's name  [default: host, pid and random letters]")
 @click.option("--ttl", type=DURATION, metavar="DURATION", default=from_file("ttl", DEFAULT_TTL),
-              show_default=str(DEFAULT_TTL),
-              help="Seconds after which a leader that hangs is replaced.")  # fmt: skip
+              help=f"After this time, a leader that hangs is replaced.  "
+              f"[default: {DEFAULT_TTL:g}s]")  # fmt: skip
 @click.option("--storage", type=StorageType(), metavar="FOLDER|URL",
               envvar=STORAGE, show_envvar=True, default=from_file("storage"),
               help="The folder of the jobs' files, which all masters share; or the URL of objects, "
@@ -66,9 +66,10 @@ from jrs.store.opening import open_backend
               help="A function that returns a jrs.Resource, which is cleaned up after each job, "
                    "too. Repeatable.")  # fmt: skip
 @click.option("--max-attempts", type=click.IntRange(1, MOST), metavar="N",
-              default=from_file("slots"), show_default="by cores and memory",
+              default=from_file("slots"),
               help="The slots of this master while it leads. An attempt takes one, or as many as "
-              "its job asks for. Other jobs wait, by priority and then by submission.")  # fmt: skip
+              "its job asks for. Other jobs wait, by priority and then by submission.  "
+              "[default: by cores and memory]")  # fmt: skip
 @click.option("--cleanup-retries", type=click.IntRange(0, MOST), metavar="N",
               help="Give up the cleanup of a job after this many retries; its result stays dirty.  "
               "[default: never]")  # fmt: skip
@@ -84,9 +85,9 @@ from jrs.store.opening import open_backend
               help="When this host is idle, make the archive with which Spark starts faster, as "
                    "jrs prepare does.")  # fmt: skip
 @click.option("--warm", type=click.IntRange(0, MOST), metavar="N", default=from_file("warm", 0),
-              show_default=True,
               help="Keep N processes with a Spark session prepared for jobs that run: a job that "
-              "fails over, or is tried again, then starts without waiting for Spark.")  # fmt: skip
+              "fails over, or is tried again, then starts without waiting for Spark.  "
+              "[default: 0]")  # fmt: skip
 @click.option("--preload", multiple=True, metavar="MODULE", default=from_file("preload", ()),
               help="Have the processes of --warm import this module, such as the module of your "
                    "jobs. Its top-level code then runs before the process has a "

@@ -46,8 +46,10 @@ _ROLES = {
     epilog="Times are ages (90s, 12h, 7d: that long ago) or moments in UTC (14:03, 2026-11-20, "
     "2026-11-20T18:30). docs/reference.md says what each filter costs.",
 )
-@click.option("--status", type=click.Choice([status.value for status in JobStatus]),
-              help="Only jobs with this status.")  # fmt: skip
+@click.option("--status", metavar="STATUS",
+              type=click.Choice([status.value for status in JobStatus], case_sensitive=False),
+              help=f"Only jobs with this status, in capitals or not: "
+              f"{', '.join(status.value for status in JobStatus)}.")  # fmt: skip
 @click.option("--state", type=click.Choice([state.value for state in ResultState]),
               help="Only jobs whose result is dirty, clean or expired.")  # fmt: skip
 @click.option("--tag", help="Only jobs with this tag.")

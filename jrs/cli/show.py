@@ -50,7 +50,7 @@ def show_command(ref: ClusterRef, job_id: str, storage: str | Path | None, as_js
     """Show a job: what was submitted, its attempts, its stages and its result.
 
     It shows what ran, who submitted it, and where its attempts ran, as long as the cluster keeps
-    the result; of an expired result, only the status and the times.
+    the result; for an expired result, only the status and the times.
 
     \b
     Example:  jrs show nightly-2026-11-20

@@ -162,9 +162,12 @@ def show_command(client: Client, job_id: str, snapshot: str, as_json: bool) -> N
 @click.argument("snapshot", required=False, shell_complete=complete_snapshot)
 @json_option
 def verify_command(client: Client, job_id: str, snapshot: str | None, as_json: bool) -> int:
-    """Verify every byte of a snapshot; without SNAPSHOT, find the job's newest intact one.
+    """Verify every byte of a snapshot.
 
-    Exit code 0: it is intact; 2: it is damaged, or no snapshot is intact.
+    Without SNAPSHOT, it finds the job's newest intact one.
+
+    Exit code 0: it is intact; 2: it is damaged, no snapshot is intact, or it could not be checked,
+    for example since there is no such snapshot. stderr says which.
 
     \b
     Examples:
@@ -185,7 +188,9 @@ def verify_command(client: Client, job_id: str, snapshot: str | None, as_json: b
 @job_argument
 @click.argument("snapshot", shell_complete=complete_snapshot)
 def delete_command(client: Client, job_id: str, snapshot: str) -> None:
-    """Delete a snapshot, unless it is the newest that an unfinished job could resume from.
+    """Delete a snapshot.
+
+    The newest one that an unfinished job could resume from is not deleted.
 
     \b
     Example:  jrs snapshot delete orders 3
@@ -233,7 +238,9 @@ def move_command(client: Client, job_id: str, snapshot: str, to: str) -> None:
 @click.argument("snapshot", shell_complete=complete_snapshot)
 @click.argument("folder", type=click.Path())
 def export_command(client: Client, job_id: str, snapshot: str, folder: str) -> None:
-    """Copy a snapshot to a new, self-contained folder that can be copied anywhere.
+    """Copy a snapshot to a new folder that contains all of it.
+
+    You can copy the folder anywhere.
 
     \b
     Examples:
@@ -251,7 +258,8 @@ def export_command(client: Client, job_id: str, snapshot: str, folder: str) -> N
 @click.option("--from", "folder", type=click.Path(path_type=Path, file_okay=False, exists=True),
               help="The folder of an exported snapshot, from any cluster.")  # fmt: skip
 @click.option("--as", "as_id", metavar="NEW", help="Restore it as a new job.")
-@click.option("--claim", is_flag=True, help="Use the snapshot up; by default it stays.")
+@click.option("--claim", is_flag=True,
+              help="Delete the snapshot once it is restored; by default it stays.")  # fmt: skip
 @click.option("--accept-published", is_flag=True,
               help="Restore although the job has since called foreachBatch functions, written "
                    "with a sink such as Delta, or published tables: a restore cannot undo that.",
@@ -263,10 +271,11 @@ def restore_command(
     client: Client, job_id: str | None, snapshot: str | None, folder: Path | None,
     as_id: str | None, claim: bool, accept_published: bool, finish: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Restore a suspended job from a snapshot: by default, from its newest intact one.
+    """Restore a suspended job from a snapshot.
 
-    The restore also reverts the output that the job has published since the snapshot. A leader
-    starts a new job at once, and a suspended job when it is resumed.
+    Without SNAPSHOT, it takes the job's newest intact one. The restore also reverts the output that
+    the job has published since the snapshot. A leader starts a new job at once, and a suspended job
+    when it is resumed.
 
     \b
     Examples:
@@ -309,7 +318,9 @@ def restore_command(
 def fork_command(
     client: Client, job_id: str, snapshot: str | None, as_id: str, as_json: bool
 ) -> None:
-    """Start a new job from a snapshot of another job; its queries get new ids.
+    """Start a new job from a snapshot of another job.
+
+    Its queries get new ids.
 
     \b
     Example:  jrs snapshot fork orders --as orders-test

@@ -36,7 +36,7 @@ _timeout = click.option("--timeout", type=DURATION, metavar="DURATION",
 def _grace(command: Callable[..., Any]) -> Callable[..., Any]:
     """Accept ``--grace``, and ``--patience``, its former name."""
 
-    @click.option("--grace", type=DURATION, default=30.0, show_default=True, metavar="DURATION",
+    @click.option("--grace", type=DURATION, default="30s", show_default=True, metavar="DURATION",
                   help="Kill an attempt that has not stopped after this time; the job can resume "
                   "from its newest committed batch.")  # fmt: skip
     @click.option("--patience", "former", type=DURATION, hidden=True, deprecated="use '--grace'")
@@ -87,7 +87,12 @@ def drain_command(
     return _stop(ref, job_id, StopMode.DRAIN, reason, 30.0, no_wait, timeout)
 
 
-@click.command("stop", epilog=_DURABLE, deprecated="use 'jrs suspend' or 'jrs drain'")
+@click.command(
+    "stop",
+    # click writes the notice behind the last line of the text, which an example must not be.
+    epilog=f"{_DURABLE}\n\nExample:  jrs suspend hourly-delays",
+    deprecated="use 'jrs suspend' or 'jrs drain'",
+)
 @job_argument
 @click.option("--suspend", "mode", flag_value=StopMode.SUSPEND.value, default=True,
               help="As 'jrs suspend'. The default.")  # fmt: skip
@@ -106,11 +111,7 @@ def stop_command(
     no_wait: bool,
     timeout: float | None,
 ) -> int:
-    """Suspend or drain a job.
-
-    \b
-    Example:  jrs suspend hourly-delays
-    """
+    """Suspend or drain a job."""
     return _stop(ref, job_id, StopMode(mode), reason, grace, no_wait, timeout)
 
 

@@ -176,8 +176,11 @@ def fsck_command(
     """Check the whole cluster for damage, unreadable records, left-overs and held jobs.
 
     Changes nothing without --accept-damage or --repair. Stop all masters before --accept-damage,
-    which is refused while one leads. Exit code 0: no problem; 1: left-overs, or jobs that are held;
-    2: damage.
+    which is refused while one leads.
+
+    Exit code 0: no problem; 1: left-overs, or jobs that are held; 2: damage, which stdout names. 2
+    also if the cluster could not be checked, for example since the backend does not answer: stdout
+    is then empty, and stderr says why.
 
     \b
     Example:  jrs fsck

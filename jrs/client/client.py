@@ -60,8 +60,9 @@ def connect(
         url: of the backend: ``file:///var/lib/jrs``, ``etcd://host:2379`` or
             ``zookeeper://host:2181``.
         cluster: the id of the cluster in it.
-        storage: the folder in which masters keep the files of jobs. Only snapshots need it; the
-            file backend has a default.
+        storage: where masters keep the files of jobs: a folder, or the URL of objects. Logs,
+            files, retries and snapshots need it. By default, what `JRS_STORAGE` names, else what
+            the cluster has recorded.
         create: whether the cluster is created if it does not exist.
         spec_key: signs what is submitted, where masters ask for signed specs.
 
@@ -304,13 +305,13 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
         order: JobOrder | None = None,
     ) -> Iterator[JobView]:
         """Yield everything the cluster knows of each job, as `jobs` and `JobHandle.view` do. Jobs
-        are read some at a time, by a few requests for all of them."""
+        are read in batches, by a few requests for each batch."""
         listing = Listing(status, state, prefix, after, tag, since, until, order)
         return listing.views(self._connection)
 
     def unfinished(self, *, begun: bool = False, without: Container[str] = ()) -> Iterator[JobView]:
         """Yield everything the cluster knows of each job that has a spec, by id: of all that have
-        not ended, and of those that are being cleaned up. They are read some at a time.
+        not ended, and of those that are being cleaned up. They are read in batches.
 
         Args:
             begun: without those that wait for their first attempt.
@@ -325,7 +326,7 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
 
     def explanations(self, views: Iterable[JobView]) -> Iterator[Explanation]:
         """Yield what a leader does with each of these jobs now, as `JobHandle.explain` does; what
-        concerns the whole cluster is read once, and jobs are read some at a time."""
+        concerns the whole cluster is read once, and jobs are read in batches."""
         return Explainer(self.backend).explain_all(views)
 
     def queue(self) -> tuple[str, ...]:

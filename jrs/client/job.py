@@ -204,7 +204,7 @@ class JobHandle(JobRequests):
 
         Raises:
             TimeoutError: the job is not cleaned up within `timeout` seconds.
-            And as `history`.
+            And the errors of `history`.
 
         Example::
 
@@ -225,14 +225,14 @@ class JobHandle(JobRequests):
         """Yield what the job's attempts in processes of their own have printed.
 
         Logs are files in the storage, and are kept after the job's end for as long as the masters'
-        `RetentionPolicy` says. Of a long log the beginning and the end are kept; a line says where
+        `RetentionPolicy` says. jrs keeps the beginning and the end of a long log; a line says where
         a part is left out.
 
         Args:
             attempt: the number of an attempt; None: the newest, and when following, later ones.
             stream: ``"out"`` or ``"err"``; None: both, as they are found.
             tail: begin with this number of last lines of each stream, with 64 KiB for each of them
-                at most: of a longer line the end, and fewer lines if many are longer.
+                at most: a longer line is cut to its end, and fewer lines come if many are longer.
             follow: wait for more until the job has ended.
             heartbeats: when following, yield an empty part whenever nothing is new, twice a second:
                 so a caller that has nobody to print it for can stop.

@@ -198,8 +198,8 @@ class JobCatalog:
     def views(self, job_ids: Iterable[str]) -> Iterator[JobView]:
         """Yield all stored data of each of these jobs, without those of which the cluster has none.
 
-        Jobs are read some at a time, by a few requests for all of them: what is yielded may be as
-        old as the first job that was read with it.
+        Jobs are read in batches, by a few requests for each batch: what is yielded may be as old as
+        the first job of its batch.
 
         Raises:
             Unavailable: the backend did not answer.

@@ -88,7 +88,7 @@ class Explainer:
         return next(self.explain_all((view,)))
 
     def explain_all(self, views: Iterable[JobView]) -> Iterator[Explanation]:
-        """Yield the decision about each job. Jobs are read some at a time, by one request."""
+        """Yield the decision about each job. Jobs are read in batches, each by one request."""
         left = iter(views)
         while some := list(islice(left, _TOGETHER)):
             names = [prefix + view.job_id for view in some for prefix in _READ]

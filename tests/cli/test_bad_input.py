@@ -154,7 +154,7 @@ def store(tmp_path: Path) -> Iterator[JobResultStore]:
         ),
         pytest.param(["wait", "a/b"], ["job id"], id="wait-id"),
         pytest.param(["wait", "expired"], ["expired"], id="wait-expired"),
-        pytest.param(["expire", "--older-than", "soon"], ["not a duration", "7d"], id="age"),
+        pytest.param(["expire", "--older-than", "soon"], ["not a duration", "7d or a"], id="age"),
         pytest.param(["master", "--ttl", "0"], ["ttl"], id="ttl"),
         pytest.param(["master", "--resource", "jobs_here:add"], ["add"], id="resource"),
         pytest.param(["master", "--storage", "/proc/x"], ["/proc/x"], id="storage"),

@@ -389,6 +389,7 @@ def test_lists(
 
     assert ids("--tag", "t") == ["a-1", "b-1"]
     assert ids("--tag", "x y", "--status", "FAILED") == ["b-1"]
+    assert ids("--tag", "x y", "--status", "failed") == ["b-1"]
     assert ids("--prefix", "a-", "--since", "1h") == ids("--sort", "ended", "--prefix", "a-")
     assert ids("--until", "1h") == ids("--until", "2001-01-01") == []
     assert set(ids("--since", "2001-01-01T10:00")) == {"a-1", "a-2", "b-1"}
