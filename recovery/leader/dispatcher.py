@@ -133,6 +133,7 @@ class Dispatcher:
             self._agenda.add(job_id)
         self._look_at_due()
         self._admit()  # A job that ran goes before those that wait.
+        self._look_at_due()  # Those that have got a slot.
 
     def start(self) -> None:
         """Continue deciding until `stop`, in threads of its own; raises as `start_thread`."""

@@ -44,6 +44,8 @@ def test_it_recovers_what_ran_and_what_is_dirty_before_it_leads(
 
     assert leader.dispatcher._jobs.keys() == {"a-dirty", "z-running"}
     assert leader.dispatcher.tally().queued == 0
+    assert leader.said("decision", "z-running", "starting")
+    assert leader.said("decision", "a-dirty")
 
     leader.dispatcher.start()
     leader.runner.of("z-running")
