@@ -67,7 +67,9 @@ from .contract.operations import Update as Update
 from .contract.runtime import Runtime as Runtime
 from .contract.watch import Watch as Watch
 from .records.applications import ApplicationRecord as ApplicationRecord
+from .records.attempts import AttemptRecord as AttemptRecord
 from .records.attempts import AttemptSummary as AttemptSummary
+from .records.attempts import Failure as Failure
 from .records.attempts import SparkApplication as SparkApplication
 from .records.cluster import PauseRecord as PauseRecord
 from .records.cluster import StorageRecord as StorageRecord
@@ -78,11 +80,9 @@ from .records.history import HistoryKind as HistoryKind
 from .records.lineage import Descendant as Descendant
 from .records.lineage import Lineage as Lineage
 from .records.lineage import LineageKind as LineageKind
-from .records.model import AttemptRecord as AttemptRecord
 from .records.model import CancelRequest as CancelRequest
 from .records.model import CleanupJournal as CleanupJournal
 from .records.model import EpochRecord as EpochRecord
-from .records.model import Failure as Failure
 from .records.model import JobResult as JobResult
 from .records.model import JobResultEntry as JobResultEntry
 from .records.model import JobSpec as JobSpec

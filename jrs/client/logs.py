@@ -24,6 +24,7 @@ class LogPart:
     """A part of what one attempt has printed."""
 
     attempt: int
+    """The number of the attempt."""
     stream: str
     """``out`` or ``err``."""
     data: bytes

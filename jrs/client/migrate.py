@@ -30,6 +30,7 @@ class MigrationReport:
     """What `jrs.migrate` has moved, or would move."""
 
     cluster: str
+    """The id of the cluster."""
     source: str
     """The backend that the cluster leaves, without secrets."""
     target: str
@@ -39,6 +40,7 @@ class MigrationReport:
     already: bool
     """Whether it was there before this call."""
     records: int
+    """How many records the cluster has."""
     value_bytes: int
     """Of the values of all records."""
     by_kind: dict[str, int]

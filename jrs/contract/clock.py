@@ -34,7 +34,9 @@ class Deadline:
     """An absolute moment on a monotonic clock, passed down through every call that may wait."""
 
     at: float
+    """Seconds, by `clock`."""
     clock: Clock = time.monotonic
+    """Returns seconds; monotonic."""
 
     @classmethod
     def after(cls, seconds: float, clock: Clock = time.monotonic) -> Deadline:

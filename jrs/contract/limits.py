@@ -24,8 +24,9 @@ class Capabilities:
     max_key: int
     """Longest key, in characters."""
     min_ttl: float
+    """The shortest ttl of a leadership, in seconds."""
     max_ttl: float
-    """The range of a leadership's ttl, in seconds."""
+    """The longest, in seconds."""
     durable: bool
     """A commit that returned survives a power cut."""
     multi_process: bool

@@ -20,7 +20,9 @@ class Record:
     """
 
     key: str
+    """Its name in the backend."""
     value: bytes
+    """What is stored under it."""
     version: int
 
 
@@ -29,6 +31,7 @@ class Create:
     """Write `value`; refused if the key is present."""
 
     key: str
+    """The key that it makes."""
     value: bytes
 
 
@@ -37,7 +40,9 @@ class Update:
     """Replace the value; refused unless the key is at `version`."""
 
     key: str
+    """The key whose value it replaces."""
     value: bytes
+    """The new value, in bytes."""
     version: int
 
 
@@ -46,6 +51,7 @@ class Delete:
     """Remove the key; refused if it is absent, or not at `version` if one is given."""
 
     key: str
+    """The key that it removes."""
     version: int | None = None
 
 
@@ -54,6 +60,7 @@ class Check:
     """Write nothing; refused unless the key is at `version`."""
 
     key: str
+    """The key that it reads."""
     version: int
 
 
@@ -62,6 +69,7 @@ class Absent:
     """Write nothing; refused if the key is present."""
 
     key: str
+    """The key that must not be there."""
 
 
 Op = Create | Update | Delete | Check | Absent
@@ -86,7 +94,9 @@ class Fence:
     """
 
     epoch: int
+    """The epoch of the leadership."""
     version: int
+    """Of the record of that epoch: the fence holds while the record is at it."""
     attempt: Check | None = None
     """Checks that the record that lets an attempt write is unchanged; None for a leader."""
 

@@ -37,9 +37,11 @@ class ApplicationRecord(Stored):
     """
 
     name: str = attrs.field(validator=_name)
+    """The application's name: the id of its result."""
     entry_point: str
     """Where `main` is: ``module:qualname``, or ``file.py:qualname`` if that file is the program."""
     arguments: dict[str, Json] = attrs.field(factory=dict)
+    """What `main` is called with, as JSON."""
     started_by: str = ""
     """``user@host`` of the replica in which `main` first began."""
     started_at: float = 0.0
@@ -49,14 +51,19 @@ class ApplicationRecord(Stored):
     master: str = ""
     """The replica in which it last began."""
     host: str = ""
+    """The host of that replica."""
     pid: int = 0
+    """The process of that replica; 0 if unknown."""
     epoch: int = 0
+    """The epoch in which that replica led."""
     begun_at: float = 0.0
     """When it last began."""
     error: str = attrs.field(default="", converter=_bounded)
     """The newest exception of `main`, in one line; empty if it never raised."""
     error_host: str = ""
+    """The host where `main` raised it."""
     error_at: float = 0.0
+    """When it was raised; 0 if `main` never raised."""
     errors: int = 0
     """How often `main` has raised."""
 

@@ -13,10 +13,15 @@ class MasterInfo(Stored):
     """A master that registered with the cluster."""
 
     name: str
+    """Its name in the cluster."""
     host: str
+    """The host that it runs on."""
     pid: int
+    """Its process on that host."""
     started_at: float
+    """When it started: seconds since 1970, by its own clock."""
     seen_at: float
+    """Its newest heartbeat: seconds since 1970, by its own clock."""
     leading: int | None = None
     """The epoch of its leadership, once it has recovered."""
     reads_format: int = 1
@@ -50,6 +55,7 @@ class EpochRecord(Stored):
     """The newest epoch: the value of the fence's record."""
 
     epoch: int
+    """Grows by one with each leadership."""
     candidate: str
     """The master that was elected."""
     token: str = ""
@@ -69,6 +75,7 @@ class StorageRecord(Stored):
     epoch: int = 0
     """The newest epoch that was written to the marker."""
     recorded_at: float = 0.0
+    """When it was recorded: seconds since 1970; 0 if unknown."""
     recorded_by: str = ""
     """The master that recorded the storage first, or the user that adopted it."""
     work: str = ""
@@ -97,6 +104,7 @@ class PauseRecord(Stored):
     by: str = attrs.field(default="", converter=bounded_text)
     """Who paused the cluster: ``user@host``."""
     reason: str = attrs.field(default="", converter=bounded_text)
+    """Why, if a reason was given."""
 
     def __str__(self) -> str:
         """Return the pause for people."""
@@ -113,9 +121,11 @@ class SwitchoverRecord(Stored):
     to: str
     """The master that was to lead next."""
     requested_at: float = 0.0
+    """Seconds since 1970, by the clock of the one who asked."""
     by: str = attrs.field(default="", converter=bounded_text)
     """Who requested it: ``user@host``."""
     reason: str = attrs.field(default="", converter=bounded_text)
+    """Why, if a reason was given."""
 
     def __str__(self) -> str:
         """Return the request for people."""

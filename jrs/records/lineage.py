@@ -26,7 +26,9 @@ class Lineage(Stored):
     """The job that a job was made from, in the new job's spec."""
 
     job_id: str = attrs.field(validator=a_job_id)
+    """The id of the other job."""
     how: LineageKind
+    """How the new job was made from it."""
     snapshot: int
     """The number of the other job's snapshot that the new job began with."""
     from_stage: str = ""
@@ -43,8 +45,10 @@ class Descendant(Stored):
     """A job that was made from another one, recorded with the other one."""
 
     job_id: str = attrs.field(validator=a_job_id)
+    """The id of the job that it was made from."""
     descendant: str = attrs.field(validator=a_job_id)
     """The id of the new job."""
     how: LineageKind
+    """How it was made."""
     at: float = 0.0
     """When it was made: seconds since 1970."""

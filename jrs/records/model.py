@@ -9,8 +9,9 @@ import attrs
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
 from jrs.records.applications import ApplicationRecord, digest_of
+from jrs.records.attempts import AttemptRecord as AttemptRecord
 from jrs.records.attempts import AttemptSummary as AttemptSummary
-from jrs.records.attempts import SparkApplication, newest
+from jrs.records.attempts import Failure as Failure
 from jrs.records.checks import a_job_id, check_json, size_of_json
 from jrs.records.checks import bounded_text as _bounded
 from jrs.records.checks import bounded_texts as _all_bounded
@@ -19,7 +20,6 @@ from jrs.records.cluster import FormatRecord as FormatRecord
 from jrs.records.cluster import MasterInfo as MasterInfo
 from jrs.records.field_types import Json as Json
 from jrs.records.lineage import Lineage
-from jrs.records.obstacles import Obstacle
 from jrs.records.on_result import OnResult
 from jrs.records.policies import MOST, MOST_PARTITIONS, Keep, RestartPolicy, SnapshotPolicy, count
 from jrs.records.settings import JobSettings
@@ -85,12 +85,16 @@ class JobSpec(Stored):
     """Everything that a master needs to start the job. Never a pickle."""
 
     job_id: str = attrs.field(validator=a_job_id)
+    """The idempotency key: a job of the same id runs once, ever."""
     entry_point: str
     """``package.module:function`` or ``/path/file.py:function``, called as ``f(job, **arguments)``;
     or ``driver:NAME`` for a function that only the driver's own `main` provides."""
     arguments: dict[str, Json] = attrs.field(factory=dict)
+    """What the function is called with, by name, as JSON."""
     runner: RunnerKind = RunnerKind.PROCESS
+    """Where an attempt runs."""
     restart: RestartPolicy = attrs.field(factory=RestartPolicy)
+    """How often the job is started again after it died."""
     submitted_at: float = 0.0
     """Seconds since 1970, by the submitter's clock."""
     partitions: int | None = attrs.field(
@@ -98,6 +102,7 @@ class JobSpec(Stored):
     )
     """The number of partitions of its streams' state; None leaves the choice to Spark."""
     snapshots: SnapshotPolicy = attrs.field(factory=SnapshotPolicy)
+    """When jrs takes snapshots by itself, and how long it keeps them."""
     priority: int = attrs.field(default=0, validator=_priority)
     """Of the jobs that wait for slots, those of a higher priority start first."""
     slots: int = attrs.field(default=1, validator=count())
@@ -106,7 +111,9 @@ class JobSpec(Stored):
     tags: tuple[str, ...] = ()
     """At most 32, to find the job by: ``nightly``, ``team=sales``."""
     timeout: TimeLimits = attrs.field(factory=TimeLimits)
+    """How long the job, and each attempt, may run."""
     settings: JobSettings = attrs.field(factory=JobSettings)
+    """What its attempts run with: Spark's settings, jars, the environment."""
     application: str = ""
     """The application that the job is part of; empty if it is part of none."""
     on_result: OnResult | None = None
@@ -173,30 +180,23 @@ class JobSpec(Stored):
 
 
 @attrs.frozen
-class Failure(Stored):
-    """Why a job did not finish."""
-
-    kind: str
-    """``exception``, ``exit`` (the process died), ``timeout``, ``cancel``, ``lost-result``, or
-    ``lost-main`` (the job's application has ended without it)."""
-    message: str = attrs.field(converter=_bounded)
-    detail: str = attrs.field(default="", converter=_bounded)
-    """The traceback, or the end of the process's stderr."""
-    exit_status: int | None = None
-    """The exit code, or minus the signal's number."""
-
-
-@attrs.frozen
 class JobResult(Stored):
     """The durable outcome of a globally terminal job. Written once; never changes."""
 
     job_id: str = attrs.field(validator=a_job_id)
+    """The id of the job."""
     status: JobStatus = attrs.field()
+    """FINISHED, FAILED or CANCELED."""
     payload: Json = None
+    """What the job's function returned, as JSON; None if it did not finish."""
     failure: Failure | None = None
+    """Why it did not finish; None if it FINISHED."""
     attempt: int = attrs.field(default=1)
+    """The number of its last attempt, from 1."""
     epoch: int = 0
+    """The epoch of the leader that wrote it."""
     started_at: float = 0.0
+    """When its first attempt started: seconds since 1970; 0 if unknown."""
     finished_at: float = 0.0
     """Seconds since 1970, by the clock of the leader that wrote it; 0 if unknown. A result whose
     end is unknown has no age, so that neither `JobResultStore.expire` nor retention removes it."""
@@ -257,7 +257,9 @@ class JobResultEntry:
     """
 
     job_id: str
+    """The id of the job."""
     state: ResultState
+    """Dirty, clean or expired."""
     result: JobResult | None
     problem: str | None = None
     tombstone: Tombstone | None = None
@@ -283,12 +285,17 @@ class Tombstone(Stored):
     """The remainder of an expired result, which prevents a second run of the job."""
 
     job_id: str = attrs.field(validator=a_job_id)
+    """The id of the job."""
     status: JobStatus = JobStatus.FINISHED
+    """How the job ended."""
     finished_at: float = 0.0
+    """When the job ended: seconds since 1970, as all times here; 0 if unknown."""
     expired_at: float = 0.0
+    """When the result was expired."""
     submitted_at: float = 0.0
     """0 if an older version wrote the result."""
     started_at: float = 0.0
+    """As `JobResult.started_at`."""
     by: str = ""
     """Who expired it: a user, or empty for a leader or an older version."""
     reason: str = ""
@@ -296,94 +303,19 @@ class Tombstone(Stored):
 
 
 @attrs.frozen
-class AttemptRecord(Stored):
-    """The newest attempt of a job, written before it starts so that its processes can be found."""
-
-    job_id: str = attrs.field(validator=a_job_id)
-    attempt: int = 1
-    epoch: int = 0
-    master: str = ""
-    started_at: float = 0.0
-    deaths: int = 0
-    """The number of attempts that died under a living leader, or alone in a leader that died with
-    them. The restart policy counts these."""
-    failure: Failure | None = None
-    """Why the newest attempt counted in `deaths` died."""
-    first_started_at: float = 0.0
-    retry_at: float = 0.0
-    """When the next attempt may start, by the clock of the leader that recorded this attempt's
-    end; 0 while no end is recorded."""
-    suspicion: int = 0
-    """Above 0 if a leader died while the job ran in its process; see
-    `jrs.recovery.leader.suspects`."""
-    on_probation: bool = False
-    """Whether the suspected job runs alone in its leader's process for a while."""
-    unheard: tuple[int, ...] = ()
-    """The epochs in which the job was on probation when the leader was replaced, and whose last
-    report may still arrive: a process that hangs is replaced before it is dead."""
-    mark: str = ""
-    """The mark that identifies this attempt's processes; empty if the version that started the
-    attempt had no marks."""
-    used: float = 0.0
-    """The seconds that the job has run, over all attempts, up to `counted_at`."""
-    counted_at: float = 0.0
-    """Up to when `used` counts, by the leader's clock; 0 while no attempt runs."""
-    earlier_marks: tuple[str, ...] = ()
-    """The marks of earlier attempts, the newest last: some may have run on another host."""
-    host: str = ""
-    """The host of its master, on which it runs; empty if an older version started it."""
-    pid: int = 0
-    """The process that runs the job's function; 0 until that process has recorded it."""
-    in_thread: bool = False
-    """Whether it runs in a thread of its master: no process has its mark."""
-    ended_at: float = 0.0
-    """When its end was recorded; 0 before."""
-    ended: str = attrs.field(default="", converter=_bounded)
-    """How it ended, for people; empty before its end was recorded."""
-    earlier: tuple[AttemptSummary, ...] = ()
-    """The newest of the earlier attempts, the newest last."""
-    earlier_left_out: int = 0
-    """The number of older attempts, which are left out."""
-    obstacles: tuple[Obstacle, ...] = ()
-    """Why masters could not start the job, the newest last."""
-    spark: SparkApplication | None = None
-    """What it runs on a Spark cluster; None if it uses none, or has not reached it."""
-    session: dict[str, str] | None = None
-    """The configuration that the job gives its Spark session, so that a session can be prepared for
-    the next attempt; None if the job has started none, or the configuration may hold secrets."""
-    code: str = ""
-    """The version of the code that it runs, as `JobResult.code`; empty until the process that runs
-    the job's function has recorded it."""
-
-    @property
-    def could_not_start(self) -> bool:
-        """Whether this attempt ended because its host lacks what the job needs."""
-        last = self.obstacles[-1] if self.obstacles else None
-        return last is not None and (last.master, last.attempt) == (self.master, self.attempt)
-
-    def summary(self) -> AttemptSummary:
-        """Return what later records keep of the attempt."""
-        return AttemptSummary(
-            self.attempt, self.epoch, self.master, self.host, self.pid,
-            self.started_at, self.ended_at, self.ended, self.spark,
-        )  # fmt: skip
-
-    def summaries(self) -> tuple[tuple[AttemptSummary, ...], int]:
-        """Return the job's attempts up to this one, and the number of older ones left out."""
-        kept, more = newest((*self.earlier, self.summary()))
-        return kept, self.earlier_left_out + more
-
-
-@attrs.frozen
 class CleanupJournal(Stored):
     """The progress of a job's cleanup, so that a new leader continues it."""
 
     job_id: str = attrs.field(validator=a_job_id)
+    """The id of the job."""
     done: tuple[str, ...] = ()
+    """The names of the resources that are cleaned up."""
     tries: int = 0
+    """How many passes the cleanup has made."""
     problems: dict[str, str] = attrs.field(factory=dict, converter=_all_bounded)
     """The remaining resources: each one's name and its newest error, paths included."""
     exhausted: bool = False
+    """Whether the cleanup has used up its retries."""
     given_up: dict[str, str] = attrs.field(factory=dict, converter=_all_bounded)
     """What the cleanup continues without, and why."""
     failed: dict[str, int] = attrs.field(factory=dict)
@@ -396,5 +328,8 @@ class CancelRequest(Stored):
     """A request to cancel the job."""
 
     job_id: str = attrs.field(validator=a_job_id)
+    """The id of the job."""
     requested_at: float = 0.0
+    """Seconds since 1970, by the clock of the one who asked."""
     reason: str = attrs.field(default="", converter=_bounded)
+    """Why, if a reason was given."""

@@ -47,6 +47,7 @@ class StoredObject(Stored):
     size: int = attrs.field(validator=_not_negative)
     """In bytes."""
     sha256: str = attrs.field(validator=_a_digest)
+    """Of its content, in hexadecimal digits."""
 
 
 @attrs.frozen

@@ -24,8 +24,11 @@ class Obstacle(Stored):
     """Why one master could not start a job."""
 
     master: str
+    """The name of the master that could not start the job."""
     host: str
+    """The host of that master."""
     reason: str = attrs.field(converter=_bounded)
+    """Why it could not, for people."""
     attempt: int = 0
     """The attempt that could not be started."""
     at: float = 0.0

@@ -25,6 +25,16 @@ class OnResult(Stored):
     It runs at least once: after a failover it may run again, so it has to be idempotent. It
     succeeds if it ends with exit status 0.
 
+    Args:
+        run: a command, which gets the result as JSON on its standard input; or an entry point
+            (``module:function`` or ``/path/file.py:function``), which is called with that JSON as
+            its argument, in a process of its own. No shell is involved.
+        timeout: seconds after which one run is killed, and counts as failed.
+        deadline: seconds after the job's end from which on a failed run is the last one.
+
+    Raises:
+        InvalidInput: `run` is no command in one line, or a number of seconds is none.
+
     Example::
 
         spec = JobSpec("nightly-2026-11-20", "etl:nightly", on_result=OnResult("/opt/notify"))
@@ -32,13 +42,8 @@ class OnResult(Stored):
     """
 
     run: str
-    """A command, which gets the result as JSON on its standard input; or an entry point
-    (``module:function`` or ``/path/file.py:function``), which is called with that JSON as its
-    argument, in a process of its own. No shell is involved."""
     timeout: float = attrs.field(default=60.0, validator=seconds)
-    """Seconds after which one run is killed, and counts as failed."""
     deadline: float = attrs.field(default=3600.0, validator=seconds)
-    """Seconds after the job's end from which on a failed run is the last one."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()

@@ -57,15 +57,22 @@ class RestartPolicy(Stored):
     the backend, the storage or the host failed: they are tried again later. After an attempt that
     ran for ten minutes, and for ten times `max_delay`, and committed a batch or finished a stage,
     the count begins again.
+
+    Args:
+        attempts: total attempts before the job is FAILED.
+        delay: seconds before the second attempt; doubled before each further attempt.
+        max_delay: the longest delay, in seconds.
+        on_exception: whether a job whose function raised is started again too, instead of being
+            FAILED.
+
+    Raises:
+        InvalidInput: a count or a number of seconds is none.
     """
 
     attempts: int = attrs.field(default=3, validator=count())
-    """Total attempts before the job is FAILED."""
     delay: float = attrs.field(default=1.0, validator=seconds)
-    """Seconds before the second attempt; doubled before each further attempt."""
     max_delay: float = attrs.field(default=60.0, validator=seconds)
     on_exception: bool = False
-    """Whether a job whose function raised is started again too, instead of being FAILED."""
 
     def deaths_after(self, before: int, ran: float, *, got_on: bool) -> int:
         """Return the number of deaths after one more: 1 if that run had recovered from the others.
@@ -116,20 +123,28 @@ class SnapshotPolicy(Stored):
 
     jrs never deletes what a user has taken. Until the job ends, the newest snapshot that it could
     resume from is kept, whatever its age. Old snapshots are deleted when another one is taken.
+
+    Args:
+        every: seconds between two snapshots while the job runs; None takes them only at a stop.
+            None is taken while nothing was committed since the one before.
+        keep: most snapshots to keep; None for any number.
+        max_age: seconds after which a snapshot is deleted; None for never.
+        on_finished: what happens to the snapshots that jrs took, once the job is FINISHED.
+        on_failed: the same, once the job is FAILED.
+        on_canceled: the same, once the job is CANCELED.
+        format: of all snapshots of the job for which none is named.
+
+    Raises:
+        InvalidInput: a number or a choice is none of those.
     """
 
     every: float | None = attrs.field(default=None, validator=attrs.validators.optional(seconds))
-    """Seconds between two snapshots while the job runs; None takes them only at a stop. None is
-    taken while nothing was committed since the one before."""
     keep: int | None = attrs.field(
         default=3,
         validator=attrs.validators.optional(count()),  # type: ignore[arg-type]
     )
-    """Most snapshots to keep; None for any number."""
     max_age: float | None = attrs.field(default=None, validator=attrs.validators.optional(seconds))
-    """Seconds after which a snapshot is deleted; None for never."""
     on_finished: Keep = attrs.field(default=Keep.DELETE, converter=_keep)
     on_failed: Keep = attrs.field(default=Keep.KEEP, converter=_keep)
     on_canceled: Keep = attrs.field(default=Keep.KEEP, converter=_keep)
     format: SnapshotFormat = attrs.field(default=SnapshotFormat.LINK, converter=_format)
-    """Of all snapshots of the job for which none is named."""

@@ -80,6 +80,7 @@ class SnapshotStage(Stored):
     """A streaming stage in a snapshot."""
 
     name: str
+    """The name of the stage."""
     batch: int | None
     """The batch it was pinned at; None if it had committed none and starts from the beginning."""
     query: str | None = None
@@ -93,8 +94,11 @@ class SnapshotFile(Stored):
     path: str
     """Relative to the job: ``streams/<stage>/ck/…``, ``out/<stage>/…`` or ``tmp/<stage>/…``."""
     size: int
+    """In bytes."""
     sha256: str
+    """Of its content, in hexadecimal digits."""
     mtime_ns: int
+    """When it was last changed: nanoseconds since 1970, by its filesystem."""
     inode: int = 0
     """The inode of a hard link: with size and time it proves that a file was hashed before."""
 
@@ -120,22 +124,28 @@ class Manifest(Stored):
     """The contents of a snapshot: the file ``manifest.json`` in its folder."""
 
     job_id: str = attrs.field(validator=a_job_id)
+    """The id of the job."""
     number: int
+    """The snapshot's number in its job."""
     format: SnapshotFormat
+    """How the snapshot holds its files."""
     created_at: float
     """Seconds since 1970, by the clock of the process that took the snapshot."""
     root: str
     """The former path of the job's folder: the prefix of the paths in Spark's file logs, which a
     restore rewrites. jrs never reads from or writes to it."""
     name: str | None = attrs.field(default=None, validator=_name)
+    """The snapshot's name; None if it has none."""
     parent: int | None = None
     """The snapshot whose digests of unchanged files were reused. Nothing else depends on it."""
     output: bool = True
     """Whether the snapshot includes the published output."""
     stages: tuple[SnapshotStage, ...] = ()
+    """The streaming stages of the job, each at its batch."""
     records: dict[str, str] = attrs.field(factory=dict)
     """The job's records in stored form: ``spec``, ``stages/<name>``, ``streams/<name>``."""
     files: tuple[SnapshotFile, ...] = ()
+    """All files of the snapshot."""
     links: dict[str, str] = attrs.field(factory=dict)
     """The closed inputs of its stages: links ``in/<stage>/…`` and the target of each."""
     heads: dict[str, StoredObject] = attrs.field(factory=dict)
@@ -183,25 +193,35 @@ class SnapshotRecord(Stored):
     """A snapshot in the catalogue."""
 
     job_id: str = attrs.field(validator=a_job_id)
+    """The id of the job."""
     number: int
+    """Its number in its job, from 1."""
     format: SnapshotFormat
+    """How it holds its files."""
     created_at: float
+    """Seconds since 1970, by the clock of the process that took it."""
     manifest: str
     """The sha256 of its ``manifest.json``."""
     files: int
+    """How many files it has."""
     bytes: int
     """Total size of its files."""
     new_bytes: int
     """Total size of the files that the snapshot before it does not hold."""
     name: str | None = attrs.field(default=None, validator=_name)
+    """Its name; None if it has none."""
     parent: int | None = None
+    """The snapshot whose digests of unchanged files were reused; None if none were."""
     output: bool = True
+    """Whether it includes the published output."""
     stages: tuple[SnapshotStage, ...] = ()
+    """The streaming stages of the job, each at its batch."""
     storage: str | None = None
     """The storage it was moved to; None while it is next to its job."""
     copy: str | None = None
     """A storage that may hold a partial copy, from a move that is under way or was cut off."""
     taken_by: TakenBy = TakenBy.UNKNOWN
+    """Whether a user took it, or jrs by itself."""
     at_end: bool = False
     """Whether the cleanup of the ended job took it, so that the job can be retried."""
     objects: StoredObject | None = None
@@ -231,11 +251,16 @@ class RestoreRecord(Stored):
     half-restored job."""
 
     job_id: str = attrs.field(validator=a_job_id)
+    """The id of the job that is restored."""
     source: str
     """The snapshot's number, or the folder of an exported snapshot."""
     from_job: str
+    """The job that the snapshot is of."""
     started_at: float
+    """Seconds since 1970, by the clock of the one who asked."""
     claim: bool = False
+    """Whether the snapshot is deleted once it is restored."""
     fork: bool = False
+    """Whether the job is a new one, whose queries get new ids."""
     spec: str | None = None
     """The job's spec, where the restore has taken its place: in clusters before format 4."""

@@ -18,11 +18,14 @@ class StageSummary(Stored):
     """One finished stage of a job: its attempt, epoch and duration."""
 
     name: str
+    """The name of the stage."""
     attempt: int
     """The attempt that finished it; 0 (`TAKEN_OVER`) if that was one of the job that this job was
     made from."""
     epoch: int
+    """The epoch of the leader under which it finished."""
     seconds: float
+    """How long it ran, in seconds."""
     finished_at: float = 0.0
     """Seconds since 1970, by the clock of its host; 0 if an older version recorded it."""
     has_output: bool = False
@@ -35,16 +38,23 @@ class StageRecord(Stored):
     """A finished stage. A recovered job does not run it again, but returns its stored result."""
 
     job_id: str = attrs.field(validator=a_job_id)
+    """The id of the job."""
     name: str
+    """The name of the stage."""
     result: Json
+    """What its function returned, as JSON."""
     attempt: int
     """As in `StageSummary`."""
     epoch: int
+    """The epoch of the leader under which it finished."""
     seconds: float
+    """How long it ran, in seconds."""
     finished_at: float
+    """Seconds since 1970, by the clock of its host."""
     published: str | None = None
     """The staging folder that is renamed into place, relative to the job's folder."""
     temporary: bool = False
+    """Whether its output is removed when the job has ended."""
     order: int = 0
     """Its position among the stages of its attempt."""
     after: tuple[str, ...] = ()

@@ -39,10 +39,15 @@ class StopRecord(Stored):
     """A stop, from its request until the job ends or is resumed."""
 
     job_id: str = attrs.field(validator=a_job_id)
+    """The id of the job."""
     mode: StopMode
+    """How the job stops."""
     state: StopState = StopState.REQUESTED
+    """How far the stop is."""
     requested_at: float = 0.0
+    """Seconds since 1970, by the clock of the one who asked."""
     reason: str = attrs.field(default="", converter=bounded_text)
+    """Why: what the one who asked said; of a hold or a refusal, what jrs found."""
     grace: float = attrs.field(default=30.0, validator=seconds)
     """Grace period of a suspend, in seconds: after it, the leader ends an attempt that has not
     quiesced."""

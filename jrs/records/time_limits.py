@@ -45,15 +45,20 @@ class TimeLimits(Stored):
 
     The leader computes the time from stored records, so that a failover does not begin it again. It
     may be wrong by up to 30 seconds for each leader that died.
+
+    Args:
+        job: seconds over all attempts; None for any time.
+        attempt: seconds of each attempt; None for any time.
+        then: what happens at the end of one of these limits, or of a stage's. After a restart the
+            job has its whole time again.
+
+    Raises:
+        InvalidInput: a limit is no number of seconds above 0, or `then` is no `OnTimeout`.
     """
 
     job: float | None = attrs.field(default=None, validator=_limit)
-    """Seconds over all attempts; None for any time."""
     attempt: float | None = attrs.field(default=None, validator=_limit)
-    """Seconds of each attempt; None for any time."""
     then: OnTimeout = attrs.field(default=OnTimeout.FAIL, converter=_then)
-    """What happens at the end of one of these limits, or of a stage's. After a restart the job has
-    its whole time again."""
 
     @property
     def any(self) -> bool:

@@ -53,14 +53,21 @@ class JobView:
     """All stored data of one job, for people and for tools."""
 
     job_id: str
+    """The id of the job."""
     status: JobStatus | None
     """None if it is unknown, because a record is unreadable."""
     spec: JobSpec | None
+    """What was submitted; None once the job is cleaned up, or if it cannot be read."""
     entry: JobResultEntry | None
+    """Its result; None while it has none."""
     attempt: AttemptRecord | None
+    """Its newest attempt; None before the first, and once the job is cleaned up."""
     stages: tuple[StageRecord, ...]
+    """Its finished stages, while it has records of them."""
     cancel: CancelRequest | None
+    """The request to cancel it; None if there is none."""
     stop: StopRecord | None
+    """Its stop: a suspend, a drain or a hold; None if there is none."""
     cleanup: CleanupJournal | None
     """The progress of its cleanup; of a clean job, if the cleanup continued without something."""
     application: ApplicationRecord | None

@@ -57,7 +57,9 @@ class MasterView:
     """A registered master, for people and for tools."""
 
     info: MasterInfo
+    """What the master has registered."""
     role: MasterRole
+    """What it does now, as far as its heartbeats tell."""
 
 
 @attrs.frozen

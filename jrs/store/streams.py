@@ -17,6 +17,7 @@ class StreamStatus:
     """One streaming stage of a job, as far as its records tell."""
 
     stage: str
+    """The name of the stage."""
     bounded: bool | None
     """Whether it ends by itself; None if that is unknown."""
     started_at: float

@@ -45,6 +45,7 @@ class Garbage:
     """The bytes that its removal frees: files with another hard link do not count, nor do records.
     """
     why: str
+    """Why nothing needs it, for people."""
 
 
 @attrs.frozen
@@ -52,6 +53,7 @@ class GarbageReport:
     """What a collection has removed, or would remove."""
 
     removed: tuple[Garbage, ...]
+    """What was removed, or would be."""
     left: tuple[str, ...]
     """What looks like garbage and stays, and why; one line each."""
 

@@ -41,7 +41,9 @@ class Explanation:
     """What a leader does with a job now, and why."""
 
     job_id: str
+    """The id of the job."""
     action: Action
+    """What the leader does with the job."""
     reason: str
     """What happens to the job, in one line."""
     details: tuple[str, ...]

@@ -47,6 +47,7 @@ class HistoryEntry:
     at: float
     """Seconds since 1970, by the clock of the process that recorded it."""
     kind: HistoryKind
+    """What happened."""
     text: str = attrs.field(converter=_in_one_line)
     """One line for people."""
     by: str = attrs.field(default="", converter=printable)
@@ -85,6 +86,7 @@ class HistoryPage:
     """Some of what happened to all jobs and to the cluster."""
 
     entries: tuple[HistoryEntry, ...]
+    """In the order of their commits."""
     cursor: str
     """Where the next page begins; it may pass entries that are gone with their jobs' histories."""
     more: bool

@@ -102,11 +102,15 @@ class Event:
     """One step of a leader, reported to people."""
 
     kind: EventKind = attrs.field(converter=EventKind)
+    """What happened; docs/concepts.md lists all kinds."""
     job_id: str
+    """The job that it is about; empty if it is about the master."""
     message: str = attrs.field(converter=_line)
     """One printable line: it cannot forge another line or send commands to a terminal."""
     epoch: int
+    """The epoch of the leadership; 0 before the first."""
     at: float
+    """Seconds since 1970, by the clock of the process that reports it."""
     stage: str = ""
     """The stage that it is about; empty if it is about none."""
 

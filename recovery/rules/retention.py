@@ -31,7 +31,6 @@ class Kind(enum.Enum):
     OUTPUTS = "outputs"
     """The published output in the job's own folder; never output with a target elsewhere."""
     SNAPSHOTS = "snapshots"
-    """Snapshots that the system took."""
     LOGS = "logs"
     HISTORY = "history"
     """The oldest events of jobs that have not ended. The history of the others goes with their
@@ -102,6 +101,16 @@ class RetentionPolicy:
     None keeps it forever, and 0 removes it as soon as the job is cleaned up. By default only logs
     are removed.
 
+    Args:
+        results: results; a tombstone stays, so that the job never runs again.
+        outputs: published output in the jobs' own folders.
+        snapshots: snapshots that the system took.
+        logs: logs of jobs that are FINISHED or CANCELED.
+        failed_logs: logs of jobs that FAILED.
+        history: events of the history of a job that has not ended, by their own age; the newest
+            one stays. The history of a job that has ended goes with its result.
+        limits: the bytes of logs.
+
     Raises:
         InvalidInput: an age is not a number of seconds.
 
@@ -111,20 +120,13 @@ class RetentionPolicy:
     """
 
     results: float | None = attrs.field(default=None, validator=_age)
-    """Results; a tombstone stays, so that the job never runs again."""
     outputs: float | None = attrs.field(default=None, validator=_age)
-    """Published output in the jobs' own folders."""
     snapshots: float | None = attrs.field(default=None, validator=_age)
     """Snapshots that the system took."""
     logs: float | None = attrs.field(default=3 * DAY, validator=_age)
-    """Logs of jobs that are FINISHED or CANCELED."""
     failed_logs: float | None = attrs.field(default=30 * DAY, validator=_age)
-    """Logs of jobs that FAILED."""
     history: float | None = attrs.field(default=None, validator=_age)
-    """Events of the history of a job that has not ended, by their own age; the newest one stays.
-    The history of a job that has ended goes with its result."""
     limits: LogLimits = attrs.field(factory=LogLimits)
-    """The bytes of logs."""
 
 
 def age_of(policy: RetentionPolicy, kind: Kind, status: JobStatus) -> float | None:

@@ -75,7 +75,7 @@ from .restored_records import SPEC
 
 @attrs.frozen
 class Restored:
-    """The outcome of a restore."""
+    """The outcome: `job_id`, with its `stages`, is at the snapshot `number` of job `from_job`."""
 
     job_id: str
     folder: Path

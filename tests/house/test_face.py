@@ -161,6 +161,50 @@ def test_public_names_are_at_home_in_jrs() -> None:
     assert [n for n, one in found.items() if pickle.loads(pickle.dumps(one)) is not one] == []
 
 
+def test_every_public_field_is_described() -> None:
+    """Below the field, or in the docstring of its class: what it is, and its unit."""
+    missing = {
+        f"{name}.{field}"
+        for name in sorted({*NAMES} - ALIASES)
+        if attrs.has(getattr(jrs, name))
+        for field in undescribed(class_of(HOMES[name], name))
+    }
+    assert not missing
+
+
+def class_of(module: str, name: str) -> ast.ClassDef:
+    """Return the source of a class, from the module that defines it."""
+    tree = parsed(module)
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return node
+    (home,) = (
+        node
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}
+    )
+    package = module.split(".")[: -home.level] if home.level else []
+    return class_of(".".join([*package, home.module or ""]), name)
+
+
+@functools.cache
+def parsed(module: str) -> ast.Module:
+    return ast.parse(Path(str(importlib.import_module(module).__file__)).read_text())
+
+
+def undescribed(node: ast.ClassDef) -> Iterator[str]:
+    """Yield the public fields of a class of which nothing is said."""
+    said = ast.get_docstring(node) or ""
+    for field, below in zip(node.body, [*node.body[1:], None], strict=True):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        name = field.target.id
+        described = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        in_class = re.search(rf"^ *{name}: |`{name}`", said, re.MULTILINE)
+        if not (name.startswith("_") or described or in_class):
+            yield name
+
+
 def test_enums_print_as_their_values() -> None:
     """What a user prints of a job is what the commands print, and what can be compared."""
     found = [getattr(jrs, name) for name in NAMES]
