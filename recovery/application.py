@@ -319,7 +319,7 @@ def run(
             'the name what distinguishes the run: name=f"nightly-{date}"'
         )
     check_job_id(name)
-    given = {} if arguments is None else dict(arguments)
+    given = merged(arguments, {})
     identity = identity_of(main, name, given)
     with open_backend(url, cluster=cluster) as opened:
         master = Master(

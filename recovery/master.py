@@ -26,7 +26,6 @@ from jrs.contract.leadership import Leadership
 from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records.checks import check_master_name
 from jrs.records.model import RunnerKind
-from jrs.records.policies import check_count
 from jrs.store import cluster_format
 from jrs.store.cluster_history import LeadershipHistorian
 from jrs.store.masters import Registration, Registry
@@ -42,7 +41,7 @@ from .cleanup.policy import CleanupPolicy
 from .cleanup.resources import default_resources
 from .files import permissions
 from .health.facts import MasterHealth
-from .leader import usable_storage, warm_plans
+from .leader import master_options, usable_storage, warm_plans
 from .leader.admission import default_slots
 from .leader.backend_outage import Outage
 from .leader.context import LeaderContext
@@ -135,7 +134,7 @@ class Master:
     Raises:
         InvalidInput: the storage cannot be used, for example on a filesystem that caches names, or
             is missing while the backend has no folder of its own, or is not the one that the
-            cluster uses; the name, the ttl or `max_attempts` cannot be used; a resource is not a
+            cluster uses; the name, the ttl or another option cannot be used; a resource is not a
             `Resource`; OpenLineage is not installed or not configured; or this process cannot see
             itself in /proc of its host or container.
     """
@@ -161,9 +160,10 @@ class Master:
         runtime: Runtime = RUNTIME,
         health: MasterHealth | None = None,
     ) -> None:
-        backend.check_ttl(ttl)
-        if max_attempts is not None:
-            check_count("max_attempts", max_attempts)
+        master_options.check(
+            backend, url=url, ttl=ttl, cleanup_policy=cleanup_policy, trust=trust, report=report,
+            max_attempts=max_attempts, retention=retention,
+        )  # fmt: skip
         folders, identity = usable_storage.ready(backend, storage)
         try:
             marks.check_visible()

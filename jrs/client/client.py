@@ -24,6 +24,7 @@ from jrs.client.steering import ClusterSteering
 from jrs.client.upkeep import ClusterUpkeep
 from jrs.contract.backend import Backend, Diagnostic
 from jrs.contract.errors import DuplicateJob, NoSuchCluster
+from jrs.contract.inputs import check_is, member_of
 from jrs.contract.texts import redacted
 from jrs.records.checks import check_folder, check_job_id, merged
 from jrs.records.model import EpochRecord, JobSpec, JobStatus, ResultState, RunnerKind
@@ -109,6 +110,7 @@ def diagnose(
     Raises:
         As `connect`, when the first diagnostic is asked for.
     """
+    check_is(url, "url", str)
     what = f"cluster {cluster!r} at {redacted(url)}"
     try:
         opened = open_backend(url, cluster=cluster, create=create)
@@ -164,7 +166,7 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
         id: str,
         restart: RestartPolicy | None = None,
         snapshots: SnapshotPolicy | None = None,
-        runner: RunnerKind = RunnerKind.PROCESS,
+        runner: RunnerKind | str = RunnerKind.PROCESS,
         partitions: int | None = None,
         priority: int = 0,
         slots: int = 1,
@@ -188,8 +190,7 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
             snapshots: which snapshots the leader takes of its streams.
             runner: a process of its own, or a thread of the master.
             partitions: over how many partitions the state of its streams is spread.
-            priority: of the jobs that wait for slots, a higher one starts first. A running job is
-                never stopped for another one.
+            priority: of waiting jobs a higher one starts first. No running job is stopped for it.
             slots: how many of a master's slots the job takes, in a process of its own.
             tags: at most 32 texts to find the job by, such as ``team=sales``.
             timeout: how long the job may run, in seconds over all attempts; see `TimeLimits`.
@@ -216,7 +217,7 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
             job_id=id,
             entry_point=entry_point_of(entry),
             arguments=merged(arguments, more),
-            runner=runner,
+            runner=member_of(RunnerKind, runner, "runner"),
             restart=RestartPolicy() if restart is None else restart,
             partitions=partitions,
             snapshots=SnapshotPolicy() if snapshots is None else snapshots,
@@ -252,14 +253,14 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
     def jobs(
         self,
         *,
-        status: JobStatus | None = None,
-        state: ResultState | None = None,
+        status: JobStatus | str | None = None,
+        state: ResultState | str | None = None,
         prefix: str = "",
         after: str = "",
         tag: str | None = None,
         since: float | None = None,
         until: float | None = None,
-        order: JobOrder | None = None,
+        order: JobOrder | str | None = None,
     ) -> Iterator[JobHandle]:
         """Yield a handle on each job. docs/reference.md says what each filter costs.
 
@@ -295,14 +296,14 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
     def views(
         self,
         *,
-        status: JobStatus | None = None,
-        state: ResultState | None = None,
+        status: JobStatus | str | None = None,
+        state: ResultState | str | None = None,
         prefix: str = "",
         after: str = "",
         tag: str | None = None,
         since: float | None = None,
         until: float | None = None,
-        order: JobOrder | None = None,
+        order: JobOrder | str | None = None,
     ) -> Iterator[JobView]:
         """Yield everything the cluster knows of each job, as `jobs` and `JobHandle.view` do. Jobs
         are read in batches, by a few requests for each batch."""

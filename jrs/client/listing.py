@@ -9,11 +9,9 @@ from collections.abc import Iterator
 import attrs
 
 from jrs.client.connection import Connection
-from jrs.contract.errors import InvalidInput
-from jrs.contract.texts import shown
-from jrs.records.checks import check_job_id, check_moment
+from jrs.contract.inputs import check_is, member_or_none
+from jrs.records.checks import check_job_id
 from jrs.records.model import JobStatus, ResultState
-from jrs.records.tags import check_tags
 from jrs.store import result_order
 from jrs.store.job_views import JobView
 
@@ -39,13 +37,20 @@ class JobOrder(enum.StrEnum):
         return f"{_UNFINISHED}{view.job_id}" if is_unfinished else view.job_id
 
 
-def _moment(instance: object, attribute: attrs.Attribute[float | None], value: object) -> None:
-    check_moment(value, attribute.name)
-
-
 def _text(_instance: object, attribute: attrs.Attribute[str], value: object) -> None:
-    if not isinstance(value, str):
-        raise InvalidInput(f"{attribute.name} must be a text, not {shown(value)}")
+    check_is(value, attribute.name, str)
+
+
+def _status(value: JobStatus | str | None) -> JobStatus | None:
+    return member_or_none(JobStatus, value, "status")
+
+
+def _state(value: ResultState | str | None) -> ResultState | None:
+    return member_or_none(ResultState, value, "state")
+
+
+def _order(value: JobOrder | str | None) -> JobOrder | None:
+    return member_or_none(JobOrder, value, "order")
 
 
 @attrs.frozen
@@ -56,22 +61,17 @@ class Listing:
         InvalidInput: a value has the wrong type or form.
     """
 
-    status: JobStatus | None = attrs.field(default=None)
-    state: ResultState | None = attrs.field(default=None)
+    status: JobStatus | None = attrs.field(default=None, converter=_status)
+    state: ResultState | None = attrs.field(default=None, converter=_state)
     prefix: str = attrs.field(default="", validator=_text)
     after: str = attrs.field(default="", validator=_text)
     tag: str | None = None
-    since: float | None = attrs.field(default=None, validator=_moment)
-    until: float | None = attrs.field(default=None, validator=_moment)
-    order: JobOrder | None = None
+    since: float | None = None
+    until: float | None = None
+    order: JobOrder | None = attrs.field(default=None, converter=_order)
 
     def __attrs_post_init__(self) -> None:
-        for name, kind in (("status", JobStatus), ("state", ResultState), ("order", JobOrder)):
-            given = getattr(self, name)
-            if given is not None and not isinstance(given, kind):
-                raise InvalidInput(f"{name} must be a {kind.__name__}, not {shown(given)}")
-        if self.tag is not None:
-            check_tags((self.tag,))
+        result_order.check_filters(self.tag, self.since, self.until)
         if self.after:
             check_job_id(self._after_id)
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jrs.client.connection import Connection
-from jrs.contract.errors import InvalidInput
-from jrs.contract.texts import shown
+from jrs.contract.inputs import check_is, member_of, member_or_none
 from jrs.records.checks import check_folder
 from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotFormat, SnapshotRecord
 from jrs.recovery.files.transfer import Progress, silent
@@ -82,7 +81,7 @@ class JobSnapshots:
         self,
         name: str | None = None,
         *,
-        format: SnapshotFormat | None = None,
+        format: SnapshotFormat | str | None = None,
         output: bool = True,
         batches: Mapping[str, int] | None = None,
         progress: Progress = silent,
@@ -105,8 +104,11 @@ class JobSnapshots:
             Unavailable: the disk is full, or the backend is away; nothing is listed.
             OutcomeUnknown: it may be listed: check.
         """
+        wanted = member_or_none(SnapshotFormat, format, "format")
+        if batches is not None:
+            check_is(batches, "batches", Mapping)
         return self._connection.snapshots().create(
-            self._id, name=name, format=format, output=output, batches=batches, progress=progress
+            self._id, name=name, format=wanted, output=output, batches=batches, progress=progress
         )
 
     def delete(self, which: int | str) -> None:
@@ -119,7 +121,7 @@ class JobSnapshots:
         self._connection.snapshots().delete(self._id, which)
 
     def convert(
-        self, which: int | str, to: SnapshotFormat, *, progress: Progress = silent
+        self, which: int | str, to: SnapshotFormat | str, *, progress: Progress = silent
     ) -> SnapshotRecord:
         """Convert a snapshot to another format: link, full or cas. Durable, idempotent.
 
@@ -136,9 +138,8 @@ class JobSnapshots:
 
             job.snapshots.convert("before-upgrade", jrs.SnapshotFormat.FULL)
         """
-        if not isinstance(to, SnapshotFormat):
-            raise InvalidInput(f"to must be a SnapshotFormat, not {shown(to)}")
-        return self._connection.snapshots().convert(self._id, which, to, progress=progress)
+        form = member_of(SnapshotFormat, to, "to")
+        return self._connection.snapshots().convert(self._id, which, form, progress=progress)
 
     def move(
         self, which: int | str, to: str | Path, *, progress: Progress = silent

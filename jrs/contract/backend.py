@@ -27,7 +27,7 @@ from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.guards import Closing, guarded, meaning, with_conditions
 from jrs.contract.leadership import Leadership
 from jrs.contract.limits import Capabilities as Capabilities
-from jrs.contract.limits import check_key, check_ops
+from jrs.contract.limits import check_candidate, check_key, check_ops, check_range
 from jrs.contract.operations import Fence, Op, Record, create_or_update
 from jrs.contract.texts import shown
 from jrs.contract.watch import Watch
@@ -127,6 +127,7 @@ class Backend(abc.ABC):
         The scan begins behind the key `after`. Each page is consistent; a record that is written
         while the scan runs may or may not be seen. The deadline applies to each page.
         """
+        check_range(prefix, limit)
         self._look_for_closing(deadline)
         left = limit
         while left is None or left > 0:
@@ -213,11 +214,12 @@ class Backend(abc.ABC):
         replaced sooner where the backend can detect its death.
 
         Raises:
-            InvalidInput: `ttl` is outside the declared range.
+            InvalidInput: `ttl` is outside the declared range, or an argument cannot be used.
             ClusterMoved, WrongState: the cluster is closed.
             Unavailable: the backend did not answer.
         """
         self.check_ttl(ttl)
+        check_candidate(candidate, stop)
         self.check_open()
         leadership = self._campaign(candidate, ttl=ttl, stop=stop)
         if leadership is not None:

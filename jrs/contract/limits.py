@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import threading
+from typing import get_args
 
 import attrs
 
 from jrs.contract.errors import InvalidInput, TooLarge
+from jrs.contract.inputs import check_is, check_text
 from jrs.contract.operations import Create, Fence, Op, Update
 from jrs.contract.texts import shown
 
 _KEY = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
+_OPS = get_args(Op)
 
 
 @attrs.frozen
@@ -52,6 +56,19 @@ def check_key(key: str, limits: Capabilities) -> None:
         raise InvalidInput(f"not a key: {key!r} (names of A-Z a-z 0-9 . _ - joined by /)")
 
 
+def check_range(prefix: str, limit: int | None) -> None:
+    """Raise `InvalidInput` for what no scan can have as its prefix or its limit."""
+    check_is(prefix, "prefix", str)
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise InvalidInput(f"limit must be a whole number, not {shown(limit)}")
+
+
+def check_candidate(candidate: str, stop: threading.Event) -> None:
+    """Raise `InvalidInput` for what cannot campaign: who has no name, or cannot be stopped."""
+    check_text(candidate, "the name of a candidate")
+    check_is(stop, "stop", threading.Event)
+
+
 def check_ops(ops: tuple[Op, ...], fence: Fence | None, limits: Capabilities) -> None:
     """Raise `InvalidInput` or `TooLarge` for a commit that cannot be sent."""
     if fence is not None and not isinstance(fence, Fence):
@@ -60,13 +77,17 @@ def check_ops(ops: tuple[Op, ...], fence: Fence | None, limits: Capabilities) ->
         raise TooLarge(f"{len(ops)} operations in one commit; limit {limits.max_ops}")
     seen = set()
     for op in ops:
+        if type(op) not in _OPS:
+            check_is(op, "an operation", *_OPS)
         key = op.key
-        if len(key) > limits.max_key or not _KEY.fullmatch(key):
+        if type(key) is not str or len(key) > limits.max_key or not _KEY.fullmatch(key):
             check_key(key, limits)
         if key in seen:
             raise InvalidInput(f"two operations on {key!r} in one commit")
         seen.add(key)
-        if isinstance(op, (Create, Update)) and len(op.value) > limits.max_value:
-            raise TooLarge(
-                f"value of {key!r} has {len(op.value):,} bytes; limit {limits.max_value:,}"
-            )
+        if isinstance(op, (Create, Update)):
+            check_is(op.value, f"the value of {key!r}", bytes)
+            if len(op.value) > limits.max_value:
+                raise TooLarge(
+                    f"value of {key!r} has {len(op.value):,} bytes; limit {limits.max_value:,}"
+                )

@@ -25,7 +25,7 @@ def seconds_of(text: str) -> float | None:
 
 
 def moment(name: str, text: str, now: float) -> float:
-    """Return the moment that a text names, in seconds since 1970.
+    """Return the moment that a text names, in seconds since 1970; 0 for an earlier one.
 
     Args:
         name: of the option or parameter that has the text.
@@ -42,7 +42,7 @@ def moment(name: str, text: str, now: float) -> float:
             f"{text.strip()}s for that, or a date as 2026-11-20 or 2026-11-20T18:30, in UTC"
         )
     if age is not None:
-        return now - age
+        return max(0.0, now - age)
     try:
         if ":" in text[:3]:
             return _last(time.fromisoformat(text), now)
@@ -52,7 +52,8 @@ def moment(name: str, text: str, now: float) -> float:
             f"{name} is no time: {shown(text)}; write 90s, 12h or 7d, 14:03, 2026-11-20 or "
             "2026-11-20T18:30, in UTC"
         ) from None
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    at = (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    return max(0.0, at)
 
 
 def _last(clock: time, now: float) -> float:

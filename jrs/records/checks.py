@@ -15,6 +15,9 @@ from jrs.records.field_types import Json, as_json
 MAX_PAYLOAD = 256 * 1024
 """Largest JSON payload of a result, a stage or a spec's arguments, in encoded bytes."""
 
+_LAST_MOMENT = 253402300799
+"""The last second of the year 9999; in milliseconds, a time of today is far later."""
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 _encoder = json.JSONEncoder(allow_nan=False)
@@ -62,8 +65,17 @@ def _check_name(name: object, what: str) -> str:
 
 def check_moment(value: object, name: str) -> None:
     """Raise `InvalidInput` unless `value` is a time in seconds since 1970, or None."""
-    if value is not None and (type(value) not in (int, float) or value != value):
-        raise InvalidInput(f"{name} must be a time in seconds since 1970, not {shown(value)}")
+    if value is None:
+        return
+    hint = ""
+    if isinstance(value, int | float) and type(value) is not bool:
+        if 0 <= value <= _LAST_MOMENT:
+            return
+        hint = "; it seems to be in milliseconds" if value > _LAST_MOMENT else ""
+    raise InvalidInput(
+        f"{name} must be a time in seconds since 1970, such as time.time() or moment.timestamp(), "
+        f"not {shown(value)}{hint}"
+    )
 
 
 def check_folder(folder: object) -> Path:

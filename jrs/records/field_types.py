@@ -17,6 +17,7 @@ from typing import Any, Union, get_args, get_origin
 import attrs
 
 from jrs.contract.errors import InvalidInput
+from jrs.contract.inputs import check_is, member_of
 from jrs.contract.texts import shown
 
 Json = Any
@@ -43,7 +44,7 @@ def check_fields(value: attrs.AttrsInstance) -> None:
             after = rule(before)
         except InvalidInput as error:
             kind = type(value).__name__
-            raise InvalidInput(f"not a valid {kind}: {name} {error}") from None
+            raise InvalidInput(f"not a valid {kind}: {_at(name, error)}") from None
         if after is not before:
             object.__setattr__(value, name, after)  # The class is frozen.
 
@@ -108,6 +109,8 @@ def _is_of_ours(hint: Any) -> bool:
 def _rule(hint: Any) -> Rule:
     if hint in _SIMPLE:
         return _SIMPLE[hint]
+    if isinstance(hint, type) and issubclass(hint, enum.StrEnum):
+        return functools.partial(_member, hint)
     if _is_of_ours(hint):
         return functools.partial(_instance, hint)
     origin, inner = get_origin(hint), get_args(hint)
@@ -162,9 +165,12 @@ _SIMPLE: dict[Any, Rule] = {Any: _json, str: _text, bool: _flag, int: _whole, fl
 
 
 def _instance(kind: type, value: Any) -> Any:
-    if not isinstance(value, kind):
-        raise InvalidInput(f"must be a {kind.__name__}, not {shown(value)}")
+    check_is(value, "", kind)
     return value
+
+
+def _member(kind: type[enum.StrEnum], value: Any) -> Any:
+    return member_of(kind, value, "")
 
 
 def _optional(rule: Rule, value: Any) -> Any:
@@ -174,10 +180,28 @@ def _optional(rule: Rule, value: Any) -> Any:
 def _tuple(rule: Rule, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, (tuple, list)):
         raise InvalidInput(f"must be a tuple, not {shown(value)}")
-    return tuple(rule(item) for item in value)
+    done: list[Any] = []
+    try:
+        for item in value:
+            done.append(rule(item))
+    except InvalidInput as error:
+        raise InvalidInput(_at(f"[{len(done)}]", error)) from None
+    return tuple(done)
 
 
 def _dict(rule: Rule, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidInput(f"must be a dict, not {shown(value)}")
-    return {_text(key): rule(item) for key, item in value.items()}
+    done: dict[str, Any] = {}
+    for key, item in value.items():
+        try:
+            done[_text(key)] = rule(item)
+        except InvalidInput as error:
+            raise InvalidInput(_at(f"[{shown(key)}]", error)) from None
+    return done
+
+
+def _at(place: str, error: InvalidInput) -> str:
+    """Return what is wrong at a field, or at an item of one: ``conf['a'] must be a string``."""
+    text = str(error)
+    return place + text if text.startswith("[") else f"{place} {text}"

@@ -239,7 +239,7 @@ class JobResult(Stored):
 
     @status.validator
     def _check_status(self, attribute: object, value: JobStatus) -> None:
-        if not isinstance(value, JobStatus) or not value.is_globally_terminal:
+        if value not in (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED):
             raise InvalidInput(f"a result is FINISHED, FAILED or CANCELED, not {shown(value)}")
 
     @property

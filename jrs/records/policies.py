@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from jrs.contract.errors import InvalidInput
+from jrs.contract.inputs import member_of
 from jrs.contract.texts import shown
 from jrs.records.snapshots import SnapshotFormat
 from jrs.records.stored import Stored
@@ -24,16 +25,23 @@ LONGEST = int(threading.TIMEOUT_MAX)
 
 def seconds(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
     """Validate a field that is a number of seconds."""
-    if type(value) not in (int, float) or not 0 <= value <= LONGEST:
+    check_seconds(attribute.name, value)
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Raise `InvalidInput` unless `value` is a number of seconds, from 0 to `LONGEST`."""
+    if type(value) not in (int, float) or not 0 <= value <= LONGEST:  # type: ignore[operator]
         raise InvalidInput(
-            f"{attribute.name} must be a number of seconds, at most {LONGEST}, not {shown(value)}"
+            f"{name} must be a number of seconds, at most {LONGEST}, not {shown(value)}"
         )
 
 
-def check_count(name: str, value: object, most: int = MOST) -> None:
-    """Raise `InvalidInput` unless `value` is a whole number from 1 to `most`."""
-    if type(value) is not int or not 1 <= value <= most:
-        raise InvalidInput(f"{name} must be a whole number from 1 to {most}, not {shown(value)}")
+def check_count(name: str, value: object, most: int = MOST, *, least: int = 1) -> None:
+    """Raise `InvalidInput` unless `value` is a whole number from `least` to `most`."""
+    if type(value) is not int or not least <= value <= most:
+        raise InvalidInput(
+            f"{name} must be a whole number from {least} to {most}, not {shown(value)}"
+        )
 
 
 def count(most: int = MOST) -> Callable[[object, attrs.Attribute[Any], int], None]:
@@ -104,17 +112,14 @@ class Keep(enum.StrEnum):
 
 
 def _keep(value: Keep | str) -> Keep:
-    for each in Keep:
-        if value in (each, each.value):
-            return each
-    raise InvalidInput(f"the policy for snapshots is keep or delete, not {shown(value)}")
+    return member_of(Keep, value, "the policy for snapshots")
 
 
 def _format(value: SnapshotFormat | str) -> SnapshotFormat:
-    for each in SnapshotFormat:
-        if value in (each, each.value) and each.is_restorable:
-            return each
-    raise InvalidInput(f"the format of a job's snapshots is link, full or cas, not {shown(value)}")
+    found = member_of(SnapshotFormat, value, "the format of a job's snapshots")
+    if not found.is_restorable:
+        raise InvalidInput(f"the format of a job's snapshots is link, full or cas, not {found}")
+    return found
 
 
 @attrs.frozen

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from jrs.contract.errors import InvalidInput
+from jrs.contract.inputs import check_is, with_article
 from jrs.host.credentials import opened
 from jrs.records.codec import fields_of, with_fields
 
@@ -30,19 +31,22 @@ class SpecKey:
     """
 
     def __init__(self, key: bytes) -> None:
+        if not isinstance(key, bytes):  # The message does not repeat it: it may be the secret.
+            raise InvalidInput(f"a spec key must be bytes, not {with_article(type(key).__name__)}")
         if len(key) < _LEAST:
             raise InvalidInput(f"a spec key must have at least {_LEAST} bytes, not {len(key)}")
         self._key = key
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    def read(cls, path: str | Path) -> Self:
         """Return the key in a file: its bytes without trailing white space.
 
         Raises:
             InvalidInput: the file cannot be read, users other than its owner and group have access
                 to it, its group can write to it, or the key is too short.
         """
-        with opened(path, "spec key") as file:
+        check_is(path, "the path of a spec key", str, Path)
+        with opened(Path(path), "spec key") as file:
             key = file.read().rstrip()
         if len(key) < _LEAST:
             raise InvalidInput(

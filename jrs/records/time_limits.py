@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from jrs.contract.errors import InvalidInput
+from jrs.contract.inputs import member_of
 from jrs.contract.texts import shown
 from jrs.records.policies import LONGEST
 from jrs.records.stored import Stored
@@ -33,10 +34,7 @@ def check_limit(name: str, value: object) -> None:
 
 
 def _then(value: OnTimeout | str) -> OnTimeout:
-    for each in OnTimeout:
-        if value in (each, each.value):
-            return each
-    raise InvalidInput(f"what happens at a time-out is fail or restart, not {shown(value)}")
+    return member_of(OnTimeout, value, "what happens at a time-out")
 
 
 @attrs.frozen

@@ -23,6 +23,8 @@ OWN = {
 }
 """The backends of jrs. To ask what is installed takes each process 3 MB and 20 ms."""
 
+_FOR_TESTS = frozenset({"recorded"})
+"""The scheme of `jrs.testing`, which wraps another backend: no message offers it."""
 
 Opener = Callable[[str, str, bool], Backend]
 """Opens a backend: ``open(url, cluster, create)``."""
@@ -51,8 +53,8 @@ def opener_of(url: str) -> Opener:
         return _own(scheme) if colon and scheme in OWN else _others(url, scheme if colon else "")
     except ImportError as error:
         raise InvalidInput(
-            f"the backend {scheme!r} needs the package {error.name!r}, which is not installed: "
-            f"pip install 'jrs[{scheme}]'"
+            f"the backend {scheme!r} needs packages that are not installed: pip install "
+            f"'jrs[{scheme}]' (no module {error.name!r})"
         ) from error
 
 
@@ -68,9 +70,11 @@ def _others(url: str, scheme: str) -> Opener:
         _entry_points.cache_clear()
         known = _entry_points()
     if scheme not in known:
+        schemes = ", ".join(sorted({*OWN, *known} - _FOR_TESTS))
+        is_path = url.startswith("/") and not url.startswith("//")
+        like = f"; did you mean file://{redacted(url)}?" if is_path else ", as file:///var/lib/jrs"
         raise InvalidInput(
-            f"unknown backend {redacted(url)!r}: give a URL whose scheme is one of "
-            f"{', '.join(sorted({*OWN, *known}))}, for example file:///var/lib/jrs"
+            f"unknown backend {redacted(url)!r}: give a URL whose scheme is one of {schemes}{like}"
         )
     opener: Opener = known[scheme].load()
     return opener

@@ -34,6 +34,7 @@ from jrs.records.model import (
     StageRecord,
 )
 from jrs.records.signing import SpecKey
+from jrs.records.time_limits import check_limit
 from jrs.store import job_views, restores, stored_result
 from jrs.store.cluster_format import too_old
 from jrs.store.historian import Historian, submitter
@@ -66,8 +67,9 @@ class JobCatalog:
         """Store the spec, durably, for the leader to start; return it with its submission time.
 
         Raises:
-            InvalidInput: `spec` is not a `JobSpec`, its entry point has not the form of one, or no
-                operating system has a form for a text of it.
+            InvalidInput: `spec` is not a `JobSpec`, its entry point has not the form of one, no
+                operating system has a form for a text of it, or no time is left for `on_result`, or
+                between two snapshots.
             WrongState: the cluster's format is too old for its settings or time limits.
             DuplicateJob: the id is taken; `.state` says by what. Nothing was changed.
             CorruptRecord: the disk has perhaps lost a record of a job with that id.
@@ -79,6 +81,10 @@ class JobCatalog:
         check_entry_point(spec.entry_point)
         for what, text in spec.settings.system_texts:
             check_system_text(text, what)
+        if spec.snapshots.every is not None:
+            check_limit("the time between two snapshots", spec.snapshots.every)
+        if spec.on_result is not None:
+            check_limit("the timeout of on_result", spec.on_result.timeout)
         if spec.least_reader() > 1:
             what = f"job {spec.job_id!r}, with its settings, time limits or on_result,"
             if why := too_old(self._backend, _SPEC_2_FORMAT, what):

@@ -9,7 +9,9 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, NoSuchResult
 from jrs.contract.operations import Record
 from jrs.records import keys
+from jrs.records.checks import check_moment
 from jrs.records.model import JobResult, JobResultEntry, JobStatus, ResultState
+from jrs.records.tags import check_tags
 from jrs.store import result_index
 from jrs.store.result_index import Entry
 from jrs.store.stored_result import entry_of, expired_entry_of, result_in
@@ -68,6 +70,14 @@ def dirty(backend: Backend) -> Iterator[JobResultEntry]:
             elif backend.get(keys.DIRTY + job_id) is not None:
                 lone = f"{keys.DIRTY}{job_id} exists without its result"
                 yield JobResultEntry(job_id, ResultState.DIRTY, None, lone)
+
+
+def check_filters(tag: str | None, since: float | None, until: float | None) -> None:
+    """Raise `InvalidInput` for a tag or a moment by which no list can be filtered."""
+    if tag is not None:
+        check_tags((tag,))
+    check_moment(since, "since")
+    check_moment(until, "until")
 
 
 def by_end(

@@ -27,9 +27,10 @@ from jrs.contract.errors import (
     ResultIsDirty,
     Unavailable,
 )
+from jrs.contract.inputs import check_is, member_or_none
+from jrs.contract.limits import check_range
 from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record
 from jrs.contract.read_back import still_unknown
-from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.checks import check_job_id
 from jrs.records.codec import encode
@@ -44,6 +45,7 @@ class JobResultStore:
     """The results of one cluster. Stateless: all instances, in all processes, agree."""
 
     def __init__(self, backend: Backend, *, now: Clock = time.time) -> None:
+        check_is(backend, "backend", Backend, hint="jrs.open_backend(url) returns one")
         self._backend = backend
         self._now = now
 
@@ -212,8 +214,7 @@ class JobResultStore:
         return self._state(job_id) is ResultState.DIRTY
 
     def has_clean(self, job_id: str) -> bool:
-        """Return whether the job has a result and its cleanup has ended. Raises `CorruptRecord` as
-        `has_entry`."""
+        """Return whether the job's result is clean. Raises `CorruptRecord` as `has_entry`."""
         return self._state(job_id) is ResultState.CLEAN
 
     def has_entry(self, job_id: str) -> bool:
@@ -231,8 +232,8 @@ class JobResultStore:
     def list(
         self,
         *,
-        state: ResultState | None = None,
-        status: JobStatus | None = None,
+        state: ResultState | str | None = None,
+        status: JobStatus | str | None = None,
         after: str | None = None,
         limit: int | None = None,
     ) -> Iterator[JobResultEntry]:
@@ -244,13 +245,10 @@ class JobResultStore:
         Raises:
             InvalidInput: at once, for a filter of the wrong type or a `limit` below zero.
         """
-        for name, kind, given in (
-            ("state", ResultState, state), ("status", JobStatus, status), ("after", str, after),
-        ):  # fmt: skip
-            if given is not None and not isinstance(given, kind):
-                raise InvalidInput(f"{name} must be a {kind.__name__}, not {shown(given)}")
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise InvalidInput(f"limit must be a whole number, not {shown(limit)}")
+        state = member_or_none(ResultState, state, "state")
+        status = member_or_none(JobStatus, status, "status")
+        check_is(after or "", "after", str)
+        check_range(keys.RESULTS, limit)
         wanted = (
             entry
             for entry in result_order.by_id(self._backend, state, after)
@@ -261,7 +259,7 @@ class JobResultStore:
     def by_end(
         self,
         *,
-        status: JobStatus | None = None,
+        status: JobStatus | str | None = None,
         tag: str | None = None,
         since: float | None = None,
         until: float | None = None,
@@ -279,8 +277,11 @@ class JobResultStore:
             after: begin behind this job, which must have a result.
 
         Raises:
+            InvalidInput: at once, for a filter of the wrong type or form.
             NoSuchResult: the job `after` has no result.
         """
+        status = member_or_none(JobStatus, status, "status")
+        result_order.check_filters(tag, since, until)
         if after is not None:
             check_job_id(after)
         return result_order.by_end(
@@ -342,8 +343,7 @@ class JobResultStore:
                 # The format was raised at this moment: the result needs its index now.
 
     def _dirty_ops(self, result: JobResult) -> tuple[Op, ...]:
-        if not isinstance(result, JobResult):
-            raise InvalidInput(f"not a JobResult: {shown(result)}")
+        check_is(result, "result", JobResult)
         if result.status is JobStatus.FAILED and result.failure is None:
             raise InvalidInput(f"the FAILED result of job {result.job_id!r} has no failure")
         job_id = result.job_id

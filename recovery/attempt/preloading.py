@@ -27,9 +27,11 @@ Files = dict[str, tuple[int, int, int]]
 
 def check(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names; raise `InvalidInput` for one that no module can have."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise InvalidInput(f"preload must be a list of names of modules, not {shown(names)}")
     found = tuple(names)
     for name in found:
-        if not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidInput(
                 f"{shown(name)} is no name of a module to preload: name it as an import does, "
                 "such as etl.jobs"

@@ -7,6 +7,7 @@ import tenacity
 
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
+from jrs.records.policies import check_count, check_seconds
 
 
 @attrs.frozen
@@ -49,12 +50,18 @@ class CleanupPolicy:
     @classmethod
     def of(cls, *, retries: int | None = None, max_delay: float = 3600.0) -> CleanupPolicy:
         """Return the policy with so many retries (None: without end), 1, 2, 4, … seconds apart, at
-        most `max_delay`.
+        most `max_delay` seconds.
+
+        Raises:
+            InvalidInput: `retries` is below zero, or one of them is no such number.
 
         Example::
 
             jrs.CleanupPolicy.of(retries=10, max_delay=300)
         """
+        if retries is not None:
+            check_count("retries", retries, least=0)
+        check_seconds("max_delay", max_delay)
         return cls(
             wait=tenacity.wait_exponential(multiplier=1.0, max=max_delay),
             stop=tenacity.stop_never

@@ -20,6 +20,7 @@ from jrs.host.filesystems import filesystem_of, storage_problem
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import EpochRecord
+from jrs.records.policies import check_seconds
 
 from ..files import epoch_folders
 from ..files.job_folders import storage_place
@@ -50,6 +51,7 @@ def examine(
         storage: where the jobs keep their files; by default the backend's own folder, if it has
             one.
     """
+    check_seconds("ttl", ttl)
     mine = f"{keys.DOCTOR}{uuid.uuid4().hex}"
     looks: tuple[Callable[[], Iterator[Diagnostic]], ...] = (
         lambda: _ttl(backend, ttl),

@@ -24,7 +24,7 @@ from jrs.contract.errors import (
 from jrs.contract.operations import Record
 from jrs.contract.texts import shown
 from jrs.records import keys
-from jrs.records.checks import check_stage_name
+from jrs.records.checks import check_job_id, check_stage_name
 from jrs.records.heads import StreamHead
 from jrs.records.model import ResultState
 from jrs.records.stages import TAKEN_OVER, StageSummary
@@ -106,6 +106,7 @@ def output_files(
     backend: Backend, storage: JobStorage, job_id: str, stage: str, since: str
 ) -> OutputFiles:
     """Return the files of a stage that count; see `JobHandle.files`."""
+    check_job_id(job_id)
     check_stage_name(stage)
     if since != "" and not (
         isinstance(since, str) and (_STREAM.fullmatch(since) or _STAGE.fullmatch(since))

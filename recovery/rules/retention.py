@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from jrs.contract.errors import InvalidInput
+from jrs.contract.inputs import check_is
 from jrs.contract.texts import shown
 from jrs.records.model import JobStatus
 from jrs.records.policies import check_count
@@ -127,6 +128,9 @@ class RetentionPolicy:
     failed_logs: float | None = attrs.field(default=30 * DAY, validator=_age)
     history: float | None = attrs.field(default=None, validator=_age)
     limits: LogLimits = attrs.field(factory=LogLimits)
+
+    def __attrs_post_init__(self) -> None:
+        check_is(self.limits, "limits", LogLimits)
 
 
 def age_of(policy: RetentionPolicy, kind: Kind, status: JobStatus) -> float | None:
