@@ -14,6 +14,7 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, NotFound, WrongState
+from jrs.contract.inputs import check_is
 from jrs.contract.masks import masked
 from jrs.contract.operations import (
     Absent,
@@ -101,6 +102,7 @@ class JobStops:
             CorruptRecord: the job's spec, or whether it has ended, cannot be read.
         """
         check_job_id(job_id)
+        check_is(mode, "mode", StopMode)
         event = _REQUESTS.get(mode)
         if event is None:
             raise InvalidInput(

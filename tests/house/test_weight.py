@@ -41,22 +41,22 @@ PROCESSES = {
         "import jrs; jrs.JobResultStore; jrs.JobResult",
         STORE,
         {"cattrs"},
-        55,
+        56,  # One of them checks the types of what callers give.
     ),
     "a client": (
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs"},
-        # Of it seven compare a call or a submission, check an entry point in another process, tell
-        # which snapshots forks have taken for themselves, and are parts of the cleanup, which a
-        # client does by force; one has the pools of all rooms.
-        215,
+        # Of it eight compare a call or a submission, check arguments, and an entry point in another
+        # process, tell which snapshots forks have taken for themselves, and are parts of the
+        # cleanup, which a client does by force; one has the pools of all rooms.
+        217,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
         {"jrs.backends.file", "jrs.backends.shared", "jrs.contract", "jrs.host", "jrs.records"},
         set(),
-        56,  # Two of them start a thread, and tell what can be a key from what damage has left.
+        57,  # Two of them start a thread, and tell what can be a key from what damage has left.
     ),
     "the client of ZooKeeper's protocol": (
         "import jrs.backends.zookeeper.protocol.connection",
@@ -81,9 +81,10 @@ PROCESSES = {
         "import jrs.recovery.attempt_main",
         RUNS,
         {"cattrs", "tenacity"},
-        # Four of them give a job that is made from another the span of who made it, run what may
-        # hang in a thread of its own, have the pools of all rooms, and tell the snapshots of forks.
-        191,
+        # Five of them give a job that is made from another the span of who made it, run what may
+        # hang in a thread of its own, have the pools of all rooms, tell the snapshots of forks, and
+        # check arguments.
+        192,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -91,9 +92,10 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        # Six of them have the pools of all rooms and the digest of a submission, tell the snapshots
-        # of forks, remember the jobs that have ended, and are parts of the cleanup.
-        302,
+        # Eight of them have the pools of all rooms and the digest of a submission, tell the
+        # snapshots of forks, remember the jobs that have ended, are parts of the cleanup, and
+        # check arguments.
+        305,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

@@ -153,7 +153,7 @@ CALLS: dict[str, Callable[[Backend], Any]] = {
     "entry": lambda b: JobCatalog(b).submit(JobSpec("k", None)),
     "function": lambda b: JobCatalog(b).submit(JobSpec("k", print)),
     "restart": lambda b: JobCatalog(b).submit(JobSpec("k", "m:f", restart=3)),
-    "runner": lambda b: JobCatalog(b).submit(JobSpec("k", "m:f", runner="thread")),
+    "runner": lambda b: JobCatalog(b).submit(JobSpec("k", "m:f", runner="threads")),
     "huge": lambda b: JobCatalog(b).submit(JobSpec("k", "m:f", {"a": 10**5000})),
     "huge id": lambda b: JobCatalog(b).submit(JobSpec(10**5000, "m:f")),
     "huge partitions": lambda b: JobCatalog(b).submit(JobSpec("k", "m:f", partitions=10**5000)),
