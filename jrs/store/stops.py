@@ -105,10 +105,8 @@ class JobStops:
         check_is(mode, "mode", StopMode)
         event = _REQUESTS.get(mode)
         if event is None:
-            raise InvalidInput(
-                f"a stop request is suspend or drain, not {mode!r}; to keep job {job_id!r} from "
-                "running, suspend it"
-            )
+            hint = f"to keep job {job_id!r} from running, suspend it"
+            raise InvalidInput(f"a stop request is suspend or drain, not {mode!r}; {hint}")
         spec = self._waiting(job_id, "stop")
         before = self._stored(job_id)
         step = step_after(STOP, before.step, event)
