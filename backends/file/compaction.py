@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.contract.errors import Unavailable
+from jrs.contract.errors import FolderReplaced, Unavailable
 from jrs.host import helper_process
 
 from . import segments
@@ -120,17 +120,24 @@ class Compaction:
             time.sleep(_POLL)
         self.close()
 
-    def advance(self, start: int) -> bool:
+    def advance(self, start: int, check_place: Callable[[], None]) -> bool:
         """Advance the base of the segment at `start` without waiting; return whether it exists.
 
         Cheap: most calls only read the clock. If the base cannot be written, for example on a full
         disk, a later call tries again: nothing depends on it.
+
+        Args:
+            check_place: raises `FolderReplaced` if the folder is another one.
+
+        Raises:
+            FolderReplaced: in a copy, the base would never come.
         """
         now = time.monotonic()
         if now < self._next_poll:
             return False
         self._next_poll = now + self.poll_interval
         try:
+            check_place()
             if segments.newest(self._folder) >= start:
                 self._has_failed = False
                 self.ended(False)
@@ -140,8 +147,10 @@ class Compaction:
                 self._poll_child(start, 0.0)
             elif now >= self._next_try:
                 return self.begin(start)
+        except FolderReplaced:
+            raise
         except Exception as error:
-            # Whatever it is, the call that came by has nothing to do with it.
+            # Whatever else it is, the call that came by has nothing to do with it.
             if not self._has_failed:
                 _log.warning("%s grows, because it is not compacted: %r", self._folder, error)
             self._has_failed = True
@@ -210,7 +219,7 @@ class Compaction:
                 yield fd if self._is_stalled(start) else None
             else:
                 # A child that is killed each time must not fill the disk.
-                segments.discard_begun(reached_by(fd), start)
+                segments.discard_begun(reached_by(fd, self._folder), start)
                 yield fd
         finally:
             self.held = ()  # First: a child forked in between must not release another file.

@@ -159,10 +159,8 @@ class CurrentSegment:
                 self.pass_to_following()
             else:
                 self._roll(sealed)
-        if self.pending and self._compaction.poll_is_due():
-            self._check_place()  # In a copy, the base would never come.
-            if self._compaction.advance(self.log.start):
-                self._change_base()
+        if self.pending and self._compaction.advance(self.log.start, self._check_place):
+            self._change_base()
 
     def pass_to_following(self) -> None:
         """Move to the segment that continues this one, although the seal is missing.

@@ -23,6 +23,9 @@ from jrs.host.filesystems import NETWORK_FILESYSTEMS, filesystem_of
 
 MARKER = "jrs.json"
 
+_DESCRIPTORS = "/proc/self/fd"
+"""Has a path of each open file and folder."""
+
 
 def mark_format(root: Path, version: int) -> int:
     """Raise the marker's format to at least `version`; return its format. Durable, idempotent.
@@ -173,21 +176,29 @@ def write_all(fd: int, data: bytes | bytearray) -> None:
             written += os.write(fd, view[written:])
 
 
-def reached_by(folder: int) -> Path:
-    """Return a path of an open folder, which leads to it whatever name it has."""
-    return Path(f"/proc/self/fd/{folder}")
+def reached_by(fd: int, name: Path) -> Path:
+    """Return a path of an open folder, which leads to it whatever name it has.
+
+    Where no /proc is mounted, that is the name by which it was opened.
+    """
+    path = Path(f"{_DESCRIPTORS}/{fd}")
+    with contextlib.suppress(OSError):
+        if os.path.samestat(os.stat(path), os.fstat(fd)):
+            return path
+    return name
 
 
 @contextlib.contextmanager
 def pinned(folder: Path) -> Iterator[Path]:
-    """Yield a path of the folder that has this name now, which leads to no other one later.
+    """Yield a path of the folder that has this name now, which leads to no other one later; see
+    `reached_by`.
 
     Raises:
         OSError: the folder cannot be opened.
     """
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield reached_by(fd)
+        yield reached_by(fd, folder)
     finally:
         os.close(fd)
 

@@ -128,7 +128,7 @@ def _begun(folder: Path, header: Header) -> Header:
         _begin_tail(folder, header)
     try:
         with path.open("rb") as file:
-            found = Header.parse(file.read(4096), path)
+            found = Header.parse(file.read(4096), path.resolve())
     except FileNotFoundError:
         return header  # The segment was swept, and is nothing that counts.
     return header if found is None else header._replace(form=found.form, epoch=found.epoch)
@@ -152,7 +152,7 @@ def _begin_tail(folder: Path, header: Header) -> None:
     """Create the tail before its header: a header without a tail means that the tail was lost."""
     path = log_path(folder, header.start, Form.BATCHES)
     if header_path(folder, header.start).exists() and not path.exists():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.resolve()))
     publish(path, header.bare().line())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +16,7 @@ from jrs.backends.file import compaction, segments
 from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.batch_log import BatchLog
 from jrs.backends.file.compaction import Compaction
+from jrs.backends.file.format import folder
 from jrs.backends.file.replica import NEVER
 from jrs.contract.errors import FolderReplaced, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create
@@ -259,6 +261,57 @@ def test_a_process_that_finds_no_base_to_write_is_not_started_again(
             backend.replica.segment.await_base()
         assert started == [0]
         with pytest.raises(FolderReplaced):
+            backend.get("k")
+
+
+def test_calls_at_the_limit_of_descriptors_while_a_base_is_missing(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look at the folder takes a descriptor, and the base can wait."""
+    monkeypatch.setattr(Compaction, "poll_interval", 0.0)
+    with FileBackend(root, seal_at=NEVER) as backend:
+        await_others_base(backend, monkeypatch)
+        monkeypatch.setattr(Compaction, "begin", lambda *args: False)
+        fill(backend, "named", 1)  # The first commit opens the folder, to sync the log's name.
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                os.open(root, os.O_RDONLY)
+            backend.commit(Create("k", b""))
+            assert backend.get("k") is not None
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert backend.replica.segment.pending
+
+
+def test_a_host_without_proc(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An intact folder was called replaced."""
+    monkeypatch.setattr(folder, "_DESCRIPTORS", "/proc/none/fd")
+    monkeypatch.setattr(Compaction, "poll_interval", 0.0)
+    with FileBackend(root, seal_at=NEVER) as backend:
+        await_others_base(backend, monkeypatch)
+        backend.commit(Create("k", b""))
+        backend.replica.segment.await_base()
+        assert backend.get("k") is not None
+        backend.replica.segment.log.write_seal()
+        assert backend.get("k") is not None
+
+
+def test_a_lost_tail_is_named_by_its_own_path(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message named a path that means nothing outside of the process."""
+    real = segments.open_next
+
+    def lose(folder: Path, following: segments.Header, *rest: Any) -> Any:
+        segments.log_path(folder, following.start).with_suffix(".segment").touch()
+        return real(folder, following, *rest)
+
+    monkeypatch.setattr(Compaction, "small", -1)
+    monkeypatch.setattr(segments, "open_next", lose)
+    with FileBackend(root, seal_at=NEVER) as backend:
+        log = backend.replica.segment.log
+        log.write_seal()
+        with pytest.raises(Unavailable, match=f"{log.path.parent}/[0-9]+.tail is missing"):
             backend.get("k")
 
 
