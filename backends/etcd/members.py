@@ -14,9 +14,13 @@ from jrs.contract.errors import InvalidInput
 from ..remote.address import Address, Tls
 from ._etcd3 import grpc, rpc
 
-_CONNECT = 3.0
-"""Seconds to connect: some round trips, and those of TLS. Shorter ones of gRPC's own kept a client
-from ever reaching a member over a link with a round trip of more than 250 ms."""
+_CONNECT = 1.4
+"""Seconds to connect: two round trips, and with TLS three, or four before TLS 1.3. gRPC's own half
+of a second kept a client from ever reaching a member over a slow link.
+
+A call waits for the connection. If a write had no more time than this, its outcome would seem to be
+unknown when a member drops attempts to connect, although nothing was sent.
+"""
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),

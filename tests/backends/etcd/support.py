@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import socket
 import threading
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,20 @@ from tests.support import BOUND, until
 USERS = {"root": "r00t-s3cret", "jrs": "jrs-s3cret"}
 TTL = 3600.0
 """Of leaderships that no test waits out."""
+
+
+@contextlib.contextmanager
+def dropping() -> Iterator[tuple[str, int]]:
+    """Yield an address that drops attempts to connect, as a firewall does: a listener whose backlog
+    is full."""
+    with contextlib.ExitStack() as opened:
+        full = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        host, port = full.getsockname()
+        for _ in range(4):
+            one = opened.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex((host, port))
+        yield host, port
 
 
 def as_user(url: str, name: str, password: str | None = None) -> str:

@@ -6,7 +6,6 @@ Each through `open_backend`, and through the command line, which exits with 2.
 from __future__ import annotations
 
 import base64
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,7 +34,7 @@ from jrs.testing.servers.certificates import make_certificates
 from jrs.testing.servers.fixtures import had
 from jrs.testing.servers.found import find_etcd
 from jrs.testing.servers.ports import Ports
-from tests.backends.etcd.support import USERS, as_user, opened, with_option
+from tests.backends.etcd.support import USERS, as_user, dropping, opened, with_option
 
 Refused = Callable[..., None]
 
@@ -123,18 +122,8 @@ def test_an_address_that_takes_all_and_says_nothing(
 
 
 def test_an_address_that_does_not_take_a_connection(refused: Refused) -> None:
-    """A firewall that drops, played by a listener whose backlog is full."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
-        host, port = full.getsockname()
-        waiting = []
-        for _ in range(4):
-            one = socket.socket()
-            one.setblocking(False)
-            one.connect_ex((host, port))
-            waiting.append(one)
+    with dropping() as (host, port):
         refused(f"etcd://{host}:{port}?timeout=1", Unavailable, "no answer from", "firewall")
-        for one in waiting:
-            one.close()
 
 
 def test_something_that_is_no_etcd(refused: Refused) -> None:

@@ -14,6 +14,7 @@ from jrs.backends.remote.address import Address
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
 from jrs.testing.servers import EtcdServer, Proxy
+from tests.backends.etcd.support import dropping
 from tests.support import BOUND, FakeClock
 
 REQUEST = rpc.RangeRequest(key=b"x")
@@ -113,13 +114,33 @@ def test_slow_members_next_to_one_that_is_down(
 
 def test_a_link_with_a_long_round_trip(etcd_server: EtcdServer) -> None:
     """Each connection was given up before the first bytes of the member came, so none was made."""
-    with Proxy(etcd_server.endpoints[0], delay=0.7) as proxy:
+    with Proxy(etcd_server.endpoints[0], delay=0.4) as proxy:
         url = etcd_server.url(endpoints=[proxy.endpoint])
         connection = Connection(Address.parse(url, default_port=2379))
         try:
             connection.read(lambda member: member.kv.Range, REQUEST, Deadline.after(BOUND))
         finally:
             connection.close()
+
+
+def test_a_write_to_a_member_that_drops_attempts_to_connect(
+    etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was sent, so the next member gets it; each of them answered before."""
+    monkeypatch.setattr(connection, "WRITE", connection.WRITE - 1.0)  # Clearly longer.
+    with dropping() as silent:
+        url = etcd_server.url(endpoints=[silent, etcd_server.endpoints[0]])
+        handle = Connection(Address.parse(url, default_port=2379))
+        try:
+            handle._current = 0
+            for member in handle._members:
+                member.answers = True
+            grant = rpc.LeaseGrantRequest(TTL=10)
+            answer = handle.write(lambda member: member.lease.LeaseGrant, grant, Deadline.after(20))
+            assert answer.ID
+            assert handle._current == 1
+        finally:
+            handle.close()
 
 
 def test_a_call_with_too_little_time_says_nothing_about_a_member(
