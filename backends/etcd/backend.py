@@ -218,7 +218,8 @@ class EtcdBackend(Backend):
         while left is None or left > 0:
             until = deadline or self._deadline()
             wanted = size if left is None else min(size, left)
-            whole = wanted <= page_sizes.SMALL
+            # With `since`, etcd reads the whole range for each page, so a small one is not faster.
+            whole = wanted <= page_sizes.SMALL or (since is not None and first)
             share = until if whole else Deadline.after(until.remaining() / 2)
             try:
                 page, revision, more = self._page_at(prefix, after, wanted, revision, share, since)
@@ -228,9 +229,10 @@ class EtcdBackend(Backend):
                 revision = 0
                 continue
             except Unavailable:
+                if wanted > page_sizes.SMALL:  # The page may be too large to be sent in time.
+                    size = sizes.failed(prefix)
                 if whole or self.connection.closed:
                     raise
-                size = sizes.failed(prefix)  # The page may be too large to be sent in time.
                 continue
             if page:
                 yield page

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from jrs.contract.operations import Record
 
 UNKNOWN, KNOWN, LARGEST = 64, 1000, 10_000
-"""Records of a page: of the first one without, and with a known weight; and the most."""
+"""Records of a page: of the first one of a prefix without, and with a known weight; and the most.
+"""
 SMALL = 16
 """Records of a page that can be sent in time over any line."""
 GROWTH = 4
@@ -20,10 +21,13 @@ GROWTH = 4
 PAGE_BYTES = 8 << 20
 OVERHEAD = 100
 """Bytes of a record besides its value."""
+PREFIXES = 10_000
+"""The most prefixes whose weights are kept: a job has a few of its own."""
 
 
 class PageSizes:
-    """The weights of a handle's records. Those under one folder are of one kind."""
+    """The weights of a handle's records, by the prefix of their scan: those of one job say nothing
+    about those of another one. How fast pages come is known for all under one folder."""
 
     def __init__(self) -> None:
         self._weights: dict[str, int] = {}
@@ -34,7 +38,7 @@ class PageSizes:
         """Return the size of the first page of a scan."""
         if _kind(prefix) in self._slow:
             return SMALL
-        weight = self._weights.get(_kind(prefix))
+        weight = self._weights.get(prefix)
         return UNKNOWN if weight is None else min(KNOWN, fitting(weight))
 
     def failed(self, prefix: str) -> int:
@@ -47,9 +51,12 @@ class PageSizes:
         if len(page) > SMALL:
             self._slow.discard(_kind(prefix))
         weight = sum(len(record.value) for record in page) // len(page) + OVERHEAD
-        # The heaviest page of a scan counts: the next scan may begin with its records.
-        known = 0 if first else self._weights.get(_kind(prefix), 0)
-        self._weights[_kind(prefix)] = max(weight, known)
+        # The heaviest page counts: the next scan may begin with its records. It fades from scan to
+        # scan, in case that they are gone.
+        known = self._weights.get(prefix, 0) // (2 if first else 1)
+        if len(self._weights) >= PREFIXES:
+            self._weights.clear()
+        self._weights[prefix] = max(weight, known)
         return min(LARGEST, GROWTH * size, fitting(weight))
 
 

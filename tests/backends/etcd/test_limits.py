@@ -198,6 +198,40 @@ def test_a_further_listing_takes_one_request(
     assert asked == [31]
 
 
+def test_the_weight_of_one_prefix_says_nothing_about_another_one() -> None:
+    """A first page of the huge records of another job was a thousand of them."""
+    sizes, light = PageSizes(), [Record("k/a/1", b"v", 1)] * 64
+    heavy = [Record("k/a/1", bytes(MIB // 2), 1)] * 16
+    sizes.after("k/a/", 64, light, first=True)
+    assert sizes.first("k/a/") == 1000
+    assert sizes.first("k/b/") == 64
+
+    sizes.after("k/a/", 64, heavy, first=False)
+    sizes.after("k/a/", 16, light, first=True)  # The next scan does not forget them at once.
+    assert sizes.first("k/a/") < 64
+    for _ in range(20):
+        sizes.after("k/a/", 16, light, first=True)
+    assert sizes.first("k/a/") == 1000
+
+
+def test_the_first_page_of_created_since_has_the_whole_time(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server reads as much for a small page, which failed as well."""
+    fill(backend, 3)
+    given: list[Deadline] = []
+    inner = backend._page_at
+
+    def page_at(*args: Any) -> Any:
+        given.append(args[4])
+        return inner(*args)
+
+    monkeypatch.setattr(backend, "_page_at", page_at)
+    deadline = Deadline.after(BOUND)
+    assert len(backend.created_since("k/", 1, deadline=deadline)) == 3
+    assert given == [deadline]
+
+
 def test_created_since_comes_in_pages(
     backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
