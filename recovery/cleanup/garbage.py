@@ -15,7 +15,14 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, SnapshotInUse, Unavailable
+from jrs.contract.errors import (
+    Conflict,
+    CorruptRecord,
+    InvalidInput,
+    OutcomeUnknown,
+    SnapshotInUse,
+    Unavailable,
+)
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -192,22 +199,23 @@ class GarbageCollector:
 
     def _forks(self) -> None:
         """Remove the snapshots of forks that died before they had stored their restores."""
-        by_job: dict[str, list[SnapshotRecord]] = {}
+        until = min(self._until, self._catalog.now() - for_forks.PATIENCE)
+        forks = list[SnapshotRecord]()
         for stored in self._backend.scan(keys.SNAPSHOTS):
             with suppress(CorruptRecord):  # `jrs fsck` names it.
                 record = decode(SnapshotRecord, stored.value, stored.key)
                 if record.for_fork:
-                    by_job.setdefault(record.job_id, []).append(record)
-        for known in by_job.values():
+                    forks.append(record)
+        for record in forks:
             try:
-                for record in for_forks.needless(self._backend, known, self._until):
+                if for_forks.needless(self._backend, [record], until):
                     size = _size(folders.listed(self._storage, record))
                     if not self._dry_run:
                         delete.remove(self._backend, self._storage, record, None)
                     why = f"left over by a fork to {record.for_fork!r} that died"
                     self._removed.append(Garbage(str(record), size, why))
-            except (CorruptRecord, SnapshotInUse, Unavailable) as error:
-                self._left.append(str(error))
+            except (CorruptRecord, OutcomeUnknown, SnapshotInUse, Unavailable) as error:
+                self._left.append(f"{record}: {error}")
 
     def _records(self) -> None:
         """Remove what a forced cleanup has left in the backend. No id is used twice, so no job can

@@ -74,23 +74,12 @@ class Snapshots(FencedResource):
         folders.remove_left_overs(storage, job_id)
         if not self._deletes(job_id):
             return
-        ours = self._systems(job_id)
-        # A job that is held by its own restore has ended here and needs nothing more. The search
-        # reads all jobs: most have no snapshot, and go without it.
-        begun = {
-            restore.source: restore.job_id
-            for restore in (restores.begun_from(self._backend, job_id) if ours else ())
-            if restore.job_id != job_id
-        }
         kept = []
-        for record in ours:
-            if (other := begun.get(str(record.number))) is None:
+        for record in self._systems(job_id):
+            try:
                 delete.remove(catalog.backend, storage, record, fence)
-            else:
-                kept.append(
-                    f"{record} is the source of a restore of job {other!r}; finish the restore: "
-                    f"jrs snapshot restore --finish {other}; or: jrs cancel {other}"
-                )
+            except SnapshotInUse as error:
+                kept.append(str(error))
         if kept:
             raise SnapshotInUse("; ".join(kept))
         # An unlisted folder stays, and fsck names it: an earlier life may have left only that.

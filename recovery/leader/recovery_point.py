@@ -92,6 +92,7 @@ class RecoveryPoints:
         Raises:
             JobHeld: it has had state, and none of it is usable.
             Fenced: a newer leader exists.
+            NoSuchSnapshot: the snapshot to go back to was just deleted; the call may be repeated.
             Unavailable, OutcomeUnknown: the call may be repeated.
         """
         if self._copies is not None:

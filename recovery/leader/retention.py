@@ -30,7 +30,7 @@ from jrs.contract.texts import error_text
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import JobSpec
-from jrs.store import expiry, restores
+from jrs.store import expiry
 from jrs.store.cluster_history import recording_expired
 from jrs.store.history import drop_older
 from jrs.store.result_store import JobResultStore
@@ -228,18 +228,14 @@ class Retention(Upkeep):
         before, job_id = removed[Kind.SNAPSHOTS], known.job.job_id
         try:
             found = [one for one in self._snapshots.list(job_id) if one.is_systems]
-            begun = restores.begun_from(self._backend, job_id) if found else ()
-            needed = {restore.source for restore in begun}
         except CorruptRecord:
             return 0  # `jrs fsck` names it.
         known.is_bare = not found
         for record in found:
-            if str(record.number) in needed:
-                continue
             try:
                 delete.remove(self._backend, self._storage, record, self._context.fence)
-            except (SnapshotInUse, Unavailable):
-                continue  # It is being read, or its storage is not mounted: next time.
+            except (CorruptRecord, SnapshotInUse, Unavailable):
+                continue  # It is needed or damaged, or its storage is not mounted: next time.
             self._count(Kind.SNAPSHOTS, removed)
         return removed[Kind.SNAPSHOTS] - before
 

@@ -22,7 +22,6 @@ from jrs.contract.errors import (
     InvalidInput,
     JrsError,
     NoSuchSnapshot,
-    OutcomeUnknown,
 )
 from jrs.contract.operations import Fence
 from jrs.contract.texts import shown
@@ -42,7 +41,7 @@ from jrs.records.snapshots import (
 from jrs.store import restores
 
 from ..files import transfer
-from . import convert, create, delete, folders, for_forks, in_objects, logical, move, restore
+from . import convert, create, delete, folders, in_objects, logical, move, restore
 from .index import SnapshotIndex, SnapshotRef
 from .open import places
 from .reserve_and_swap import RestoreRequest
@@ -345,12 +344,10 @@ class SnapshotCatalog(SnapshotIndex):
         )
         try:
             return self.restore(taken, as_job=as_job, fork=True, fence=fence, progress=progress)
-        except OutcomeUnknown:
-            raise  # A restore that needs it may begin yet.
         except BaseException:
+            # Whatever its outcome: once the entry is gone, no reservation is committed any more.
             with suppress(JrsError):
-                for record in for_forks.needless(self.backend, [taken], taken.created_at):
-                    self.remove(record, fence=fence)
+                self.remove(taken, fence=fence)
             raise
 
     def pending_restore(self, job_id: str) -> RestoreRecord | None:

@@ -21,6 +21,7 @@ from jrs.records.codec import decode
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
 from jrs.store import restores
 from jrs.store.historian import Historian
+from jrs.store.result_store import JobResultStore
 
 from ..files.job_folders import JobStorage
 from . import deletion_notes, folders, manifest
@@ -63,6 +64,8 @@ def remove(
     an unlisted folder and a note, by which `fsck` names it and `gc` removes it; see `doomed`.
 
     Raises:
+        SnapshotInUse: an unfinished restore needs it, or a process reads or writes it.
+        CorruptRecord: what restores have begun cannot be read.
         Unavailable: one of its storages is not mounted, or it was moved and the disk of its
             cluster is full; its files would have no record.
         As `SnapshotCatalog.remove`.
@@ -77,6 +80,8 @@ def remove(
             if current.created_at != record.created_at:
                 return  # It is gone, and its number is another snapshot's.
             record = current
+            # Behind the entry, which a restore that begins from now on writes anew.
+            _check_no_source(backend, record)
         if storage.objects is not None:
             # Its objects may be those of other snapshots, or of the job: a sweep removes the rest.
             if stored is not None:
@@ -232,15 +237,22 @@ def _distinct(storages: Iterable[JobStorage]) -> list[JobStorage]:
 # -- inside --------------------------------------------------------------------------------
 
 
+def _check_no_source(backend: Backend, record: SnapshotRecord) -> None:
+    """Raise `SnapshotInUse` if a restore that is not complete needs it. One of a job that has ended
+    is never completed."""
+    results = JobResultStore(backend)
+    for restore in restores.begun_from(backend, record.job_id):
+        if restore.source == str(record.number) and not results.has_entry(restore.job_id):
+            other = restore.job_id
+            raise SnapshotInUse(
+                f"{record} is the source of a restore of job {other!r}; finish that first: "
+                f"jrs snapshot restore --finish {other}; or: jrs cancel {other}"
+            )
+
+
 def _check_dispensable(catalog: SnapshotIndex, record: SnapshotRecord) -> None:
     """Raise `SnapshotInUse` if a job could not be recovered without it."""
     backend, job_id = catalog.backend, record.job_id
-    for restore in restores.begun_from(backend, job_id):
-        if restore.source == str(record.number):
-            raise SnapshotInUse(
-                f"{record} is the source of a restore of job {restore.job_id!r}; finish that "
-                f"first: jrs snapshot restore --finish {restore.job_id}"
-            )
     ended = any(backend.get(prefix + job_id) for prefix in (keys.RESULTS, keys.TOMBSTONES))
     lives = not ended and backend.get(keys.JOBS + job_id) is not None
     if not lives or not record.format.is_restorable or record.for_fork:

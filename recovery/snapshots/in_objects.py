@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, DamagedSnapshot, NoSuchSnapshot, WrongState
-from jrs.contract.operations import Check, Op
+from jrs.contract.errors import CorruptRecord, DamagedSnapshot, WrongState
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StageRecord
@@ -35,18 +33,6 @@ def manifest_of(objects: Objects, record: SnapshotRecord) -> Manifest:
         return read_record(objects, Manifest, record.objects)
     except CorruptRecord as error:
         raise DamagedSnapshot(str(record), (str(error),)) from None
-
-
-def still_listed(backend: Backend, record: SnapshotRecord) -> list[Op]:
-    """Return the condition that a snapshot stays listed: no lock keeps what its manifest names.
-
-    Raises:
-        NoSuchSnapshot: it is gone.
-    """
-    entry = backend.get(keys.snapshot(record.job_id, record.number))
-    if entry is None:
-        raise NoSuchSnapshot(f"{record} was just deleted")
-    return [Check(entry.key, entry.version)]
 
 
 def check(

@@ -218,28 +218,21 @@ def replace_entry(
         NoSuchSnapshot: the entry was changed meanwhile.
         OutcomeUnknown: it may be changed.
     """
-    key = keys.snapshot(record.job_id, record.number)
-    stored = catalog.backend.get(key)
-    if stored is None or decode(SnapshotRecord, stored.value, key) != record:
-        raise NoSuchSnapshot(f"{record} was just deleted, moved or converted by another process")
-    changed = attrs.evolve(record, **changes)
-    if changed != record:
-        update = Update(key, encode(changed), stored.version)
-        _commit_change(catalog, record.job_id, update, fence, text)
-    return changed
-
-
-def _commit_change(
-    catalog: SnapshotIndex, job_id: str, update: Update, fence: Fence | None, text: str
-) -> None:
-    historian, nothing = catalog.historian(fence), nullcontext(())
+    job_id, key = record.job_id, keys.snapshot(record.job_id, record.number)
+    historian, changed = catalog.historian(fence), attrs.evolve(record, **changes)
     while True:
-        history = recorded_if_kept(historian, job_id, text) if text else nothing
+        stored = catalog.backend.get(key)
+        if stored is None or decode(SnapshotRecord, stored.value, key) != record:
+            raise NoSuchSnapshot(
+                f"{record} was just deleted, moved or converted by another process"
+            )
+        if changed == record:
+            return changed
+        update = Update(key, encode(changed), stored.version)
+        history = recorded_if_kept(historian, job_id, text) if text else nullcontext(())
         try:
             with history as event:
                 commit_and_read_back(catalog.backend, update, *event, fence=fence)
-            return
-        except Conflict as conflict:
-            if conflict.op.key == update.key:
-                raise
-            # Its result was just expired.
+            return changed
+        except Conflict:
+            continue  # A restore has begun from it, or the result of its job was just expired.

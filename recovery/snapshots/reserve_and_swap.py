@@ -111,10 +111,16 @@ def reserve(
 ) -> Record:
     """Store the restore, if the job is still as it was found; return the stored record.
 
-    The job keeps its spec, which may have been upgraded since the snapshot.
+    The job keeps its spec, which may have been upgraded since the snapshot. A snapshot that is
+    deleted at the same moment is gone, or is kept by the restore: only one of the two is committed.
+
+    Raises:
+        NoSuchSnapshot: the source is gone; nothing was changed.
+        JobIsRunning: the job has changed.
+        Unavailable, Fenced, OutcomeUnknown: from the backend.
     """
     backend, key = catalog.backend, restores.key_for(catalog.backend, job_id)
-    source, kept = request.source, restores.spec_of(before.spec)
+    source, known = request.source, restores.spec_of(before.spec)
     begun = RestoreRecord(
         job_id,
         str(source.resolve()) if isinstance(source, Path) else str(source.number),
@@ -126,34 +132,49 @@ def reserve(
     if key.startswith(keys.JOBS):
         replaced = before.spec
         with_spec: list[Op] = [restores.none_of(job_id)]
-        begun = attrs.evolve(begun, spec=None if kept is None else as_text(kept))
+        begun = attrs.evolve(begun, spec=None if known is None else as_text(known))
     else:
         replaced = None if before.restore == before.spec else before.restore
-        spec = kept or _spec_in(catalog, found, job_id, request)
+        spec = known or _spec_in(catalog, found, job_id, request)
         # Written even if it is the same: a process that has read it before has to read it again.
         with_spec = [
             create_or_update(keys.JOBS + job_id, spec, before.spec and before.spec.version)
         ]
     value = encode(begun)
     own = create_or_update(key, value, replaced and replaced.version)
-    try:
-        shut_out = attempt_fence.shut_out_ops(backend, job_id)
-        also = [*with_spec, *_descendant_ops(catalog, request.lineage, job_id), *guards]
-        historian = catalog.historian(request.fence)
-        said = restore_begun(begun.source, begun.from_job)
-        with historian.recorded(job_id, HistoryKind.RESTORE, said) as event:
-            ops = (*also, *shut_out, *event)
-            commit_and_read_back(backend, own, *ops, fence=request.fence)
-    except Conflict as conflict:
-        if conflict.op.key.startswith(keys.SNAPSHOTS):
-            raise NoSuchSnapshot(f"{source} was just deleted; nothing was changed") from None
-        raise JobIsRunning(
-            f"job {job_id!r} was just started, resumed or submitted; nothing was changed"
-        ) from None
+    shut_out = attempt_fence.shut_out_ops(backend, job_id)
+    also = [*with_spec, *_descendant_ops(catalog, request.lineage, job_id), *guards, *shut_out]
+    historian = catalog.historian(request.fence)
+    said = restore_begun(begun.source, begun.from_job)
+    while True:
+        kept = _kept_ops(backend, source)
+        try:
+            with historian.recorded(job_id, HistoryKind.RESTORE, said) as event:
+                commit_and_read_back(backend, own, *also, *kept, *event, fence=request.fence)
+            break
+        except Conflict as conflict:
+            if conflict.op in kept:
+                continue  # It was deleted, or its entry was written otherwise: read again.
+            raise JobIsRunning(
+                f"job {job_id!r} was just started, resumed or submitted; nothing was changed"
+            ) from None
     reserved = backend.get(key)
     if reserved is None or reserved.value != value:
         raise JobIsRunning(f"job {job_id!r} is being restored by another process")
     return reserved
+
+
+def _kept_ops(backend: Backend, source: SnapshotRecord | Path) -> list[Op]:
+    """Return what fails a deletion of the source that has read which restores have begun: the same
+    entry in a new version."""
+    if isinstance(source, Path):
+        return []
+    key = keys.snapshot(source.job_id, source.number)
+    stored = backend.get(key)
+    # Its number may be another snapshot's.
+    if stored is None or decode(SnapshotRecord, stored.value, key).created_at != source.created_at:
+        raise NoSuchSnapshot(f"{source} was just deleted; nothing was changed")
+    return [Update(key, stored.value, stored.version)]
 
 
 def _with_spec(job_id: str, stored: Record | None, spec: bytes) -> Op:

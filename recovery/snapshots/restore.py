@@ -162,7 +162,6 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
     job_id = check_job_id(request.as_job or source.job_id)
     # First: what is read from here on no sweep removes, or this restore fails.
     mine = object_order.next_op(catalog.backend, job_id)
-    listed = in_objects.still_listed(catalog.backend, source)
     found = in_objects.manifest_of(objects, source)
     folder = catalog.storage.folder(job_id)
     if request.left is None:
@@ -177,10 +176,7 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
         if job_id != found.job_id:
             # Before the reservation: what a death leaves of it nothing names.
             found = adopt(objects, found, job_id, folder, fork=request.fork)
-            listed = []  # It has copies, and needs the snapshot no more.
-        reserved = reserve_and_swap.reserve(
-            catalog, found, job_id, before, [*guards, *listed], request
-        )
+        reserved = reserve_and_swap.reserve(catalog, found, job_id, before, guards, request)
         with reserve_and_swap.completed_by_a_repeat(job_id):
             reserve_and_swap.commit(catalog, found, job_id, guards, reserved, request, [mine])
     reserve_and_swap.use_up(catalog, request, job_id)

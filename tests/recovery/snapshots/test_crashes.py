@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.cleanup.garbage import collect_garbage
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
+from jrs.recovery.snapshots.for_forks import PATIENCE
 from jrs.store.opening import open_backend
 from tests.recovery.snapshots.fabricate import FakeJob, tree
 from tests.recovery.support import CLUSTER
@@ -272,7 +274,10 @@ def check_done(place: Site, catalog: SnapshotCatalog, what: str) -> None:
     if what == "back":
         assert catalog.get("job", 1).storage is None
     if what in (*FROM_FAR, "fork"):
-        collect_garbage(catalog, 0.0, dry_run=False)
+        later = SnapshotCatalog(
+            catalog.backend, catalog.storage, now=lambda: time.time() + 2 * PATIENCE
+        )
+        collect_garbage(later, 0.0, dry_run=False)
     if what == "fork":
         assert {record.number for record in catalog.list("job")} == {1, 2}
     if what in FROM_FAR:

@@ -20,6 +20,7 @@ from jrs.contract.errors import (
     NoSuchJob,
     NoSuchSnapshot,
     OutcomeUnknown,
+    SnapshotInUse,
     Unavailable,
     WrongState,
 )
@@ -58,8 +59,8 @@ from jrs.recovery.leader.trust import Trust
 from jrs.recovery.snapshots import (
     SnapshotCatalog,
     create_in_objects,
+    delete,
     find_orphans,
-    in_objects,
     reserve_and_swap,
 )
 from jrs.recovery.snapshots.retry import RetryRequest, retry
@@ -517,8 +518,9 @@ def test_a7_a_sweep_next_to_a_fork(
     assert other(lead, "copy") == {batch: f"rows {batch}" for batch in range(3)}
 
 
+@pytest.mark.parametrize("as_job", [None, "copy"])
 def test_a_snapshot_that_is_deleted_during_its_restore(
-    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
+    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch, as_job: str | None
 ) -> None:
     """The job would be held by a restore whose source, and what that named, is gone."""
     stream = begin(lead)
@@ -526,19 +528,64 @@ def test_a_snapshot_that_is_deleted_during_its_restore(
     record = catalog.create("job")
     run(stream, 12)
     suspend(lead)
-    check, before = in_objects.check, head(lead)
+    reserve, before = reserve_and_swap.reserve, head(lead)
 
-    def slow(*args: Any, **how: Any) -> None:
-        check(*args, **how)
+    def slow(*args: Any) -> Any:
         catalog.remove(record)
         assert sweep(lead, monkeypatch)
+        return reserve(*args)
 
-    monkeypatch.setattr(in_objects, "check", slow)
+    monkeypatch.setattr(reserve_and_swap, "reserve", slow)
     with pytest.raises(NoSuchSnapshot, match="snapshot 1 of job 'job' was just deleted"):
-        catalog.restore(record)
+        catalog.restore(record, as_job=as_job)
 
-    assert catalog.pending_restore("job") is None
+    assert catalog.pending_restore(as_job or "job") is None
     assert head(lead) == before
+
+
+@pytest.mark.parametrize("as_job", [None, "copy"])
+def test_a_restore_that_begins_during_a_deletion(
+    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch, as_job: str | None
+) -> None:
+    """The deletion has found no restore, and is refused by the one that has begun meanwhile."""
+    run(begin(lead), 5)
+    record = catalog.create("job")
+    suspend(lead)
+    unlist, commit = delete._unlist, reserve_and_swap.commit
+
+    def away(*_: Any) -> None:
+        raise Unavailable("the network is away")
+
+    def slow(*args: Any) -> None:
+        monkeypatch.setattr(delete, "_unlist", unlist)
+        with pytest.raises(Unavailable, match="until you repeat the restore"):
+            catalog.restore(record, as_job=as_job)
+        unlist(*args)
+
+    monkeypatch.setattr(delete, "_unlist", slow)
+    monkeypatch.setattr(reserve_and_swap, "commit", away)
+    with pytest.raises(SnapshotInUse, match="the source of a restore"):
+        catalog.remove(record)
+
+    monkeypatch.setattr(reserve_and_swap, "commit", commit)
+    assert catalog.finish_restore(as_job or "job").number == record.number
+
+
+def test_two_forks_from_one_snapshot(
+    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each writes its entry anew, and neither is refused because of the other."""
+    run(begin(lead), 3)
+    record, kept = catalog.create("job"), reserve_and_swap._kept_ops
+
+    def slow(*args: Any) -> Any:
+        monkeypatch.setattr(reserve_and_swap, "_kept_ops", kept)
+        found = kept(*args)
+        catalog.restore(record, as_job="other")
+        return found
+
+    monkeypatch.setattr(reserve_and_swap, "_kept_ops", slow)
+    assert catalog.restore(record, as_job="copy").job_id == "copy"
 
 
 def test_a_job_that_has_ended_meanwhile(

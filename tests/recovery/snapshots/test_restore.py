@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -26,6 +28,7 @@ from jrs.contract.errors import (
     WrongState,
 )
 from jrs.contract.operations import Create, Delete, Update
+from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import AttemptRecord, JobSpec, StageRecord
@@ -37,11 +40,13 @@ from jrs.recovery.files import closed_inputs, epoch_folders
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import (
     SnapshotCatalog,
+    delete,
     find_orphans,
     folders,
     prune,
     reserve_and_swap,
 )
+from jrs.recovery.snapshots.for_forks import PATIENCE
 from jrs.store import heads
 from tests.recovery.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put, tree
 from tests.recovery.snapshots.test_catalog import by_format
@@ -248,9 +253,16 @@ def test_the_files_of_a_fork_that_cannot_be_removed_yet(
         cut.setattr(JobStorage, "discard", away)
         assert catalog.fork("job", "fork").job_id == "fork"
 
-    collect_garbage(SnapshotCatalog(catalog.backend, job.storage), 0.0, dry_run=False)
+    collect_garbage(later(SnapshotCatalog(catalog.backend, job.storage)), 0.0, dry_run=False)
     assert catalog.list("job") == []
     assert folders.whole(job.storage, "job") == set()
+
+
+def later(catalog: SnapshotCatalog) -> SnapshotCatalog:
+    """Return the catalogue as it is once a fork that has taken a snapshot is done, or has died."""
+    return SnapshotCatalog(
+        catalog.backend, catalog.storage, now=lambda: catalog.now() + 2 * PATIENCE
+    )
 
 
 def test_the_snapshot_of_a_fork_that_died(catalog: SnapshotCatalog, job: FakeJob) -> None:
@@ -264,16 +276,70 @@ def test_the_snapshot_of_a_fork_that_died(catalog: SnapshotCatalog, job: FakeJob
         catalog.delete("job", kept.number)
     assert any("left over by a fork to 'new'" in one
                for one in find_orphans(catalog.backend, job.storage))  # fmt: skip
-    dry = collect_garbage(catalog, 0.0, dry_run=True)
+    dry = collect_garbage(later(catalog), 0.0, dry_run=True)
     assert str(left) in {one.path for one in dry.removed}
-    assert collect_garbage(catalog, 3600.0, dry_run=False).removed == ()
+    assert collect_garbage(catalog, 0.0, dry_run=False).removed == ()
+    assert collect_garbage(later(catalog), 3 * PATIENCE, dry_run=False).removed == ()
     assert prune(catalog, "job", policy, before=lambda _: left.created_at) == [left]
     assert catalog.list("job") == [kept]
 
     catalog.create("job", taken_by=TakenBy.SYSTEM, for_fork="new")
-    collect_garbage(catalog, 0.0, dry_run=False)
+    collect_garbage(later(catalog), 0.0, dry_run=False)
     assert catalog.list("job") == [kept]
     assert not list(find_orphans(catalog.backend, job.storage))
+
+
+def test_snapshots_of_forks_that_cannot_be_removed(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection names them, and removes the others."""
+    first, second, _ = (
+        catalog.create("job", taken_by=TakenBy.SYSTEM, for_fork="new") for _ in range(3)
+    )
+    remove = delete.remove
+
+    def fails(*args: Any) -> None:
+        if args[2] == first:
+            raise SnapshotInUse("it is being read")
+        if args[2] == second:
+            raise OutcomeUnknown("the network is away")
+        remove(*args)
+
+    monkeypatch.setattr(delete, "remove", fails)
+    report = collect_garbage(later(catalog), 0.0, dry_run=False)
+
+    assert report.left == (f"{first}: it is being read", f"{second}: the network is away")
+    assert catalog.list("job") == [first, second]
+
+
+def test_a_fork_that_is_interrupted_as_it_stores_its_restore(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot stays if the restore was stored; else it goes, and no later commit of the
+    restore is accepted."""
+    name, late = f"{reserve_and_swap.__name__}.commit_and_read_back", list[Callable[[], None]]()
+
+    def stored(*args: Any, **how: Any) -> None:
+        commit_and_read_back(*args, **how)
+        raise KeyboardInterrupt
+
+    def under_way(*args: Any, **how: Any) -> None:
+        late.append(partial(commit_and_read_back, *args, **how))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as cut, pytest.raises(KeyboardInterrupt):
+        cut.setattr(name, under_way)
+        catalog.fork("job", "fork")
+    assert catalog.list("job") == []
+    with pytest.raises(Conflict):
+        late[0]()
+
+    with monkeypatch.context() as cut, pytest.raises(KeyboardInterrupt):
+        cut.setattr(name, stored)
+        catalog.fork("job", "fork")
+    assert len(catalog.list("job")) == 1
+    assert catalog.fork("job", "fork").job_id == "fork"
+    assert catalog.list("job") == []
 
 
 def test_fork(catalog: SnapshotCatalog, job: FakeJob) -> None:
