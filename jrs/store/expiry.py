@@ -111,24 +111,26 @@ def expire(
         return
     old = result_order.places(backend, None, None, result_order.FIRST_END, horizon, after)
     runs, lent = applications.running(backend), {} if lent is None else lent
+    stay: dict[str, str] = {}
     commits = _Commits(backend, delete, fence)
     sent: list[list[_Sent]] = []
     while page := [entry.job_id for entry in islice(old, _PAGE)]:
-        for one in page:
-            if one in lent and not runs(lent[one]):
-                del lent[one]
+        known = {one: lent[one] for one in page if one in lent and runs(lent[one])}
+        stay.update(known)
         clean = list[_Old]()
-        for old_one in _clean(backend, [one for one in page if one not in lent]):
+        for old_one in _clean(backend, [one for one in page if one not in known]):
             if not old_one.application or not runs(old_one.application):
                 clean.append(old_one)
-            elif len(lent) < _MOST_LENT:
-                lent[old_one.job_id] = old_one.application
+            elif len(stay) < _MOST_LENT:
+                stay[old_one.job_id] = old_one.application
         if clean:
             few, others = _deletions(backend, clean, now(), who)
             sent.append(commits.send(few))
             yield from commits.apiece(others)
         if len(sent) > _AHEAD:
             yield from commits.settled(sent.pop(0))
+    lent.clear()  # Others may have expired some of them.
+    lent.update(stay)
     for each in sent:
         yield from commits.settled(each)
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-import attrs
-
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Record
@@ -26,26 +24,17 @@ _PAGE = 256
 """Jobs that are asked for at once."""
 
 
-@attrs.define
-class Known:
-    """A job that has ended and is cleaned up, or was expired."""
-
-    job: CleanJob
-    is_bare: bool = False
-    """Whether it has no snapshot of the system any more: it never gets one again."""
-
-
 class EndedJobs:
     """The ended jobs that the passes of one leadership have looked at."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, CleanJob] = {}
         """Of the last whole pass."""
-        self._seen: dict[str, Known] = {}
+        self._seen: dict[str, CleanJob] = {}
         """Of this pass."""
 
-    def in_pages(self, job_ids: Iterable[str]) -> Iterator[tuple[str, Known | None]]:
+    def in_pages(self, job_ids: Iterable[str]) -> Iterator[tuple[str, CleanJob | None]]:
         """Yield jobs with what is known of them; None for one that is not clean, or is damaged: an
         operator decides about it.
 
@@ -59,7 +48,7 @@ class EndedJobs:
     def of(self, job_id: str) -> CleanJob | None:
         """Return a job, as `in_pages` does."""
         (found,) = self._of([job_id])
-        return None if found is None else found.job
+        return found
 
     def end_pass(self) -> None:
         """Forget the jobs that the pass has not come across: their files are gone."""
@@ -67,7 +56,7 @@ class EndedJobs:
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _of(self, page: Sequence[str]) -> list[Known | None]:
+    def _of(self, page: Sequence[str]) -> list[CleanJob | None]:
         known = {one: found for one in page if (found := self._remembered(one)) is not None}
         asked = [one for one in page if one not in known]
         if asked:
@@ -75,13 +64,13 @@ class EndedJobs:
             for at, job_id in enumerate(asked):
                 job = _clean_job(job_id, stored[at * len(ENTRY) : (at + 1) * len(ENTRY)])
                 if job is not None:
-                    known[job_id] = Known(job)
+                    known[job_id] = job
         for job_id, found in known.items():
             if job_id in self._seen or len(self._seen) < _MOST:
                 self._seen[job_id] = found
         return [known.get(one) for one in page]
 
-    def _remembered(self, job_id: str) -> Known | None:
+    def _remembered(self, job_id: str) -> CleanJob | None:
         return self._seen.get(job_id) or self._known.get(job_id)
 
 

@@ -44,7 +44,7 @@ from ..snapshots.index import SnapshotIndex
 from ..snapshots.references import jobs_in_use
 from ..storage.objects import Objects
 from .context import LeaderContext
-from .ended_jobs import EndedJobs, Known
+from .ended_jobs import EndedJobs
 from .leader_task import Upkeep
 
 _MOST_SAID = 20
@@ -207,15 +207,14 @@ class Retention(Upkeep):
     ) -> Iterator[object]:
         """Go through the ended jobs that have a folder: remove snapshots that are due, and list the
         jobs with output that may be removed, if nothing needs it."""
-        for job_id, known in self._ended.in_pages(self._storage.jobs()):
+        for job_id, job in self._ended.in_pages(self._storage.jobs()):
             yield job_id
-            if known is None:
+            if job is None:
                 continue
-            job = known.job
             without_output = is_due(self._policy, Kind.OUTPUTS, job, now)
-            if not known.is_bare and is_due(self._policy, Kind.SNAPSHOTS, job, now):
+            if is_due(self._policy, Kind.SNAPSHOTS, job, now):
                 with self._noting():
-                    gone = self._remove_snapshots(known, removed)
+                    gone = self._remove_snapshots(job_id, removed)
                     if gone and self._objects is not None and not without_output:
                         self._sweep_ended(job_id, now, self._objects)
             if without_output:
@@ -223,14 +222,13 @@ class Retention(Upkeep):
                     if self._has_output(job_id):
                         with_output.append(job_id)
 
-    def _remove_snapshots(self, known: Known, removed: Counter[Kind]) -> int:
+    def _remove_snapshots(self, job_id: str, removed: Counter[Kind]) -> int:
         """Remove the job's snapshots that the system took and no restore needs; return how many."""
-        before, job_id = removed[Kind.SNAPSHOTS], known.job.job_id
+        before = removed[Kind.SNAPSHOTS]
         try:
             found = [one for one in self._snapshots.list(job_id) if one.is_systems]
         except CorruptRecord:
             return 0  # `jrs fsck` names it.
-        known.is_bare = not found
         for record in found:
             try:
                 delete.remove(self._backend, self._storage, record, self._context.fence)

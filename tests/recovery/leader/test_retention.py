@@ -19,6 +19,7 @@ from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.history import HistoryKind
 from jrs.records.model import Failure, JobResult, JobStatus
+from jrs.records.snapshots import SnapshotFormat, SnapshotRecord, TakenBy
 from jrs.recovery.files import closed_inputs
 from jrs.recovery.leader import retention
 from jrs.recovery.leader.age_clock import AgeClock
@@ -248,7 +249,7 @@ def test_what_is_not_due_is_asked_for_once(world: World, monkeypatch: pytest.Mon
     asked.clear()
     assert dict(task.run_once()) == {Kind.OUTPUTS: 1, Kind.LOGS: 1}
 
-    of_jobs = {keys.job_of(one) for one in asked if one.startswith((keys.RESULTS, keys.SNAPSHOTS))}
+    of_jobs = {keys.job_of(one) for one in asked if one.startswith(keys.RESULTS)}
     assert of_jobs - {""} == {"later"}
     tomorrow = time.time() + DAY
     monkeypatch.setattr(AgeClock, "now", lambda _: Now(tomorrow, tomorrow))
@@ -384,8 +385,23 @@ def test_results_of_a_running_application_are_read_once(
     assert [one for one in asked if one.startswith(keys.RESULTS + "job-")] == []
 
     world.ended("app", 0)
-    assert task.run_once() == {Kind.RESULTS: 3}
+    world.store.delete("job-0")  # By a user: it is not remembered any more, either.
+    assert task.run_once() == {Kind.RESULTS: 2}
+    assert not task._lent
     assert world.store.has_clean("app")
+
+
+def test_a_snapshot_that_is_listed_after_its_job_has_ended(world: World) -> None:
+    """It was taken as the job ended; an earlier pass has found none."""
+    world.ended("job", 2)
+    context = leader_context(world.leader.leadership, world.backend, world.storage)
+    task = Retention(context, attrs.evolve(NOTHING, snapshots=DAY))
+    assert task.run_once() == {}
+    late = SnapshotRecord(
+        "job", 1, SnapshotFormat.FULL, time.time(), "0" * 64, 0, 0, 0, taken_by=TakenBy.SYSTEM
+    )
+    world.backend.commit(Create(keys.snapshot("job", 1), encode(late)))
+    assert task.run_once() == {Kind.SNAPSHOTS: 1}
 
 
 def test_a_history_is_read_once_it_may_be_old(
