@@ -80,7 +80,7 @@ def remove(
             if current.created_at != record.created_at:
                 return  # It is gone, and its number is another snapshot's.
             record = current
-            # Behind the entry, which a restore that begins from now on writes anew.
+            # Behind the entry, of which a restore that begins from now on writes a new version.
             _check_no_source(backend, record)
         if storage.objects is not None:
             # Its objects may be those of other snapshots, or of the job: a sweep removes the rest.

@@ -574,7 +574,7 @@ def test_a_restore_that_begins_during_a_deletion(
 def test_two_forks_from_one_snapshot(
     lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each writes its entry anew, and neither is refused because of the other."""
+    """Each writes a new version of its entry, and neither is refused because of the other."""
     run(begin(lead), 3)
     record, kept = catalog.create("job"), reserve_and_swap._kept_ops
 
