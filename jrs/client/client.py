@@ -61,9 +61,8 @@ def connect(
         url: of the backend: ``file:///var/lib/jrs``, ``etcd://host:2379`` or
             ``zookeeper://host:2181``.
         cluster: the id of the cluster in it.
-        storage: where masters keep the files of jobs: a folder, or the URL of objects. Logs,
-            files, retries and snapshots need it. By default, what `JRS_STORAGE` names, else what
-            the cluster has recorded.
+        storage: where masters keep the files of jobs, a folder or the URL of objects: for logs,
+            files, retries, snapshots. By default `JRS_STORAGE`, else what the cluster has recorded.
         create: whether the cluster is created if it does not exist.
         spec_key: signs what is submitted, where masters ask for signed specs.
 

@@ -94,10 +94,10 @@ class JobResultStore:
         """
         return self._backend.commit_async(*self._dirty_ops(result), fence=fence)
 
-    def mark_clean(self, job_id: str, fence: Fence | None, *, also: tuple[Op, ...] = ()) -> None:
+    def mark_clean(self, job_id: str, fence: Fence | None, *, also: tuple[Op, ...] = ()) -> bool:
         """Record that every resource of the job is cleaned up. Idempotent; one atomic commit.
 
-        `also` are further operations of the same commit, for records that end with the cleanup.
+        `also` are further operations of the same commit. Return whether they are known to be done.
 
         Raises:
             NoSuchResult: the job has no result.
@@ -109,29 +109,31 @@ class JobResultStore:
         marker = Delete(keys.DIRTY + job_id)
         try:
             self._backend.commit(marker, *also, fence=fence)
-            return
+            return True
         except Conflict as conflict:
             refused = conflict
         except OutcomeUnknown as unknown:
             with still_unknown(unknown):
                 if self._state(job_id) is ResultState.DIRTY:
                     raise
-            return
+            return False
         entry = self.get(job_id)
         if entry is None:
             raise NoSuchResult(f"job {job_id!r} has no result to mark clean")
         if entry.state is not ResultState.DIRTY:
-            return
+            return False
         if refused.op != marker:
             raise refused
         # The marker was missing and now exists: the result was written in between.
         try:
             self._backend.commit(marker, *also, fence=fence)
+            return True
         except Conflict as conflict:
             if conflict.op != marker:
                 raise
             if entry.problem:
                 raise CorruptRecord(entry.problem) from None
+            return False
 
     def mark_clean_async(self, job_id: str, fence: Fence | None) -> Future[None]:
         """Run `mark_clean` without waiting. A result that is not dirty fails with `Conflict`."""
@@ -289,9 +291,7 @@ class JobResultStore:
         )
 
     def wait(self, job_id: str, timeout: float | None = None) -> JobResult:
-        """Wait until the job has a result, dirty or clean, and return it.
-
-        A dirty result is final: the computation is done, and only cleanup remains.
+        """Wait until the job has a result, and return it; a dirty one is final, too.
 
         Raises:
             TimeoutError: no result within `timeout` seconds.

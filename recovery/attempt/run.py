@@ -5,7 +5,6 @@ The order is the promise: the dirty result first, before any notification and an
 
 from __future__ import annotations
 
-import copy
 import threading
 import traceback
 from typing import Any
@@ -18,6 +17,7 @@ from jrs.contract.masks import masked
 from jrs.contract.operations import Fence, Op
 from jrs.contract.texts import error_text, one_line, with_reason
 from jrs.records.checks import check_json
+from jrs.records.field_types import as_json
 from jrs.records.history import HistoryKind
 from jrs.records.model import Failure, JobResult, JobStatus, RunnerKind
 from jrs.store import attempt_fence, obstacles
@@ -68,9 +68,9 @@ def run_attempt(
             function = load(context.spec.entry_point)
         code = code_version(function)
         with run.tracing.attempt(), StopWatcher(run):
-            called = True
             # The function may change what it gets; the spec still says what was submitted.
-            arguments = copy.deepcopy(context.spec.arguments)
+            arguments = as_json(context.spec.arguments)
+            called = True
             payload = check_json(call_users(function, run.job, **arguments), "the job's result")
             run.wait()
     except BaseException as error:

@@ -264,14 +264,18 @@ class JobCleanup:
         records = [one for one in rest if isinstance(one, JobRecords)]
         others = [one for one in rest if not isinstance(one, JobRecords)]
         doomed: list[str] = []
-        if not problems:
-            note(self._tries.side_by_side(others, job_id, fence, deadline))
-            if problems:
-                goes = (one for one in records if not one.last)
-                note((one, self._tries.clean(one, job_id, fence)) for one in goes)
-            else:
-                listed = [(one, _listed(one, doomed, job_id, fence)) for one in records]
-                note([one for one in listed if one[1] is not None] or listed)
+        if problems:
+            return done, problems, doomed
+        for last in (False, True):
+            if not problems:
+                step = [one for one in others if one.last is last]
+                note(self._tries.side_by_side(step, job_id, fence, deadline))
+        if problems:
+            goes = (one for one in records if not one.last)
+            note((one, self._tries.clean(one, job_id, fence)) for one in goes)
+        else:
+            listed = [(one, _listed(one, doomed, job_id, fence)) for one in records]
+            note([one for one in listed if one[1] is not None] or listed)
         return done, problems, doomed
 
     def _ordered(self, done: set[str]) -> tuple[str, ...]:
@@ -305,7 +309,9 @@ class JobCleanup:
         last = [*doomed[before:]]
         while True:
             try:
-                self._store.mark_clean(job_id, fence, also=(*map(Delete, last), *also))
+                if not self._store.mark_clean(job_id, fence, also=(*map(Delete, last), *also)):
+                    # An operator has done it, who removes no records.
+                    delete_records(self._backend, last, fence)
                 return
             except Conflict as conflict:
                 if conflict.op.key not in last:

@@ -27,9 +27,6 @@ _ONE_EACH = (
 class JobRecords(FencedResource):
     """Records of the job. If nothing else is left of it, they go with its result's marker."""
 
-    last = False
-    """They stay while anything else of the job is left."""
-
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 

@@ -44,7 +44,7 @@ Tried = tuple[Resource, Problem | None]
 class Tries:
     """The tries of one master. Safe for use by many threads.
 
-    Each method raises `Fenced`, before it begins with a resource, if a newer leader exists.
+    Each method raises `Fenced` if it finds that a newer leader exists.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -63,8 +63,7 @@ class Tries:
             for resource in resources:
                 if ends and (ends[-1] is not None or deadline.expired):
                     return
-                self._check(job_id, fence)
-                ends.append(self.clean(resource, job_id, fence))
+                ends.append(self.clean(resource, job_id, fence, checks=True))
 
         [end] = side_by_side(f"jrs-cleanup-{job_id}", [all_of_them], deadline)
         if end.error is not None:
@@ -87,8 +86,15 @@ class Tries:
                 raise end.error
             yield resource, Problem(_HANGS) if end.hangs else end.value
 
-    def clean(self, resource: Resource, job_id: str, fence: Fence | None) -> Problem | None:
-        """Clean one resource; return its problem, if there is one."""
+    def clean(
+        self, resource: Resource, job_id: str, fence: Fence | None, *, checks: bool = False
+    ) -> Problem | None:
+        """Clean one resource; return its problem, if there is one.
+
+        Args:
+            checks: whether to check the fence first. The try is under way meanwhile: what has to
+                wait for its end waits for the check, too.
+        """
         step = job_id, resource.name
         with self._lock:
             if step in self._under_way:
@@ -97,6 +103,8 @@ class Tries:
                 return Problem(f"not begun: it hangs for {_MOST} other jobs")
             self._under_way.add(step)
         try:
+            if checks:
+                self._check(job_id, fence)
             return problem_of(lambda: resource.clean_fenced(job_id, fence))
         finally:
             with self._lock:

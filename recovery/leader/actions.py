@@ -162,7 +162,9 @@ class Actions:
         Args:
             interruptions: how many attempts in a row before this one have not died.
         """
-        completed = JobResultStore(self._backend).has_entry(end.spec.job_id)
+        # The end of a leadership has ended such an attempt: the backend may be away.
+        lapsed = end.how.lapsed
+        completed = not lapsed and JobResultStore(self._backend).has_entry(end.spec.job_id)
         death = None
         if not completed:
             death = self._records.count_death(
@@ -312,7 +314,6 @@ class Actions:
 
     def clean_up(self, job_id: str) -> PendingCleanup | None:
         """Do one pass of the job's cleanup; return None if nothing is left."""
-        self._context.jobs_end.set()
         policy = self._context.cleanup_policy
         journal = self._context.cleanup.run(
             job_id,
@@ -324,6 +325,8 @@ class Actions:
                 EventKind.CLEANUP, job_id, f"{name}: {why} (continues without it)"
             ),
         )
+        if journal.tries == 1:
+            self._context.jobs_end.set()
         if not journal.problems:
             self._emit(EventKind.CLEAN, job_id, "its resources are gone and its result is clean")
             return None

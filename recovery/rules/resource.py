@@ -18,6 +18,8 @@ class Resource(abc.ABC):
     name: str
     prioritised = False
     """Removed before all resources that are not prioritised; a failure stops the pass."""
+    last = False
+    """Removed once all resources that are not `last` are gone."""
     most_tries: int | None = None
     """After so many failed tries the cleanup continues without it, and says so; None: never."""
 

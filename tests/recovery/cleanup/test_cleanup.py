@@ -656,3 +656,50 @@ def test_a_policy_of_something_else_is_refused(wrong: dict[str, Any]) -> None:
     """U19: a value that is no object of tenacity is refused in words."""
     with pytest.raises(InvalidInput, match="cleanup"):
         CleanupPolicy(**wrong)
+
+
+def test_a_resource_that_is_last(world: World) -> None:
+    """It goes once all others are gone: they may need it."""
+    gone = list[str]()
+    schema, table = Thing("schema"), Thing("table")
+    schema.on_clean = lambda job_id: gone.append("schema")
+    table.on_clean = lambda job_id: gone.append("table")
+    schema.last = True
+
+    world.cleanup(schema, table).run("job", None)
+
+    assert gone == ["table", "schema"]
+
+
+def test_a_job_that_is_forced_clean_during_a_pass(world: World) -> None:
+    """Its records go all the same: `force` removes none."""
+    table = Thing("table")
+    table.on_clean = JobCleanup(world.backend, []).force
+
+    world.cleanup(table).run("job", None)
+
+    assert_only_the_job_is_gone(world)
+
+
+def test_what_begins_late_is_under_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass gives a prioritised resource up while the backend is slow in the moment before its
+    removal: until that has begun and ended, the result stays dirty."""
+    answers, asked, begun = threading.Event(), threading.Event(), list[bool]()
+    check = world.backend.check_current
+    first, second = Thing("first", prioritised=True), Thing("second", prioritised=True)
+    second.on_clean = lambda job_id: begun.append(world.store.has_dirty(job_id))
+
+    def slow(fence: Fence | None, what: str) -> None:
+        if first.calls and not asked.is_set():
+            asked.set()
+            assert answers.wait(20.0)
+        check(fence, what)
+
+    monkeypatch.setattr(world.backend, "check_current", slow)
+    cleanup = world.cleanup(first, second)
+    assert "second" in cleanup.run("job", None, timeout=0.2).problems
+    assert asked.wait(20.0)
+    assert "second" in cleanup.run("job", None, timeout=20.0).problems
+    answers.set()
+    until(lambda: begun, "the second one has begun")
+    assert begun == [True]
