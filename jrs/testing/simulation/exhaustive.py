@@ -67,7 +67,7 @@ class _Over(Exception):
 
 
 class Way:
-    """The way to the state that the search is at: goes on, and goes back.
+    """The way to the state that the search is at: continues, and goes back.
 
     Args:
         begin: a simulator at the first state.

@@ -1,4 +1,4 @@
-"""Processes that go ways into a scenario, and fork where others may want to go on later.
+"""Processes that go ways into a scenario, and fork where others may want to continue later.
 
 A simulator is a process that stands at some point of a scenario. It takes the steps that it is told
 and says what has come of each. It can be split: the new one stays where it is, for later, and costs
@@ -175,7 +175,7 @@ class _Served:
         self._channel.send(json.dumps(told).encode())
 
     def _split(self, fd: int) -> None:
-        # Others change the files until one of the two goes on.
+        # Others change the files until one of the two continues.
         if self._saved is None:
             self._saved = self._run.files.save()
         if fork():
