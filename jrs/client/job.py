@@ -91,7 +91,7 @@ class JobHandle(JobRequests):
             TimeoutError: not within `timeout`.
             NoSuchJob: the cluster knows nothing of the job.
             ResultExpired: the result was expired.
-            InvalidInput: `timeout` is below zero.
+            InvalidInput: `timeout` is not a number.
             CorruptRecord: the result cannot be read.
 
         Example::
@@ -116,7 +116,7 @@ class JobHandle(JobRequests):
             TimeoutError: not within `timeout`.
             NoSuchJob: the cluster knows nothing of the job.
             WrongState: the job has ended without the stage; or its result was expired, which knew.
-            InvalidInput: `timeout` is below zero.
+            InvalidInput: `timeout` is not a number.
             CorruptRecord: the stage's record, or the result, cannot be read.
 
         Example::

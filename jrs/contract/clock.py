@@ -52,15 +52,14 @@ class Deadline:
     @classmethod
     def of_wait(cls, timeout: float | None) -> Deadline:
         """Return the deadline of a caller who waits for so many seconds; forever if it is None.
+        Below zero is zero: what is left of a caller's own time may be.
 
         Raises:
-            InvalidInput: `timeout` is not a number, or below zero.
+            InvalidInput: `timeout` is not a number.
         """
-        if timeout is None:
-            return cls.after(threading.TIMEOUT_MAX)
-        if isinstance(timeout, bool) or (isinstance(timeout, (int, float)) and timeout < 0):
-            raise InvalidInput(f"a timeout must be seconds from 0, or None, not {shown(timeout)}")
-        return cls.after(timeout)
+        if isinstance(timeout, bool):
+            raise InvalidInput(f"a timeout must be seconds, or None, not {timeout}")
+        return cls.after(threading.TIMEOUT_MAX if timeout is None else timeout)
 
     def remaining(self) -> float:
         """Return the seconds left, never below zero."""

@@ -10,10 +10,12 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from jrs.contract.clock import Deadline
 from jrs.contract.runtime import RUNTIME, Runtime
+from jrs.contract.texts import error_text
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,13 +55,13 @@ class Pool:
             if self._idle >= len(self._waiting) or len(self._threads) >= self._size:
                 self._changed.notify()
                 return
-            thread = self._thread(self._run, f"{self._name}-{len(self._threads)}")
             try:
+                thread = self._thread(self._run, f"{self._name}-{len(self._threads)}")
                 thread.start()
-            except RuntimeError:
+            except (RuntimeError, MemoryError) as error:
                 if not self._threads:
                     self._waiting.pop()
-                    raise
+                    raise RuntimeError(f"no thread can be started: {error_text(error)}") from error
                 self._changed.notify()  # A thread that lives does it, if later.
             else:
                 self._threads.append(thread)
@@ -92,6 +94,7 @@ class Pool:
                     return
                 work = self._waiting.popleft()
             work()
+            del work  # What it holds is let go while this thread waits.
 
 
 class ThreadPool(ThreadPoolExecutor):
@@ -114,24 +117,24 @@ class ThreadPool(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
-
-        def run() -> None:
-            if self._cancels:
-                future.cancel()
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                found = fn(*args, **kwargs)
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(found)
-
         with self._lock:
             if not self._open:
                 raise RuntimeError("the pool is closed")
-            self._pool.submit(run)
+            self._pool.submit(partial(self._make, future, partial(fn, *args, **kwargs)))
         return future
+
+    def _make(self, future: Future[T], call: Callable[[], T]) -> None:
+        if self._cancels:
+            future.cancel()
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            found = call()
+        except BaseException as error:
+            future.set_exception(error)
+            del future  # The error has this frame: each would keep the other.
+        else:
+            future.set_result(found)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         with self._lock:

@@ -56,7 +56,7 @@ def place_of(named: str | Path) -> StoragePlace:
     Raises:
         InvalidInput: it is no path, or a URL that jrs does not know; the message says what is one.
     """
-    if not isinstance(named, (str, Path)):
+    if not isinstance(named, (str, os.PathLike)):
         raise InvalidInput(f"a storage must be a path or a URL, not {shown(named)}")
     text = str(named)
     if _FILE.match(text):

@@ -15,8 +15,8 @@ from jrs.records.field_types import Json, as_json
 MAX_PAYLOAD = 256 * 1024
 """Largest JSON payload of a result, a stage or a spec's arguments, in encoded bytes."""
 
-_LAST_MOMENT = 253402300799
-"""The last second of the year 9999; in milliseconds, a time of today is far later."""
+_LAST_MOMENT = 253402300800
+"""The end of the year 9999; in milliseconds, a time of today is far later."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -71,7 +71,7 @@ def check_moment(value: object, name: str) -> None:
     if isinstance(value, int | float) and type(value) is not bool:
         if 0 <= value <= _LAST_MOMENT:
             return
-        hint = "; it seems to be in milliseconds" if value > _LAST_MOMENT else ""
+        hint = "; it seems to be in milliseconds" if _LAST_MOMENT < value < 1e15 else ""
     raise InvalidInput(
         f"{name} must be a time in seconds since 1970, such as time.time() or moment.timestamp(), "
         f"not {shown(value)}{hint}"

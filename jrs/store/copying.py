@@ -107,9 +107,10 @@ def sync(
     most = target.capabilities.max_ops - 1
     for key, here, there in _pairs(source, target):
         op = _difference(key, here, there)
-        compared += here is not None
-        if compared % _TOLD_EVERY == 0:
-            progress(compared)
+        if here is not None:
+            compared += 1
+            if compared % _TOLD_EVERY == 0:
+                progress(compared)
         if op is None:
             continue
         differed += 1

@@ -249,7 +249,7 @@ class JobResultStore:
         """
         state = member_or_none(ResultState, state, "state")
         status = member_or_none(JobStatus, status, "status")
-        check_is(after or "", "after", str)
+        check_is("" if after is None else after, "after", str)
         check_range(keys.RESULTS, limit)
         wanted = (
             entry

@@ -111,6 +111,7 @@ class JobCleanup:
         is_last: Callable[[int], bool] = lambda tries: False,
         timeout: float = threading.TIMEOUT_MAX,
         history: CleanupHistory | None = None,
+        begins: Callable[[], None] = lambda: None,
         said: Callable[[str, str], None] = lambda name, problem: None,
     ) -> CleanupJournal:
         """Do one pass over the remaining resources; mark the result clean if nothing remains.
@@ -118,8 +119,8 @@ class JobCleanup:
         Return the journal: `problems` names what is left. The caller decides when to try again;
         if the pass of that number `is_last`, the journal records that no retry follows. A resource
         that has not finished after `timeout` seconds counts as left; it continues in a thread of
-        its own. `history` records what comes of it. `said` is called with what the cleanup
-        continues without, and why.
+        its own. `history` records what comes of it. `begins` is called before the first pass,
+        and `said` with what the cleanup continues without, and why.
 
         Raises:
             Fenced: a newer leader exists; it continues from the journal.
@@ -131,7 +132,8 @@ class JobCleanup:
         journal = (
             CleanupJournal(job_id) if stored is None else decode(CleanupJournal, stored.value, key)
         )
-
+        if stored is None:
+            begins()
         before = journal.problems
 
         def give_up(name: str, why: str) -> None:
@@ -268,7 +270,7 @@ class JobCleanup:
             return done, problems, doomed
         for last in (False, True):
             if not problems:
-                step = [one for one in others if one.last is last]
+                step = [one for one in others if bool(one.last) is last]
                 note(self._tries.side_by_side(step, job_id, fence, deadline))
         if problems:
             goes = (one for one in records if not one.last)

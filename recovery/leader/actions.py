@@ -321,12 +321,11 @@ class Actions:
             is_last=policy.is_last,
             timeout=policy.timeout,
             history=self._context.decisions,
+            begins=self._context.jobs_end.set,
             said=lambda name, why: self._emit(
                 EventKind.CLEANUP, job_id, f"{name}: {why} (continues without it)"
             ),
         )
-        if journal.tries == 1:
-            self._context.jobs_end.set()
         if not journal.problems:
             self._emit(EventKind.CLEAN, job_id, "its resources are gone and its result is clean")
             return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -133,7 +134,8 @@ class Dispatcher:
             self._agenda.add(job_id)
         self._look_at_due()
         self._admit()  # A job that ran goes before those that wait.
-        self._look_at_due()  # Those that have got a slot.
+        with suppress(Unavailable, OutcomeUnknown):  # They are due again: the loop reports it.
+            self._look_at_due()  # Those that have got a slot.
 
     def start(self) -> None:
         """Continue deciding until `stop`, in threads of its own; raises as `start_thread`."""

@@ -262,7 +262,7 @@ def test_what_a_master_logs(
 ) -> None:
     """X1: a job, a resource or a hold forges no line of the master's log."""
     # Older versions submit such an entry point.
-    monkeypatch.setattr(jobs, "check_system_text", lambda *_: None)
+    monkeypatch.setattr(jobs, "check_entry_point", lambda *_: None)
     (home / "hostile_jobs.py").write_text(BOOM)
     log = tmp_path / "log"
     command = [sys.executable, "-m", "jrs", "--backend", url, "master", "--ttl", "5"]

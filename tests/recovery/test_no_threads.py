@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from pathlib import Path
 
 import pytest
@@ -140,6 +144,57 @@ def test_an_executor() -> None:
 
     pool = ThreadPool(1, "p")
     assert asyncio.run(ask()) == "p-0"
+
+
+class Weak:
+    """What a pool may keep alive."""
+
+
+def test_what_an_executor_lets_go() -> None:
+    """Neither an idle thread nor an error keeps what a call was given or has returned."""
+
+    def fails(given: Weak) -> Weak:
+        raise ValueError(given)
+
+    def same(given: Weak) -> Weak:
+        return given
+
+    gc.disable()  # What is in a cycle stays.
+    try:
+        with ThreadPool(1, "p") as pool:
+            held = [Weak(), Weak()]
+            known = [weakref.ref(one) for one in held]
+            futures: list[Future[Weak]] = [
+                pool.submit(fails, held[0]),
+                pool.submit(same, held[1]),
+            ]
+            wait_for(futures)
+            assert isinstance(futures[0].exception(), ValueError)
+            futures.clear()
+            held.clear()
+            until(lambda: not any(one() for one in known), "nothing is kept")
+    finally:
+        gc.enable()
+
+
+def test_a_pool_without_memory_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work is refused as it is without a thread, and not done later."""
+    runtime, calls = Runtime(), list[int]()
+    pool = Pool("p", 1, runtime)
+
+    def no_memory(*args: object) -> threading.Thread:
+        raise MemoryError
+
+    make = pool._thread
+    monkeypatch.setattr(pool, "_thread", no_memory)
+    with pytest.raises(RuntimeError, match="MemoryError"):
+        pool.submit(lambda: calls.append(1))
+    monkeypatch.setattr(pool, "_thread", make)
+    pool.submit(lambda: calls.append(2))
+
+    pool.close(drop=False)
+    assert pool.join(Deadline.after(BOUND))
+    assert calls == [2]
 
 
 def test_a_leader_without_a_thread_for_a_start(

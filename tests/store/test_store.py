@@ -332,7 +332,7 @@ class TestWait:
 
     def test_it_does_not_come(self, store: JobResultStore) -> None:
         """A wait ends with TimeoutError that names the job."""
-        for timeout in (0.0, 0.05):
+        for timeout in (0.0, 0.05, -1e-3):
             with pytest.raises(TimeoutError, match="'job'"):
                 store.wait("job", timeout)
 
@@ -343,7 +343,7 @@ class TestWait:
             store.wait("job")
         assert issubclass(ResultExpired, NoSuchResult)
 
-    @pytest.mark.parametrize("timeout", [-1, -0.5, True, "1", float("nan")])
+    @pytest.mark.parametrize("timeout", [True, "1", float("nan")])
     def test_a_timeout_that_is_none(self, store: JobResultStore, timeout: float) -> None:
         """What cannot be waited for is refused, before a result is looked for."""
         with pytest.raises(InvalidInput, match="seconds"):

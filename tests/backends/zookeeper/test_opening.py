@@ -99,17 +99,23 @@ def test_who_is_no_zookeeper(said: bytes, monkeypatch: pytest.MonkeyPatch) -> No
     assert place in str(error)
 
 
-def test_who_hangs_first_and_then_is_no_zookeeper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason of the first round stood for all: it was waited for until the deadline, and then
-    said not to answer."""
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Return what the first look at a server sets; a server that hangs has 0.2 s to answer."""
     monkeypatch.setattr(handshake, "ANSWER_TIMEOUT", 0.2)
-    looked = threading.Event()
+    found = threading.Event()
 
     def looking(*args: Any) -> Any:
-        looked.set()
+        found.set()
         return look(*args)
 
     monkeypatch.setattr(handshake, "look", looking)
+    return found
+
+
+def test_who_hangs_first_and_then_is_no_zookeeper(looked: threading.Event) -> None:
+    """The reason of the first round stood for all: it was waited for until the deadline, and then
+    said not to answer."""
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
 
         def answer() -> None:
@@ -170,17 +176,9 @@ def test_an_ensemble_that_elects_its_leader(zookeeper_ensemble: ZooKeeperServer)
 
 
 def test_a_server_that_hangs_for_a_while(
-    zookeeper_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+    zookeeper_server: ZooKeeperServer, looked: threading.Event
 ) -> None:
     """Opening waits for it until its timeout, and not for one round."""
-    monkeypatch.setattr(handshake, "ANSWER_TIMEOUT", 0.2)
-    looked = threading.Event()
-
-    def looking(*args: Any) -> Any:
-        looked.set()
-        return look(*args)
-
-    monkeypatch.setattr(handshake, "look", looking)
     access = Access.parse(zookeeper_server.url(), {})
     zookeeper_server.pause()
     with ThreadPoolExecutor(1) as pool:

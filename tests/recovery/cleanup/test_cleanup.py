@@ -664,7 +664,7 @@ def test_a_resource_that_is_last(world: World) -> None:
     schema, table = Thing("schema"), Thing("table")
     schema.on_clean = lambda job_id: gone.append("schema")
     table.on_clean = lambda job_id: gone.append("table")
-    schema.last = True
+    schema.last = 1  # type: ignore[assignment]  # As any value that is true.
 
     world.cleanup(schema, table).run("job", None)
 

@@ -53,6 +53,34 @@ def test_it_recovers_what_ran_and_what_is_dirty_before_it_leads(
     leader.stop()
 
 
+def test_a_request_without_an_answer_as_attempts_begin(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends no leadership, nor the attempts that have begun: the loop asks again."""
+    JobCatalog(memory).submit(spec("one"))
+    JobCatalog(memory).submit(spec("other"))
+    with Leader(memory, root) as former:
+        former.runner.of("one")
+        former.runner.of("other")
+    leader = Leader(memory, root, candidate="next")
+    look, looks = leader.dispatcher._look_at_due, list[int]()
+
+    def failing(**how: Any) -> None:
+        looks.append(1)
+        if len(looks) == 2:
+            raise Unavailable("injected")
+        look(**how)
+
+    monkeypatch.setattr(leader.dispatcher, "_look_at_due", failing)
+    leader.dispatcher.recover()
+    assert len(looks) == 2
+
+    leader.dispatcher.start()
+    leader.runner.of("one").finish()
+    leader.runner.of("other").finish()
+    leader.stop()
+
+
 def test_a_job_that_ran_keeps_its_slot_and_the_highest_priority_gets_the_next(
     memory: FaultyMemory, root: Path
 ) -> None:
