@@ -1,16 +1,18 @@
 """What a simulated process remembers: a digest of all that its threads can reach.
 
-It is taken when every thread of the process waits. Then no call is half done, and what a thread has
-read and forgotten makes no difference any more. Objects are numbered in the order in which they are
-reached, so that equal digests mean equal memory, with what is shared in it. What is no part of the
-process stands for itself: the map, files, other processes. If something is found whose content
-cannot be told, there is no digest. Nothing is called that the process has defined.
+It is taken when every thread of the process waits: what a thread has read and forgotten makes no
+difference then. Objects are numbered in the order in which they are reached, so that equal digests
+mean equal memory, with what is shared in it. What is no part of the process stands for itself: the
+map, files, other processes. If something is found whose content cannot be told, there is no digest,
+as inside of a ``for`` loop, whose iterator has no name. Not seen is what a call that waits was
+given before: its other arguments. Nothing is called that the process has defined.
 """
 
 from __future__ import annotations
 
 import _thread
 import contextlib
+import dis
 import itertools
 import logging
 import threading
@@ -20,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, timedelta
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from hashlib import blake2b
 from pathlib import PurePath
 from typing import Any
@@ -136,6 +138,8 @@ class Memory:
         if isinstance(one, partial):
             return (one.func, one.args, one.keywords)
         if isinstance(one, types.FrameType):
+            if any(first < one.f_lasti < end for first, end in _loops(one.f_code)):
+                raise Untold(f"the iterator of a loop in {one.f_code.co_qualname}")
             return (one.f_code.co_qualname, one.f_lasti, *_flat(one.f_locals))
         if isinstance(one, types.GeneratorType):
             return (one.__qualname__, one.gi_frame)
@@ -181,6 +185,15 @@ def _own_of(one: object) -> dict[str, object] | None:
     except AttributeError:
         return None
     return found
+
+
+@cache
+def _loops(code: types.CodeType) -> tuple[tuple[int, int], ...]:
+    """Return where the bodies of the ``for`` loops of a function are: in them it has an iterator
+    that no name leads to."""
+    return tuple(
+        (one.offset, one.argval) for one in dis.get_instructions(code) if one.opname == "FOR_ITER"
+    )
 
 
 _HEAP = 1 << 9
