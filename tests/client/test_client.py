@@ -293,7 +293,7 @@ def test_what_is_no_id(client: Client, id: Any) -> None:
         lambda client: client.job("j").snapshots.move(1, "s3://bucket/jrs"),
         lambda client: client.job("j").snapshots.export(1, "file:///mnt/b"),
         lambda client: client.restore("s3://bucket/jrs"),
-        lambda client: client.job("j").snapshots.convert(1, "full"),
+        lambda client: client.job("j").snapshots.convert(1, "fuller"),
         lambda client: type(client)(client.backend, spec_key="/etc/jrs/spec.key"),
         lambda client: jrs.check_entry(cast(Any, None), {}),
     ],

@@ -31,7 +31,8 @@ def test_what_names_lead_to_is_told() -> None:
         Memory([waiting([*text], in_loop=False)], []).digest for text in ("a", "aaa", "a")
     )
 
-    assert one == again != other
+    assert one == again
+    assert one != other
 
 
 def test_the_iterator_of_a_loop_cannot_be_told() -> None:
