@@ -54,6 +54,11 @@ exit 4
 """A systemd-run whose caller is signaled in the moment in which it ends."""
 
 
+def _heeds_interrupts() -> None:
+    """Set in a child what a terminal does; tests that run in the background ignore the signal."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
     """The command, with its environment."""
@@ -72,7 +77,9 @@ def test_a_command_that_is_interrupted_ends_its_unit(
 ) -> None:
     """It ran on, and might still change something; Ctrl-C signals systemd-run as well. The exit
     code says whether it has."""
-    with subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0) as running:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, process_group=0, preexec_fn=_heeds_interrupts
+    ) as running:
         try:
             assert running.stdin is not None
             running.stdin.write(b"asked")
@@ -96,7 +103,9 @@ def test_a_command_that_is_interrupted_before_its_unit_starts(
 ) -> None:
     """Its unit started all the same once systemd had time for it, and the signal was lost."""
     (tmp_path / "busy").touch()
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0) as running:
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=_heeds_interrupts
+    ) as running:
         try:
             until((tmp_path / "asked").exists, "systemd is asked for the unit")
             running.send_signal(signal.SIGINT)
