@@ -15,7 +15,7 @@ import resource
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from jrs.contract.clock import Clock
 from jrs.sidecar.certificates import NamingProtocol
@@ -33,24 +33,30 @@ _REST = 1.0
 """Seconds until another client is accepted after none could be, for example for want of a
 descriptor."""
 _SAID_EVERY = 60.0
+_LOOK_EVERY = 1.0
+"""Seconds between two looks at all connections."""
 
 
 class Protocol(NamingProtocol):
-    """HTTP that ends connections on which no head of a request becomes complete in time.
+    """HTTP that ends connections on which no head of a request becomes complete in time, and those
+    that are to close, while their client takes nothing of what still waits for it.
 
     uvicorn bounds only the time between an answer and the first byte of the next request.
     """
 
     among: Connections
     """Set by them."""
+    _below: asyncio.Transport | None = None
+    """What sends the bytes: below TLS, or the only one. A transport of TLS that is closed twice
+    loses it, tells nothing any more, and its `abort` does nothing. None: before the handshake is
+    complete."""
     _late: asyncio.TimerHandle | None = None
     _heard = 0
     _seen = 0
     _since = 0.0
 
-    @property
     def is_idle(self) -> bool:
-        """Whether no request is being answered, and the client has taken all answers."""
+        """Return whether no request is being answered, and the client has taken all answers."""
         return self._is_answered and not self._unsent
 
     def is_stuck(self, now: float) -> bool:
@@ -60,22 +66,41 @@ class Protocol(NamingProtocol):
         Args:
             now: in seconds of a monotonic clock.
         """
-        unsent = self._unsent
-        if not unsent and (self._is_answered or not self.cycle.more_body):
-            return False
-        if (seen := unsent or -self._heard) != self._seen:
+        lacks_body = not self._is_answered and self.cycle.more_body
+        seen = self._unsent or (-self._heard if lacks_body else 0)
+        if seen != self._seen:
             self._seen, self._since = seen, now
-        return now - self._since >= HEAD_WITHIN
+        return seen != 0 and now - self._since >= HEAD_WITHIN
+
+    def end(self) -> bool:
+        """End the connection at once; return whether there is one yet."""
+        if self._below is not None:
+            self._below.abort()
+        return self._below is not None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._watch_head()
+        tls = getattr(transport, "_ssl_protocol", None)
+        self._below = transport if tls is None else tls._transport
+        self._watch()
 
     def data_received(self, data: bytes) -> None:
         self._heard += 1
         self.among.heard(self)
         super().data_received(data)
-        self._watch_head()
+        self._watch()
+
+    def eof_received(self) -> None:
+        super().eof_received()
+        self.loop.call_soon(self._watch)  # The transport closes behind this call.
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.among.lost(self)
@@ -89,29 +114,33 @@ class Protocol(NamingProtocol):
 
     @property
     def _unsent(self) -> int:
-        """How many bytes wait until the client reads. An answer counts as complete before."""
-        if self not in self.connections:  # The handshake is not complete.
-            return 0
-        # The transport of TLS does not count what it has given to the one below, and does not name
-        # that.
-        below = getattr(getattr(self.transport, "_ssl_protocol", None), "_transport", None)
-        of_tls = 0 if below is None else below.get_write_buffer_size()
-        return int(self.transport.get_write_buffer_size() + of_tls)
+        """How many bytes wait until the client reads; TLS keeps some only while others wait below
+        it. An answer counts as complete before."""
+        return 0 if self._below is None else self._below.get_write_buffer_size()
 
-    def _watch_head(self) -> None:
-        if not self._is_answered or self.timeout_keep_alive_task is not None:
+    def _watch(self) -> None:
+        """Bound the time until a head is complete, and that of closing."""
+        is_in_time = not self._is_answered or self.timeout_keep_alive_task is not None
+        if is_in_time and not self.transport.is_closing():
             if self._late is not None:
                 self._late.cancel()
             self._late = None
         elif self._late is None:
-            self._late = self.loop.call_later(HEAD_WITHIN, self.transport.abort)
+            self._late = self.loop.call_later(HEAD_WITHIN, self._end_late, self._unsent)
+
+    def _end_late(self, unsent: int) -> None:
+        self._late = None
+        if self._unsent == unsent:
+            self.end()
+        else:
+            self._watch()  # The client takes what waits.
 
 
 class Connections:
     """The connections of a server: for each one too many, the one is ended that has been silent
-    for longest among those without a request, else among those that are stuck. If there is none,
-    the new one gets one of a few places from which it is ended soon; so probes get answers while
-    followers have all others. If these are taken as well, it is refused.
+    for longest among those without a request; if there is none, all that are stuck. If as many
+    are open still, the new one gets one of a few places from which it is ended soon; so probes
+    get answers while followers have all others. If these are taken as well, it is refused.
 
     uvicorn, left to itself, accepts without a bound, and does not know of a client whose TLS
     handshake is not complete. Use it in the event loop's thread.
@@ -136,6 +165,7 @@ class Connections:
         self._open: dict[Protocol, asyncio.Task[None]] = {}
         """With what makes each; the one that has been silent for longest comes first."""
         self._say_from = 0.0
+        self._look_from = 0.0
 
     async def accept(self, make: Callable[[], Protocol]) -> None:
         """Accept connections until this is canceled; those that are open stay.
@@ -175,11 +205,10 @@ class Connections:
 
     async def _connect(self, protocol: Protocol, client: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        within = None if self._tls is None else HEAD_WITHIN
         try:
             await loop.connect_accepted_socket(
                 lambda: protocol, client, ssl=self._tls,
-                ssl_handshake_timeout=within, ssl_shutdown_timeout=within,
+                ssl_handshake_timeout=None if self._tls is None else HEAD_WITHIN,
             )  # fmt: skip
         except BaseException as error:
             self.lost(protocol)
@@ -188,27 +217,37 @@ class Connections:
                 raise
 
     def _has_room(self) -> bool:
-        """Return whether a new connection may stay; end another one for it if there is one."""
-        if len(self._open) < self._most - min(_SHORT_LIVED, self._most // 8):
-            return True
+        """Return whether a new connection may stay; end others for it if too many are open."""
+        lasting = self._most - min(_SHORT_LIVED, self._most // 8)
+        if len(self._open) >= lasting:
+            self._make_room()
+        return len(self._open) < lasting
+
+    def _make_room(self) -> None:
         self._say("%d connections are open: idle ones are ended for new ones", len(self._open))
         now = self._clock()
-        # All are looked at, so that each one that is stuck is known from now on.
-        stuck = [one for one in self._open if one.is_stuck(now)]
-        idle = (one for one in self._open if one.is_idle)
-        ended = next(itertools.chain(idle, stuck), None)
-        if ended is None:
-            return False
-        self._end(ended)
-        return True
+        ended = list(itertools.islice(self._found(Protocol.is_idle), 1))
+        if not ended and now >= self._look_from:
+            self._look_from = now + _LOOK_EVERY
+            ended = list(self._found(lambda one: one.is_stuck(now)))
+        for one in ended:
+            self._end(one)
+
+    def _found(self, look: Callable[[Protocol], bool]) -> Iterator[Protocol]:
+        """Yield the connections of which a look says so, and those at which it fails: one alone
+        must not end `accept`."""
+        for one in self._open:
+            try:
+                found = look(one)
+            except Exception:
+                _log.exception("a connection is ended: it cannot be told what it does")
+                found = True
+            if found:
+                yield one
 
     def _end(self, protocol: Protocol) -> None:
         making = self._open.pop(protocol, None)
-        if making is None:
-            return
-        if making.done():
-            protocol.transport.abort()
-        else:
+        if making is not None and not protocol.end():
             making.cancel()
 
     def _say(self, text: str, *about: object) -> None:

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import logging
 import resource
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from jrs import Client
 from jrs.host.listening import Address
 from jrs.sidecar import connections
 from jrs.sidecar import serving as server
-from jrs.sidecar.connections import Connections, most_connections
+from jrs.sidecar.connections import Connections, Protocol, most_connections
 from jrs.sidecar.serving import Guards, Tls, serve
 from jrs.testing.servers.certificates import make_certificates
 from tests.sidecar.conftest import OPERATE, Served, serving
 from tests.support import BOUND, until
+
+_ANYONE = ssl.create_default_context()
+_ANYONE.check_hostname, _ANYONE.verify_mode = False, ssl.CERT_NONE
 
 
 def silent(served: Served, closing: ExitStack) -> socket.socket:
@@ -114,6 +121,21 @@ def test_streams_are_not_ended_for_others(served_few: Served, closing: ExitStack
 
 
 @pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Connections]:
+    """What the servers of a test have made; the kernel takes little of an answer, as with a slow
+    link."""
+    found: list[Connections] = []
+
+    def make(listening: socket.socket, *more: Any) -> Connections:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        found.append(Connections(listening, *more))
+        return found[-1]
+
+    monkeypatch.setattr(server, "Connections", make)
+    return found
+
+
+@pytest.fixture
 def served_few(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setattr(server, "most_connections", lambda: 2)
     with serving(client, tmp_path) as served:
@@ -127,8 +149,9 @@ def answers(served: Served) -> bool:
 
 
 def test_probes_get_answers_while_all_follow(
-    client: Client, tmp_path: Path, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    client: Client, tmp_path: Path, closing: ExitStack, monkeypatch: pytest.MonkeyPatch,
+    made: list[Connections],
+) -> None:  # fmt: skip
     """A connection in one of the last places ends soon, even one with a request."""
     monkeypatch.setattr(server, "most_connections", lambda: 8)
     client.submit("m:f", id="job")
@@ -138,9 +161,14 @@ def test_probes_get_answers_while_all_follow(
             streams.append(served.events("/v1/jobs/job/events"))
             closing.callback(streams[-1].close)
             streams[-1].next()
-        monkeypatch.setattr(connections, "HEAD_WITHIN", 0.2)
-        assert answers(served)
-        until(lambda: ends_a_stream(served), "a stream in the last place is ended")
+        for idle in (False, True):  # One that made room for it was in the last place, too.
+            if idle:
+                monkeypatch.setattr(connections, "HEAD_WITHIN", 10 * BOUND)
+                silent(served, closing)
+                until(lambda: len(made[0]._open) == 8, "it is accepted")
+            monkeypatch.setattr(connections, "HEAD_WITHIN", 0.2)
+            until(lambda: ends_a_stream(served), "a stream in the last place is ended")
+            assert answers(served)
         client.job("job").cancel()
         for stream in streams:
             stream.next()
@@ -163,18 +191,7 @@ def reading_nothing(served: Served, context: ssl.SSLContext | None = None) -> so
     return made if context is None else context.wrap_socket(made)
 
 
-@pytest.fixture
-def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel takes little of an answer, as with a slow link."""
-
-    def made(listening: socket.socket, *more: Any) -> Connections:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
-        return Connections(listening, *more)
-
-    monkeypatch.setattr(server, "Connections", made)
-
-
-@pytest.mark.usefixtures("small_buffers")
+@pytest.mark.usefixtures("made")
 @pytest.mark.parametrize(
     "sent",
     [
@@ -188,13 +205,14 @@ def test_clients_that_do_nothing_shut_nobody_out(
 ) -> None:
     """They read no answer, or send no body."""
     monkeypatch.setattr(connections, "HEAD_WITHIN", 0.2)
+    monkeypatch.setattr(connections, "_LOOK_EVERY", 0.0)
     for _ in range(2):
         closing.enter_context(reading_nothing(served_few)).sendall(sent)
 
     until(lambda: answers(served_few), "it answers")
 
 
-@pytest.mark.usefixtures("small_buffers")
+@pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_an_answer_that_is_read_slowly_is_whole(
     client: Client, tmp_path: Path, tls: Tls, closing: ExitStack, encrypted: bool,
@@ -202,10 +220,8 @@ def test_an_answer_that_is_read_slowly_is_whole(
 ) -> None:  # fmt: skip
     """Its connection is not idle as long as a part of it has not left."""
     monkeypatch.setattr(server, "most_connections", lambda: 1)
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with serving(client, tmp_path, tls=tls if encrypted else None) as served:
-        slow = closing.enter_context(reading_nothing(served, context if encrypted else None))
+        slow = closing.enter_context(reading_nothing(served, _ANYONE if encrypted else None))
         head = "GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         slow.sendall(f"{head}Authorization: Bearer {OPERATE}\r\n\r\n".encode())
         found = slow.recv(1)
@@ -215,6 +231,142 @@ def test_an_answer_that_is_read_slowly_is_whole(
         slow.close()
     top, _, body = found.partition(b"\r\n\r\n")
     assert f"content-length: {len(body)}".encode() in top
+
+
+def leaving_unread(raw: socket.socket, made: Connections, encrypted: bool) -> Callable[[], None]:
+    """Leave answers unread until some wait in the server; return what sends, in one write, a last
+    request and the end, and waits until the server closes."""
+    sends: Any = raw
+    got, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+    if encrypted:
+        sends = _ANYONE.wrap_bio(got, out)
+        while wants_more(sends.do_handshake):
+            raw.sendall(out.read())
+            got.write(raw.recv(1 << 16))
+        raw.sendall(out.read())
+    protocol = until(lambda: next((one for one in made._open if one.transport), None), "it is made")
+
+    def send(text: bytes) -> None:
+        sends.write(text) if encrypted else raw.sendall(text)
+
+    get = b"GET /static/jrs.css HTTP/1.1\r\nHost: localhost\r\n"
+    for request in itertools.count(1):
+        send(get + b"\r\n")
+        raw.sendall(out.read())
+        until(partial(has_answered, protocol, request), "it is answered")
+        if waiting(protocol):
+            break
+
+    def end() -> None:
+        send(get + b"Connection: close\r\n\r\n")
+        assert not encrypted or wants_more(sends.unwrap)
+        raw.sendall(out.read())
+        until(protocol.transport.is_closing, "it closes")
+
+    return end
+
+
+def has_answered(protocol: Protocol, requests: int) -> bool:
+    return protocol.server_state.total_requests == requests
+
+
+def waiting(protocol: Any) -> int:
+    """Return how many bytes wait below TLS, or without it."""
+    tls = getattr(protocol.transport, "_ssl_protocol", None)
+    sends = protocol.transport if tls is None else tls._transport
+    return int(sends.get_write_buffer_size())
+
+
+def wants_more(step: Callable[[], object]) -> bool:
+    try:
+        step()
+    except ssl.SSLWantReadError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_closing_ends_though_the_client_reads_nothing(
+    client: Client, tmp_path: Path, tls: Tls, closing: ExitStack, encrypted: bool,
+    monkeypatch: pytest.MonkeyPatch, made: list[Connections],
+) -> None:  # fmt: skip
+    with serving(client, tmp_path, tls=tls if encrypted else None) as served:
+        raw = closing.enter_context(reading_nothing(served))
+        end = leaving_unread(raw, made[0], encrypted)
+        monkeypatch.setattr(connections, "HEAD_WITHIN", 0.2)
+        end()
+        until(lambda: not made[0]._open, "it ends")
+
+
+def test_a_client_that_ends_tls_without_reading_ends_no_server(
+    client: Client, tmp_path: Path, tls: Tls, closing: ExitStack, monkeypatch: pytest.MonkeyPatch,
+    made: list[Connections],
+) -> None:  # fmt: skip
+    """asyncio closes the connection, and uvicorn closes it again."""
+    monkeypatch.setattr(server, "most_connections", lambda: 1)
+    monkeypatch.setattr(connections, "_LOOK_EVERY", 0.0)
+    with serving(client, tmp_path, tls=tls) as served:
+        leaving_unread(closing.enter_context(reading_nothing(served)), made[0], encrypted=True)()
+        (protocol,) = made[0]._open
+        until(lambda: protocol.transport._ssl_protocol is None, "it is closed twice")  # type: ignore[attr-defined]
+        until_its_end(silent(served, closing))
+
+        monkeypatch.setattr(connections, "HEAD_WITHIN", 0.2)
+        until(lambda: shakes_hands(served), "another client gets its place")
+
+
+def shakes_hands(served: Served) -> bool:
+    with suppress(OSError), reading_nothing(served, _ANYONE):
+        return True
+    return False
+
+
+def test_a_connection_that_cannot_be_looked_at_is_ended(
+    served_few: Served, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = [silent(served_few, closing) for _ in range(2)]
+    monkeypatch.setattr(Protocol, "is_idle", lambda self: 1 // 0)
+
+    assert answers(served_few)
+    until_its_end(opened[0])
+
+
+def test_who_has_read_everything_is_not_stuck() -> None:
+    """The next answer of the same size is another one."""
+
+    class Below(asyncio.Transport):
+        waits = 0
+
+        def get_write_buffer_size(self) -> int:
+            return self.waits
+
+    async def found() -> list[bool]:
+        config = uvicorn.Config(lambda: None, http=Protocol, ws="none", log_config=None)
+        protocol = Protocol(config, ServerState(), {})
+        below, told = Below(), []
+        protocol.connection_made(below)
+        for below.waits, now in (500, 0.0), (0, 5.0), (500, 11.0), (500, 22.0):
+            told.append(protocol.is_stuck(now))
+        return told
+
+    assert asyncio.run(found()) == [False, False, False, True]
+
+
+def test_stuck_connections_are_looked_for_rarely(
+    served_few: Served, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at all takes the time of those that have requests."""
+    monkeypatch.setattr(connections, "_LOOK_EVERY", 10 * BOUND)
+    looks: list[Protocol] = []
+    monkeypatch.setattr(Protocol, "is_idle", lambda self: False)
+    monkeypatch.setattr(Protocol, "is_stuck", lambda self, now: looks.append(self))
+    for _ in range(2):
+        silent(served_few, closing)
+
+    for _ in range(3):
+        until_its_end(silent(served_few, closing))
+
+    assert len(looks) == 2
 
 
 def test_why_no_connection_is_accepted_is_said(
