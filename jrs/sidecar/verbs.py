@@ -23,6 +23,7 @@ from jrs.records.stored import Stored
 from jrs.records.time_limits import TimeLimits
 from jrs.sidecar.route_form import Call, Kind, Param, Reply, Route, on_storage
 from jrs.store.job_views import JobView
+from jrs.store.stored_result import bare
 
 T = TypeVar("T", bound=Stored)
 
@@ -105,14 +106,17 @@ def _entry(text: str) -> str:
 def _is_same(view: JobView, spec: JobSpec) -> bool:
     """Return whether a job that was submitted before is the one that is submitted now. Its digest
     says so whatever was changed or left out since. Older versions have stored none: then only a
-    whole spec can tell, and that of a job with the state of another one is no submission."""
+    whole spec can tell, and that of a job with the state of another one is no submission. That of
+    a result is not known to be whole if it holds no more than the smallest forms keep."""
     submitted = view.submitted
     if submitted is None:
         return False
     if submitted.submission:
         return submitted.submission == submission.of_spec(spec)
     result = view.entry.result if view.entry is not None else None
-    is_whole = view.spec is not None or result is None or not result.arguments_left_out
+    is_whole = view.spec is not None or (
+        result is not None and not result.arguments_left_out and submitted != bare(submitted)
+    )
     return (
         is_whole
         and submitted.lineage is None

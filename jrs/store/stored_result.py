@@ -38,16 +38,8 @@ def _forms(result: JobResult) -> Iterator[JobResult]:
     """Yield a result, first whole and then with fewer and fewer optional parts."""
     yield result
     if result.spec is not None:
-        bare = JobSpec(
-            result.job_id,
-            result.spec.entry_point,
-            submitted_at=result.spec.submitted_at,
-            submitted_by=result.spec.submitted_by,
-            tags=result.spec.tags,
-            submission=result.spec.submission,
-        )
         cut = bool(result.spec.arguments) or result.arguments_left_out
-        result = attrs.evolve(result, spec=bare, arguments_left_out=cut)
+        result = attrs.evolve(result, spec=bare(result.spec), arguments_left_out=cut)
         yield result
     left_out = result.attempts_left_out + len(result.attempts)
     result = attrs.evolve(result, attempts=(), attempts_left_out=left_out)
@@ -59,6 +51,18 @@ def _forms(result: JobResult) -> Iterator[JobResult]:
         result = attrs.evolve(result, failure=attrs.evolve(result.failure, detail=""))
         yield result
     yield attrs.evolve(result, spec=None)
+
+
+def bare(spec: JobSpec) -> JobSpec:
+    """Return what the smaller forms of a result keep of a spec."""
+    return JobSpec(
+        spec.job_id,
+        spec.entry_point,
+        submitted_at=spec.submitted_at,
+        submitted_by=spec.submitted_by,
+        tags=spec.tags,
+        submission=spec.submission,
+    )
 
 
 ENTRY = (keys.RESULTS, keys.DIRTY, keys.TOMBSTONES)

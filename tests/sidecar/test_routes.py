@@ -111,16 +111,22 @@ def test_a_submission_of_an_older_version_is_known(served: Served) -> None:
 
 
 def test_a_job_without_a_digest_is_not_taken_for_a_submission(served: Served) -> None:
-    """Its arguments were left out of its result, or it has the state of another job."""
+    """Its arguments, or perhaps more, were left out of its result, or it has the state of another
+    job."""
     client = served.client
-    spec = JobSpec("cut", "m:f", {"x": "y" * MAX_COPIED_ARGUMENTS})
-    client.results.create_dirty(JobResult("cut", JobStatus.FINISHED, 1, spec=spec), None)
-    client.results.mark_clean("cut", None)
+    for spec in (
+        JobSpec("cut", "m:f", {"x": "y" * MAX_COPIED_ARGUMENTS}),
+        JobSpec("bare", "m:f"),  # As if its priority had been left out.
+        JobSpec("whole", "m:f", priority=5),
+    ):
+        client.results.create_dirty(JobResult(spec.job_id, JobStatus.FINISHED, 1, spec=spec), None)
+        client.results.mark_clean(spec.job_id, None)
     fork = JobSpec("fork", "m:f", lineage=Lineage("nightly", LineageKind.FORK, 3))
     client.backend.commit(Create("jobs/fork", encode(fork)))
 
-    for one in ("cut", "fork"):
+    for one in ("cut", "bare", "whole", "fork"):
         assert served.post("/v1/jobs", {"id": one, "entry": "m:f"}).status == 409
+    assert served.post("/v1/jobs", {"id": "whole", "entry": "m:f", "priority": 5}).status == 200
 
 
 def test_a_submission_is_part_of_its_callers_trace(served: Served) -> None:
