@@ -96,8 +96,8 @@ def _former(backend: Backend) -> Iterator[Record]:
     return filter(took_place_of, backend.scan(keys.JOBS))
 
 
-def begun_from(backend: Backend, job_id: str) -> Iterator[RestoreRecord]:
-    """Yield the restores from a job's snapshots that are under way or were interrupted.
+def begun(backend: Backend) -> Iterator[RestoreRecord]:
+    """Yield the restores that are under way or were interrupted. Reads all specs.
 
     Raises:
         UnsupportedVersion: a newer jrs has begun a restore, and its source is unknown.
@@ -105,13 +105,11 @@ def begun_from(backend: Backend, job_id: str) -> Iterator[RestoreRecord]:
     """
     for found in chain(_former(backend), scan_whole(backend, keys.RESTORES)):
         try:
-            restore = decode(RestoreRecord, found.value, found.key)
+            yield decode(RestoreRecord, found.value, found.key)
         except UnsupportedVersion:
             raise
         except CorruptRecord:
             continue  # No process can finish it, whatever its source is.
-        if restore.from_job == job_id:
-            yield restore
 
 
 def none_of(job_id: str) -> Absent:

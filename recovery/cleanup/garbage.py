@@ -206,14 +206,19 @@ class GarbageCollector:
                 record = decode(SnapshotRecord, stored.value, stored.key)
                 if record.for_fork:
                     forks.append(record)
-        for record in forks:
+        try:
+            needless = for_forks.needless(self._backend, forks, until)
+            entries = delete.Entries.of(self._backend, needless)
+        except (CorruptRecord, Unavailable) as error:
+            self._left.append(f"the snapshots of forks: {error}")
+            return
+        for record in needless:
             try:
-                if for_forks.needless(self._backend, [record], until):
-                    size = _size(folders.listed(self._storage, record))
-                    if not self._dry_run:
-                        delete.remove(self._backend, self._storage, record, None)
-                    why = f"left over by a fork to {record.for_fork!r} that died"
-                    self._removed.append(Garbage(str(record), size, why))
+                size = _size(folders.listed(self._storage, record))
+                if not self._dry_run:
+                    delete.remove(self._backend, self._storage, record, None, entries)
+                why = f"left over by a fork to {record.for_fork!r} that died"
+                self._removed.append(Garbage(str(record), size, why))
             except (CorruptRecord, OutcomeUnknown, SnapshotInUse, Unavailable) as error:
                 self._left.append(f"{record}: {error}")
 

@@ -74,10 +74,11 @@ class Snapshots(FencedResource):
         folders.remove_left_overs(storage, job_id)
         if not self._deletes(job_id):
             return
-        kept = []
-        for record in self._systems(job_id):
+        kept, doomed = [], self._systems(job_id)
+        entries = delete.Entries.of(catalog.backend, doomed)
+        for record in doomed:
             try:
-                delete.remove(catalog.backend, storage, record, fence)
+                delete.remove(catalog.backend, storage, record, fence, entries)
             except SnapshotInUse as error:
                 kept.append(str(error))
         if kept:

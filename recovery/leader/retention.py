@@ -227,11 +227,12 @@ class Retention(Upkeep):
         before = removed[Kind.SNAPSHOTS]
         try:
             found = [one for one in self._snapshots.list(job_id) if one.is_systems]
+            entries = delete.Entries.of(self._backend, found)
         except CorruptRecord:
             return 0  # `jrs fsck` names it.
         for record in found:
             try:
-                delete.remove(self._backend, self._storage, record, self._context.fence)
+                delete.remove(self._backend, self._storage, record, self._context.fence, entries)
             except (CorruptRecord, SnapshotInUse, Unavailable):
                 continue  # It is needed or damaged, or its storage is not mounted: next time.
             self._count(Kind.SNAPSHOTS, removed)

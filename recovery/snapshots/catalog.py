@@ -293,7 +293,8 @@ class SnapshotCatalog(SnapshotIndex):
             InvalidInput: a ``logical`` snapshot, a snapshot without a spec, a snapshot without the
                 output that it would need, the folder of a listed snapshot with `claim`, or a new
                 job of what only an application can run.
-            SnapshotInUse: another restore of the job is in progress.
+            SnapshotInUse: another restore of the job is in progress; or the restore of another job
+                has begun from the snapshot, and one of both uses it up.
             Unavailable: the disk is full, or the backend does not answer; nothing was changed, or
                 the job is held until the restore is repeated: the message says which.
             Fenced: a newer leader exists.

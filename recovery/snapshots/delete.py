@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+import attrs
+
 from jrs.contract.backend import Backend
 from jrs.contract.errors import (
     Conflict,
@@ -18,7 +20,7 @@ from jrs.contract.errors import (
 from jrs.contract.operations import Delete, Fence, Record
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
+from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord
 from jrs.store import restores
 from jrs.store.historian import Historian
 from jrs.store.result_store import JobResultStore
@@ -31,10 +33,39 @@ from .open import places
 from .unnamed_blobs import collect
 
 
+@attrs.frozen
+class Entries:
+    """Entries of snapshots, and the restores that had begun once the entries had been read.
+
+    A restore that begins later writes a new version of its entry: a deletion of the version that is
+    here then raises `Conflict`.
+    """
+
+    stored: dict[str, Record | CorruptRecord]
+    """By key; only those that exist."""
+    begun: list[RestoreRecord]
+
+    @classmethod
+    def of(cls, backend: Backend, records: Iterable[SnapshotRecord]) -> Entries:
+        """Read the entries, and search once for restores, whose search reads all specs.
+
+        Raises:
+            CorruptRecord: what restores have begun cannot be read.
+        """
+        names = [keys.snapshot(record.job_id, record.number) for record in records]
+        found = zip(names, backend.get_many(names) if names else [], strict=True)
+        stored = {name: one for name, one in found if one is not None}
+        return cls(stored, list(restores.begun(backend)) if stored else [])
+
+
 def delete(
-    catalog: SnapshotIndex, job_id: str, which: int | str, fence: Fence | None = None
+    catalog: SnapshotIndex,
+    job_id: str,
+    which: int | str,
+    fence: Fence | None = None,
+    entries: Entries | None = None,
 ) -> None:
-    """Delete a snapshot that its job does not need; see `SnapshotCatalog.delete`."""
+    """Delete a snapshot that its job does not need; see `SnapshotCatalog.delete` and `remove`."""
     try:
         record = catalog.get(job_id, which)
     except NoSuchSnapshot:
@@ -52,16 +83,23 @@ def delete(
                 complete(catalog.backend, left)
         return
     _check_dispensable(catalog, record)
-    remove(catalog.backend, catalog.storage, record, fence)
+    remove(catalog.backend, catalog.storage, record, fence, entries)
 
 
 def remove(
-    backend: Backend, storage: JobStorage, record: SnapshotRecord, fence: Fence | None
+    backend: Backend,
+    storage: JobStorage,
+    record: SnapshotRecord,
+    fence: Fence | None,
+    entries: Entries | None = None,
 ) -> None:
     """Delete a snapshot: its record, then its files, then the blobs that only it named.
 
     Deleting the record is fenced, so a replaced leader removes nothing. A crash after that leaves
     an unlisted folder and a note, by which `fsck` names it and `gc` removes it; see `doomed`.
+
+    Args:
+        entries: those of several snapshots that are deleted one after the other.
 
     Raises:
         SnapshotInUse: an unfinished restore needs it, or a process reads or writes it.
@@ -73,21 +111,25 @@ def remove(
     backend.check_current(fence, f"{record} is not deleted")
     key = keys.snapshot(record.job_id, record.number)
     while True:
-        stored = backend.get(key)
+        if entries is None or key not in entries.stored:
+            entries = Entries.of(backend, [record])
+        stored = entries.stored.get(key)
+        if isinstance(stored, CorruptRecord):
+            raise stored
         if stored is not None:
             # It may have been moved since it was read.
             current = decode(SnapshotRecord, stored.value, key)
             if current.created_at != record.created_at:
                 return  # It is gone, and its number is another snapshot's.
             record = current
-            # Behind the entry, of which a restore that begins from now on writes a new version.
-            _check_no_source(backend, record)
+            check_no_source(backend, record, entries.begun)
         if storage.objects is not None:
             # Its objects may be those of other snapshots, or of the job: a sweep removes the rest.
             if stored is not None:
                 try:
                     _unlist(backend, record, stored, fence)
                 except Conflict:
+                    entries = None
                     continue
             return
         for place in places(storage, record):
@@ -103,7 +145,8 @@ def remove(
                 try:
                     _unlist(backend, record, stored, fence)
                 except Conflict:
-                    continue  # It was just moved or deleted: read again.
+                    entries = None  # A restore has begun, or it was just moved or deleted.
+                    continue
             for place, theirs in found:
                 for folder in theirs:
                     place.discard(record.job_id, folder)
@@ -234,20 +277,24 @@ def _distinct(storages: Iterable[JobStorage]) -> list[JobStorage]:
     return found
 
 
-# -- inside --------------------------------------------------------------------------------
-
-
-def _check_no_source(backend: Backend, record: SnapshotRecord) -> None:
-    """Raise `SnapshotInUse` if a restore that is not complete needs it. One of a job that has ended
-    is never completed."""
-    results = JobResultStore(backend)
-    for restore in restores.begun_from(backend, record.job_id):
-        if restore.source == str(record.number) and not results.has_entry(restore.job_id):
+def check_no_source(
+    backend: Backend, record: SnapshotRecord, begun: Iterable[RestoreRecord]
+) -> None:
+    """Raise `SnapshotInUse` if one of the restores, which are not complete, needs the snapshot. One
+    of a job that has ended is never completed."""
+    results, source = JobResultStore(backend), (record.job_id, str(record.number))
+    for restore in begun:
+        if (restore.from_job, restore.source) == source:
             other = restore.job_id
+            if results.has_entry(other):
+                continue
             raise SnapshotInUse(
                 f"{record} is the source of a restore of job {other!r}; finish that first: "
                 f"jrs snapshot restore --finish {other}; or: jrs cancel {other}"
             )
+
+
+# -- inside --------------------------------------------------------------------------------
 
 
 def _check_dispensable(catalog: SnapshotIndex, record: SnapshotRecord) -> None:

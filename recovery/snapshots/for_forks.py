@@ -19,8 +19,8 @@ PATIENCE = 86400.0
 def needless(
     backend: Backend, known: Iterable[SnapshotRecord], until: float
 ) -> list[SnapshotRecord]:
-    """Return which of a job's snapshots were taken for a fork, until a moment, and are not needed:
-    no restore has begun from them.
+    """Return which snapshots were taken for a fork, until a moment, and are not needed: no restore
+    has begun from them.
 
     Raises:
         CorruptRecord: what restores have begun cannot be read.
@@ -28,5 +28,5 @@ def needless(
     ours = [one for one in known if one.for_fork and one.created_at <= until]
     if not ours:
         return []
-    begun = {restore.source for restore in restores.begun_from(backend, ours[0].job_id)}
-    return [one for one in ours if str(one.number) not in begun]
+    begun = {(restore.from_job, restore.source) for restore in restores.begun(backend)}
+    return [one for one in ours if (one.job_id, str(one.number)) not in begun]

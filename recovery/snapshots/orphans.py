@@ -155,15 +155,12 @@ def _of_restores(backend: Backend, storage: JobStorage) -> Iterator[str]:
 def _of_forks(
     backend: Backend, storage: JobStorage, records: list[SnapshotRecord]
 ) -> Iterator[str]:
-    for job_id in sorted({record.job_id for record in records if record.for_fork}):
-        known = [record for record in records if record.job_id == job_id]
-        for record in for_forks.needless(backend, known, math.inf):
-            # Objects have no lock that tells whether the fork is at work.
-            if record.objects is None and _is_abandoned(folders.listed(storage, record)):
-                yield (
-                    f"{record}: left over by a fork to {record.for_fork!r} that died; jrs gc "
-                    "removes it"
-                )
+    for record in for_forks.needless(backend, records, math.inf):
+        # Objects have no lock that tells whether the fork is at work.
+        if record.objects is None and _is_abandoned(folders.listed(storage, record)):
+            yield (
+                f"{record}: left over by a fork to {record.for_fork!r} that died; jrs gc removes it"
+            )
 
 
 def _of_blobs(storage: JobStorage) -> Iterator[str]:

@@ -45,11 +45,12 @@ def prune(
         eldest = until(policy.max_age)
         doomed += [each for each in known if each.created_at < eldest and each not in doomed]
     doomed += for_forks.needless(catalog.backend, listed, until(for_forks.PATIENCE))
+    entries = delete.Entries.of(catalog.backend, doomed)
     gone = []
     away: Unavailable | None = None
     for record in doomed:
         try:
-            delete.delete(catalog, job_id, record.number, fence)
+            delete.delete(catalog, job_id, record.number, fence, entries)
         except SnapshotInUse:
             continue
         except Unavailable as error:

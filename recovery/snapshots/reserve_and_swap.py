@@ -17,11 +17,13 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.errors import (
     Conflict,
+    CorruptRecord,
     JobIsRunning,
     JrsError,
     NoSuchSnapshot,
     OutcomeUnknown,
     Unavailable,
+    UnsupportedVersion,
 )
 from jrs.contract.operations import (
     Absent,
@@ -51,9 +53,9 @@ from ..files.safe_listing import names_in
 from . import delete, deletion_notes, restored_records
 from .index import SnapshotIndex
 
-_ALSO_IN_THE_LAST = 4
+_ALSO_IN_THE_LAST = 5
 """The operations of the last commit besides those for the records and the conditions: on the
-restore and on the spec, and two of the event."""
+restore, on the spec and on the entry of its source, and two of the event."""
 
 _DESCENDANTS_FORMAT = 5
 """The first cluster format that records which jobs were made from a job."""
@@ -116,6 +118,8 @@ def reserve(
 
     Raises:
         NoSuchSnapshot: the source is gone; nothing was changed.
+        SnapshotInUse: another restore needs the source, and one of both uses it up; nothing was
+            changed.
         JobIsRunning: the job has changed.
         Unavailable, Fenced, OutcomeUnknown: from the backend.
     """
@@ -147,7 +151,7 @@ def reserve(
     historian = catalog.historian(request.fence)
     said = restore_begun(begun.source, begun.from_job)
     while True:
-        kept = _kept_ops(backend, source)
+        kept = _kept_ops(backend, request, job_id)
         try:
             with historian.recorded(job_id, HistoryKind.RESTORE, said) as event:
                 commit_and_read_back(backend, own, *also, *kept, *event, fence=request.fence)
@@ -164,9 +168,10 @@ def reserve(
     return reserved
 
 
-def _kept_ops(backend: Backend, source: SnapshotRecord | Path) -> list[Op]:
+def _kept_ops(backend: Backend, request: RestoreRequest, job_id: str) -> list[Op]:
     """Return what fails a deletion of the source that has read which restores have begun: the same
-    entry in a new version."""
+    entry in a new version. It fails another reservation, too, that has read which have begun."""
+    source = request.source
     if isinstance(source, Path):
         return []
     key = keys.snapshot(source.job_id, source.number)
@@ -174,7 +179,24 @@ def _kept_ops(backend: Backend, source: SnapshotRecord | Path) -> list[Op]:
     # Its number may be another snapshot's.
     if stored is None or decode(SnapshotRecord, stored.value, key).created_at != source.created_at:
         raise NoSuchSnapshot(f"{source} was just deleted; nothing was changed")
+    if request.claim or request.left is None:
+        _check_no_claim(backend, source, request.claim, job_id)
     return [Update(key, stored.value, stored.version)]
+
+
+def _check_no_claim(backend: Backend, source: SnapshotRecord, claim: bool, job_id: str) -> None:
+    """Raise `SnapshotInUse` if the restore of another job has begun from the source, and it or this
+    one uses the source up."""
+    begun = restores.begun(backend)
+    others = (one for one in begun if one.job_id != job_id and (claim or one.claim))
+    try:
+        delete.check_no_source(backend, source, others)
+    except UnsupportedVersion:
+        raise
+    except CorruptRecord:
+        if claim:
+            raise
+        # No process can complete the restore that is lost, and this one deletes nothing.
 
 
 def _with_spec(job_id: str, stored: Record | None, spec: bytes) -> Op:
@@ -309,32 +331,42 @@ def commit(
     spec = restores.spec_of(stored) or _spec_in(catalog, found, job_id, request)
     from_elsewhere = isinstance(request.source, Path)
     ops = restored_records.ops(catalog, found, job_id, spec, from_elsewhere=from_elsewhere)
-    last: list[Op] = [*guards, *also]
-    if request.claim and isinstance(request.source, SnapshotRecord):
-        entry = backend.get(keys.snapshot(request.source.job_id, request.source.number))
-        if entry is not None:
-            deletion_notes.note(
-                backend, catalog.storage, request.source, deletion_notes.What.DELETION
-            )
-            last.append(Delete(entry.key, entry.version))
-    room = backend.capabilities.max_ops - len(last) - _ALSO_IN_THE_LAST
+    room = backend.capabilities.max_ops - len(guards) - len(also) - _ALSO_IN_THE_LAST
     while len(ops) > room:
         some, ops = ops[:room], ops[room:]
         backend.commit(*some, Check(reserved.key, reserved.version), fence=request.fence)
     historian = catalog.historian(request.fence)
     of = found.job_id if job_id != found.job_id else ""
     said = restored_from(found.number, of, used_up=request.claim)
-    try:
-        with historian.recorded(job_id, HistoryKind.RESTORE, said) as event:
-            if reserved.key.startswith(keys.JOBS):
-                own = Update(reserved.key, spec, reserved.version)
-                last += [restores.none_of(job_id), *event]
-                commit_and_read_back(backend, own, *ops, *last, fence=request.fence)
-            else:
-                last += [_with_spec(job_id, stored, spec), *event]
-                _commit_and_remove(backend, reserved, [*ops, *last], request.fence)
-    except Conflict as error:
-        raise _changed(job_id) from error
+    while True:
+        used_up = _used_up_ops(catalog, request)
+        last = [*ops, *guards, *also, *used_up]
+        try:
+            with historian.recorded(job_id, HistoryKind.RESTORE, said) as event:
+                if reserved.key.startswith(keys.JOBS):
+                    own = Update(reserved.key, spec, reserved.version)
+                    last += [restores.none_of(job_id), *event]
+                    commit_and_read_back(backend, own, *last, fence=request.fence)
+                else:
+                    last += [_with_spec(job_id, stored, spec), *event]
+                    _commit_and_remove(backend, reserved, last, request.fence)
+            return
+        except Conflict as conflict:
+            if conflict.op not in used_up:
+                raise _changed(job_id) from conflict
+            # The entry was written otherwise, as by a restore of an older version: read again.
+
+
+def _used_up_ops(catalog: SnapshotIndex, request: RestoreRequest) -> list[Op]:
+    """Return what deletes the entry of the source, if the restore uses it up."""
+    source, backend = request.source, catalog.backend
+    if not request.claim or not isinstance(source, SnapshotRecord):
+        return []
+    entry = backend.get(keys.snapshot(source.job_id, source.number))
+    if entry is None:
+        return []
+    deletion_notes.note(backend, catalog.storage, source, deletion_notes.What.DELETION)
+    return [Delete(entry.key, entry.version)]
 
 
 def _commit_and_remove(

@@ -102,7 +102,7 @@ def test_a_restore_that_may_be_lost(store: Path) -> None:
     backend.commit(Create(keys.RESTORES + "other", encode(restore)))
     with lose(backend, store, keys.RESTORES + "other") as again:
         with pytest.raises(CorruptRecord, match="restores/: a record may be missing"):
-            list(restores.begun_from(again, "job"))
+            list(restores.begun(again))
 
 
 def test_a_new_leader_and_a_cancel_that_may_be_lost(tmp_path: Path, store: Path) -> None:

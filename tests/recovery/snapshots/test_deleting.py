@@ -5,16 +5,27 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jrs.contract.errors import Fenced, NoSuchSnapshot, OutcomeUnknown, SnapshotInUse, Unavailable
-from jrs.contract.operations import Delete
+from jrs.contract.operations import Delete, Update
 from jrs.records import keys
+from jrs.records.snapshots import SnapshotRecord, TakenBy
 from jrs.recovery.cleanup.garbage import collect_garbage
+from jrs.recovery.cleanup.snapshots import Snapshots
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
+from jrs.recovery.snapshots import (
+    SnapshotCatalog,
+    delete,
+    deletion_notes,
+    find_orphans,
+    folders,
+    reserve_and_swap,
+)
 from tests.recovery.snapshots.fabricate import FakeJob
 from tests.recovery.support import FaultyMemory
 
@@ -147,3 +158,114 @@ def test_what_only_looks_like_a_number(catalog: SnapshotCatalog, job: FakeJob, w
     catalog.create("job")
     with pytest.raises(NoSuchSnapshot):
         catalog.delete("job", which)
+
+
+# -- and restores that have begun ----------------------------------------------------------------
+
+
+def begin(
+    catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch, record: SnapshotRecord, **how: Any
+) -> None:
+    """Begin a restore that is interrupted right behind its reservation."""
+
+    def away(*_: object) -> None:
+        raise Unavailable("the network is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reserve_and_swap, "commit", away)
+        with pytest.raises(Unavailable, match="until you repeat the restore"):
+            catalog.restore(record, **how)
+
+
+@pytest.mark.parametrize("claims", [(True, False), (False, True), (True, True)])
+def test_a_claim_beside_another_restore(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch,
+    claims: tuple[bool, bool],
+) -> None:  # fmt: skip
+    """It would take the source of the other away: the second is refused, and changes nothing."""
+    record = catalog.create("job")
+    first, second = claims
+    begin(catalog, monkeypatch, record, as_job="copy", claim=first)
+
+    with pytest.raises(SnapshotInUse, match="jrs snapshot restore --finish copy"):
+        catalog.restore(record, claim=second)
+
+    assert catalog.pending_restore("job") is None
+    assert catalog.finish_restore("copy").number == record.number
+    if not first:
+        assert catalog.restore(record, claim=True).job_id == "job"
+    assert catalog.list("job") == []
+
+
+def test_a_claim_and_another_restore_at_once(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry decides: the claim has found no other, and looks again."""
+    record, check = catalog.create("job"), delete.check_no_source
+
+    def slow(*args: Any) -> None:
+        check(*args)
+        monkeypatch.setattr(delete, "check_no_source", check)
+        begin(catalog, monkeypatch, record, as_job="copy")
+
+    monkeypatch.setattr(delete, "check_no_source", slow)
+    with pytest.raises(SnapshotInUse, match="the source of a restore"):
+        catalog.restore(record, claim=True)
+
+    assert catalog.pending_restore("job") is None
+    assert catalog.finish_restore("copy").number == record.number
+
+
+def test_a_claim_whose_entry_is_written_meanwhile(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the restore of an older version writes it: the last commit reads it again."""
+    record, note = catalog.create("job"), deletion_notes.note
+    key = keys.snapshot("job", record.number)
+
+    def slow(*args: Any) -> Any:
+        monkeypatch.setattr(deletion_notes, "note", note)
+        stored = memory.get(key)
+        assert stored is not None
+        memory.commit(Update(key, stored.value, stored.version))
+        return note(*args)
+
+    monkeypatch.setattr(deletion_notes, "note", slow)
+    assert catalog.restore(record, claim=True).job_id == "job"
+
+    assert catalog.pending_restore("job") is None
+    assert catalog.list("job") == []
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_several_need_one_search(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch,
+    meanwhile: bool,
+) -> None:  # fmt: skip
+    """A search reads all specs. It is repeated if a restore begins behind it, for its source."""
+    records = [catalog.create("job", taken_by=TakenBy.SYSTEM) for _ in range(4)]
+    scan, unlist, seen = memory.scan, delete._unlist, Counter[str]()
+
+    def counted(prefix: str = "", **how: Any) -> Any:
+        seen[prefix] += 1
+        return scan(prefix, **how)
+
+    def slow(*args: Any) -> None:
+        monkeypatch.setattr(delete, "_unlist", unlist)
+        if meanwhile:
+            begin(catalog, monkeypatch, records[1], as_job="copy")
+            seen.clear()
+        unlist(*args)
+
+    snapshots = Snapshots(memory, job.storage)
+    monkeypatch.setattr(snapshots, "_deletes", lambda job_id: True)
+    monkeypatch.setattr(memory, "scan", counted)
+    monkeypatch.setattr(delete, "_unlist", slow)
+    if meanwhile:
+        with pytest.raises(SnapshotInUse, match="--finish copy"):
+            snapshots.clean_fenced("job", None)
+    else:
+        snapshots.clean_fenced("job", None)
+
+    assert seen[keys.JOBS] == 1
+    assert catalog.list("job") == ([records[1]] if meanwhile else [])
