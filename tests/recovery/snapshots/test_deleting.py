@@ -178,7 +178,7 @@ def begin(
 
 
 @pytest.mark.parametrize("claims", [(True, False), (False, True), (True, True)])
-def test_a_claim_beside_another_restore(
+def test_a_claim_while_another_restore_is_incomplete(
     catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch,
     claims: tuple[bool, bool],
 ) -> None:  # fmt: skip
