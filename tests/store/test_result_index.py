@@ -513,7 +513,7 @@ def test_expired_jobs_by_end(client: Client) -> None:
 def test_bad_filters(client: Client) -> None:
     """What is no filter is refused when it is given."""
     bads: list[dict[str, Any]] = [
-        {"status": "FAILED"},
+        {"status": "failed"},
         {"since": "7d"},
         {"tag": ""},
         {"after": "a/b"},

@@ -302,7 +302,7 @@ def test_resuming_what_runs_since_its_drain_was_refused(stops: JobStops, fence: 
     ("mode", "why"),
     [
         (HOLD, "a stop request is suspend or drain"),
-        (None, "a stop request is suspend or drain"),
+        (None, "mode must be a StopMode, not None"),
         ("suspend", "mode must be a StopMode, not 'suspend'"),
     ],
 )

@@ -112,7 +112,7 @@ def test_the_states_of_more_results_than_a_page(backend: Backend) -> None:
 
 @pytest.mark.parametrize(
     "filters",
-    [{"state": "dirty"}, {"status": "FINISHED"}, {"after": 3}, {"limit": "1"}, {"limit": -1}],
+    [{"state": 1}, {"status": "finished"}, {"after": 3}, {"limit": "1"}, {"limit": -1}],
     ids=str,
 )
 def test_a_filter_of_another_type(backend: Backend, filters: dict[str, Any]) -> None:
