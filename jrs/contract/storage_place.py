@@ -50,15 +50,15 @@ class StoragePlace:
         return self.url or str(self.root)
 
 
-def place_of(named: str | Path) -> StoragePlace:
+def place_of(named: str | os.PathLike[str]) -> StoragePlace:
     """Return the place that a user has named.
 
     Raises:
         InvalidInput: it is no path, or a URL that jrs does not know; the message says what is one.
     """
-    if not isinstance(named, (str, os.PathLike)):
+    text = os.fspath(named) if isinstance(named, (str, os.PathLike)) else None
+    if not isinstance(text, str):
         raise InvalidInput(f"a storage must be a path or a URL, not {shown(named)}")
-    text = str(named)
     if _FILE.match(text):
         return StoragePlace(folder_of(text))
     if _URL.match(text) is None:

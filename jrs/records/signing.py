@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 from pathlib import Path
 from typing import Any, Self
 
@@ -45,7 +46,7 @@ class SpecKey:
             InvalidInput: the file cannot be read, users other than its owner and group have access
                 to it, its group can write to it, or the key is too short.
         """
-        check_is(path, "the path of a spec key", str, Path)
+        check_is(path, "the path of a spec key", str, os.PathLike)
         with opened(Path(path), "spec key") as file:
             key = file.read().rstrip()
         if len(key) < _LEAST:

@@ -49,11 +49,12 @@ class Protocol(NamingProtocol):
     _below: asyncio.Transport | None = None
     """What sends the bytes: below TLS, or the only one. A transport of TLS that is closed twice
     loses it, tells nothing any more, and its `abort` does nothing. None: before the handshake is
-    complete."""
+    complete, and at the end."""
     _late: asyncio.TimerHandle | None = None
     _heard = 0
     _seen = 0
     _since = 0.0
+    _looked = 0.0
 
     def is_idle(self) -> bool:
         """Return whether no request is being answered, and the client has taken all answers."""
@@ -68,8 +69,9 @@ class Protocol(NamingProtocol):
         """
         lacks_body = not self._is_answered and self.cycle.more_body
         seen = self._unsent or (-self._heard if lacks_body else 0)
-        if seen != self._seen:
-            self._seen, self._since = seen, now
+        if seen != self._seen or now - self._looked > HEAD_WITHIN:
+            self._seen, self._since = seen, now  # The same number may be another answer's by now.
+        self._looked = now
         return seen != 0 and now - self._since >= HEAD_WITHIN
 
     def end(self) -> bool:
@@ -104,6 +106,7 @@ class Protocol(NamingProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.among.lost(self)
+        self._below = None
         if self._late is not None:
             self._late.cancel()
         super().connection_lost(exc)
@@ -120,6 +123,8 @@ class Protocol(NamingProtocol):
 
     def _watch(self) -> None:
         """Bound the time until a head is complete, and that of closing."""
+        if self._below is None:
+            return  # It has ended meanwhile.
         is_in_time = not self._is_answered or self.timeout_keep_alive_task is not None
         if is_in_time and not self.transport.is_closing():
             if self._late is not None:

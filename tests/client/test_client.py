@@ -52,6 +52,7 @@ from jrs import (
 )
 from jrs.client import cluster_history
 from jrs.contract.backend import Backend
+from jrs.contract.storage_place import place_of
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
 from jrs.records.codec import encode
@@ -385,6 +386,13 @@ def test_what_is_no_storage(tmp_path: Path, storage: Any) -> None:
         jrs.run(application, url, storage=storage, name="app")
     with jrs.connect(url) as client:
         assert client.backend.get(keys.STORAGE) is None
+
+
+def test_a_storage_that_is_like_a_path(tmp_path: Path) -> None:
+    """What it stands for counts, and not its text."""
+    (tmp_path / "jobs").mkdir()
+    with os.scandir(tmp_path) as found:
+        assert place_of(next(found)).root == tmp_path / "jobs"
 
 
 def test_snapshots_need_a_storage(memory: FaultyMemory) -> None:

@@ -345,11 +345,13 @@ def test_who_has_read_everything_is_not_stuck() -> None:
         protocol = Protocol(config, ServerState(), {})
         below, told = Below(), []
         protocol.connection_made(below)
-        for below.waits, now in (500, 0.0), (0, 5.0), (500, 11.0), (500, 22.0):
+        for waits, now in (500, 0), (0, 5), (500, 11), (500, 20), (500, 22), (500, 40):
+            below.waits = waits
             told.append(protocol.is_stuck(now))
         return told
 
-    assert asyncio.run(found()) == [False, False, False, True]
+    # Nobody has looked between 22 and 40.
+    assert asyncio.run(found()) == [False, False, False, False, True, False]
 
 
 def test_stuck_connections_are_looked_for_rarely(
