@@ -180,15 +180,18 @@ def _kept_ops(backend: Backend, request: RestoreRequest, job_id: str) -> list[Op
     if stored is None or decode(SnapshotRecord, stored.value, key).created_at != source.created_at:
         raise NoSuchSnapshot(f"{source} was just deleted; nothing was changed")
     if request.claim or request.left is None:
-        _check_no_claim(backend, source, request.claim, job_id)
+        _check_no_claim(backend, source, request, job_id)
     return [Update(key, stored.value, stored.version)]
 
 
-def _check_no_claim(backend: Backend, source: SnapshotRecord, claim: bool, job_id: str) -> None:
+def _check_no_claim(
+    backend: Backend, source: SnapshotRecord, request: RestoreRequest, job_id: str
+) -> None:
     """Raise `SnapshotInUse` if the restore of another job has begun from the source, and it or this
-    one uses the source up."""
-    begun = restores.begun(backend)
-    others = (one for one in begun if one.job_id != job_id and (claim or one.claim))
+    one uses the source up. Of two claims that older versions have begun, the first to end wins."""
+    claim, repeats = request.claim, request.left is not None
+    begun = (one for one in restores.begun(backend) if one.job_id != job_id)
+    others = (one for one in begun if (not repeats if one.claim else claim))
     try:
         delete.check_no_source(backend, source, others)
     except UnsupportedVersion:
