@@ -41,8 +41,8 @@ class Pool:
         self._idle = 0
         self._closed = False
 
-    def submit(self, work: Callable[[], None]) -> None:
-        """Have `work` run, which must not raise; after `close` it is dropped.
+    def submit(self, work: Callable[[], None]) -> bool:
+        """Have `work` run, which must not raise; return False after `close`: then it is dropped.
 
         Raises:
             RuntimeError: the system gives this process no thread, and the pool has none: `work`
@@ -50,11 +50,11 @@ class Pool:
         """
         with self._changed:
             if self._closed:
-                return
+                return False
             self._waiting.append(work)
             if self._idle >= len(self._waiting) or len(self._threads) >= self._size:
                 self._changed.notify()
-                return
+                return True
             try:
                 thread = self._thread(self._run, f"{self._name}-{len(self._threads)}")
                 thread.start()
@@ -65,6 +65,7 @@ class Pool:
                 self._changed.notify()  # A thread that lives does it, if later.
             else:
                 self._threads.append(thread)
+            return True
 
     def close(self, *, drop: bool = True) -> None:
         """Take no further work. Idempotent.
@@ -111,16 +112,12 @@ class ThreadPool(ThreadPoolExecutor):
     def __init__(self, size: int, name: str) -> None:
         super().__init__(size, name)
         self._pool = Pool(name, size)
-        self._lock = threading.Lock()
-        self._open = True
         self._cancels = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
-        with self._lock:
-            if not self._open:
-                raise RuntimeError("the pool is closed")
-            self._pool.submit(partial(self._make, future, partial(fn, *args, **kwargs)))
+        if not self._pool.submit(partial(self._make, future, partial(fn, *args, **kwargs))):
+            raise RuntimeError("the pool is closed")
         return future
 
     def _make(self, future: Future[T], call: Callable[[], T]) -> None:
@@ -137,9 +134,7 @@ class ThreadPool(ThreadPoolExecutor):
             future.set_result(found)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        with self._lock:
-            self._open = False
-            self._cancels = self._cancels or cancel_futures
+        self._cancels = self._cancels or cancel_futures
         self._pool.close(drop=False)
         if wait:
-            self._pool.join(Deadline.after(threading.TIMEOUT_MAX))
+            self._pool.join(Deadline.of_wait(None))

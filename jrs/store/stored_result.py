@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 
@@ -119,13 +119,18 @@ def entry_of(record: Record, state: ResultState) -> JobResultEntry:
         return JobResultEntry(job_id, state, None, str(error))
 
 
-def result_in(record: Record) -> JobResult:
+def result_in(
+    record: Record, read: Callable[[type[JobResult], bytes, str], JobResult] = decode
+) -> JobResult:
     """Return the result in a record.
+
+    Args:
+        read: `decode`, or `decode_once` for a leader.
 
     Raises:
         CorruptRecord: it cannot be read, or is of another job.
     """
-    result = decode(JobResult, record.value, record.key)
+    result = read(JobResult, record.value, record.key)
     if result.job_id != keys.job_of(record.key):
         raise CorruptRecord(f"{record.key}: holds the result of {result.job_id!r}")
     return result

@@ -11,6 +11,7 @@ from jrs.records import keys
 from jrs.records.codec import decode_once
 from jrs.records.model import JobResult, JobSpec
 from jrs.store import restores
+from jrs.store.stored_result import result_in
 
 
 @attrs.frozen
@@ -38,7 +39,6 @@ def ended_job(backend: Backend, job_id: str) -> EndedJob | None:
     if found is None or not isinstance(stored, Record):
         return None
     try:
-        result = decode_once(JobResult, stored.value, stored.key)
+        return EndedJob(*found, result_in(stored, decode_once))
     except CorruptRecord:
         return None
-    return EndedJob(*found, result) if result.job_id == job_id else None

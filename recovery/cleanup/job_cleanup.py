@@ -262,12 +262,12 @@ class JobCleanup:
             found = self._tries.in_turn(first, job_id, fence, deadline)
             note(found)
             first = first[len(found) :]
+        if problems:
+            return done, problems, []
         rest = [r for r in wanted if not r.prioritised and r.name not in done]
         records = [one for one in rest if isinstance(one, JobRecords)]
         others = [one for one in rest if not isinstance(one, JobRecords)]
         doomed: list[str] = []
-        if problems:
-            return done, problems, doomed
         for last in (False, True):
             if not problems:
                 step = [one for one in others if bool(one.last) is last]
@@ -277,7 +277,8 @@ class JobCleanup:
             note((one, self._tries.clean(one, job_id, fence)) for one in goes)
         else:
             listed = [(one, _listed(one, doomed, job_id, fence)) for one in records]
-            note([one for one in listed if one[1] is not None] or listed)
+            unreadable = [(one, problem) for one, problem in listed if problem is not None]
+            note(unreadable or listed)  # All of them go with the marker, or none does.
         return done, problems, doomed
 
     def _ordered(self, done: set[str]) -> tuple[str, ...]:

@@ -17,12 +17,7 @@ from typing import Any
 
 import attrs
 
-from jrs.contract.errors import (
-    CorruptRecord,
-    InvalidInput,
-    JrsError,
-    NoSuchSnapshot,
-)
+from jrs.contract.errors import CorruptRecord, InvalidInput, JrsError, NoSuchSnapshot
 from jrs.contract.operations import Fence
 from jrs.contract.texts import shown
 from jrs.records import keys
