@@ -154,7 +154,8 @@ class Replica:
         inclusive = after is None or after < prefix
         start = prefix if after is None else max(prefix, after)
         page: list[Record] = []
-        for record in self.segment.log.state_machine.overlay.after(start, inclusive=inclusive):
+        overlay = self.segment.log.state_machine.overlay
+        for record in overlay.after(start, inclusive=inclusive, up_to=prefix + TOP):
             if not record.key.startswith(prefix) or len(page) == limit:
                 break
             page.append(record)
@@ -172,7 +173,8 @@ class Replica:
         """Return the records under a prefix of `version` and of later ones, in any order."""
         log = self.segment.log
         if version < log.start:
-            records = log.state_machine.overlay.after(prefix, inclusive=True)
+            overlay = log.state_machine.overlay
+            records = overlay.after(prefix, inclusive=True, up_to=prefix + TOP)
             found = list(takewhile(lambda record: record.key.startswith(prefix), records))
         else:
             # A version is the offset of its commit. Which commits count, the state tells.

@@ -15,7 +15,7 @@ from typing import Self
 from jrs.contract.errors import Unavailable
 from jrs.contract.operations import Record
 
-from .entries import visible
+from .entries import TOP, visible
 from .filter import hashes_of
 from .index import Names
 from .record_lines import DELETED
@@ -86,14 +86,14 @@ class Base:
                 return None if record.version == DELETED else record
         return None
 
-    def after(self, start: str, *, inclusive: bool) -> Iterator[Record]:
-        """Yield the records from `start` in key order, as `Run.after`."""
+    def after(self, start: str, *, inclusive: bool, up_to: str = TOP) -> Iterator[Record]:
+        """Yield the records from `start` up to `up_to` in key order, as `Run.after`."""
         if not self.runs:
             return iter(())
         *newer, oldest = self.runs
-        found = oldest.after(start, inclusive=inclusive)
+        found = oldest.after(start, inclusive=inclusive, up_to=up_to)
         for run in reversed(newer):
-            found = visible(run.entries(start, inclusive=inclusive), found)
+            found = visible(run.entries(start, inclusive=inclusive, up_to=up_to), found)
         return found
 
     def damaged_between(self, low: str, high: str) -> str:

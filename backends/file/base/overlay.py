@@ -15,6 +15,7 @@ from jrs.contract.operations import Record
 
 from ...shared.ordered_map import OrderedMap
 from ..format import lines
+from .entries import TOP
 from .record_lines import HELD
 
 Stored = tuple[bytes | None, int]
@@ -38,8 +39,11 @@ class Layer(Protocol):
             CorruptRecord: the key is held, because damage may have hit it.
         """
 
-    def after(self, start: str, *, inclusive: bool) -> Iterator[Record]:
-        """Yield the records from `start` in key order."""
+    def after(self, start: str, *, inclusive: bool, up_to: str = TOP) -> Iterator[Record]:
+        """Yield the records from `start` in key order; of the keys above `up_to` some or none.
+
+        Without the bound, what was deleted behind the last one would be read, too.
+        """
 
     def damaged_between(self, low: str, high: str) -> str:
         """Return the file whose damage may have hit a key from `low` to `high`; "" if none has."""
@@ -78,10 +82,12 @@ class Overlay:
             return None
         return Record(key, lines.unescape(stored[0]), stored[1])
 
-    def after(self, start: str, *, inclusive: bool) -> Iterator[Record]:
-        below = self.below.after(start, inclusive=inclusive)
+    def after(self, start: str, *, inclusive: bool, up_to: str = TOP) -> Iterator[Record]:
+        below = self.below.after(start, inclusive=inclusive, up_to=up_to)
         record = next(below, None)
         for key, (value, version) in self.changes.after(start, inclusive=inclusive):
+            if key > up_to:
+                break
             while record is not None and record.key < key:
                 yield record
                 record = next(below, None)

@@ -175,21 +175,23 @@ class Run:
 
     # -- reading in order ------------------------------------------------------------------
 
-    def after(self, start: str, *, inclusive: bool) -> Iterator[Record]:
-        """Yield the records from `start` in key order, if there are no runs below this one.
+    def after(self, start: str, *, inclusive: bool, up_to: str = TOP) -> Iterator[Record]:
+        """Yield the records from `start` up to `up_to` in key order, if there are no runs below
+        this one.
 
         A damaged line is yielded with the value `UNREADABLE`, so that the decoder refuses it by
         name. Lines without a readable key and blocks in the state `HELD` are skipped here and
         reported by `damage`.
         """
-        for entry in self.entries(start, inclusive=inclusive):
+        for entry in self.entries(start, inclusive=inclusive, up_to=up_to):
             if isinstance(entry, Held):
                 yield from entry.readable
             elif entry.version >= 0:
                 yield entry
 
-    def entries(self, start: str, *, inclusive: bool) -> Iterator[Record | Held]:
-        """Yield the records, the deletions and the held ranges from `start` in key order."""
+    def entries(self, start: str, *, inclusive: bool, up_to: str = TOP) -> Iterator[Record | Held]:
+        """Yield the records, the deletions and the held ranges that are or begin from `start` up to
+        `up_to`, in key order."""
         last, gap = start, False
         doubtful: list[Record] = []
 
@@ -211,6 +213,8 @@ class Run:
             if isinstance(found, Held):
                 if gap:
                     yield held(last, found.low)
+                if found.low > up_to:
+                    return
                 doubtful += found.readable
                 yield held(found.low, found.high)
             elif not sound:
@@ -220,6 +224,8 @@ class Run:
                 follows = found.key > last or (inclusive and found.key == last == start)
                 if gap and follows:
                     yield held(last, found.key)
+                if found.key > up_to:
+                    return
                 if follows:
                     last = found.key
                     yield found

@@ -14,12 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jrs.backends.file.backend import FileBackend
-from jrs.backends.file.base import UNREADABLE, Base
+from jrs.backends.file.base import UNREADABLE, Base, record_lines
 from jrs.backends.file.base import index as index_module
-from jrs.backends.file.base.entries import Change
+from jrs.backends.file.base import run as run_module
+from jrs.backends.file.base.entries import TOP, Change
 from jrs.backends.file.base.filter import path_of
 from jrs.backends.file.base.index import Names, Trailer
 from jrs.backends.file.base.merge import write_run
+from jrs.backends.file.base.overlay import Overlay, Stored
 from jrs.backends.file.base.record_lines import HELD
 from jrs.backends.file.compaction import Compaction
 from jrs.backends.file.format.folder import MARKER
@@ -27,6 +29,7 @@ from jrs.backends.file.format.lines import escape
 from jrs.backends.file.replica import NEVER
 from jrs.backends.file.segments import VERSION_KEY, Form, Header
 from jrs.backends.file.segments.begin import _begin_tail, begin_bare
+from jrs.backends.shared.ordered_map import OrderedMap
 from jrs.contract.errors import CorruptRecord, Unavailable, UnsupportedVersion
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.operations import EPOCH_KEY, Create, Delete, Record, Update
@@ -118,6 +121,10 @@ def check(base: Base, truth: Truth) -> set[str]:
         assert {key for key in truth if key >= start} - held <= {r.key for r in seen}
         # A page shows nothing of a held key, for an older run may say what is no longer true.
         assert all(truth.get(r.key) == r.value or r.value == UNREADABLE for r in page), start
+        for last in ("dirty/20", "jobs/2", "jobs/" + TOP):
+            bounded = base.after(start, inclusive=True, up_to=last)
+            expected = [r for r in page if r.key <= last]
+            assert [r for r in bounded if r.key <= last] == expected, (start, last)
     return held
 
 
@@ -180,6 +187,39 @@ def test_damage_in_any_run_is_no_wrong_answer(tmp_path: Path, damage: Damage) ->
         still = {key for key in held - set(values) if is_held(base, key)}
         base.close()
         assert still == held - set(values)
+
+
+def test_a_page_reads_nothing_behind_its_prefix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader asks for the records of each job that ends; most were deleted with earlier jobs."""
+    stack, records = Stack(tmp_path), 500
+    deleted = [f"jobs/{number:03}" for number in range(records)]
+    stack.add([(key, (b"", 1)) for key in deleted], 0)
+    changes = OrderedMap[Stored]()
+    for key in deleted:
+        changes.set(key, (None, 2))
+    overlay = Overlay(stack.open(), changes, tmp_path / "log")
+    read, passed = list[bytes](), list[str]()
+    record_in, after = record_lines.record_in, changes.after
+
+    def reading(line: bytes) -> Record | None:
+        read.append(line)
+        return record_in(line)
+
+    def passing(start: str, *, inclusive: bool) -> Iterator[tuple[str, Stored]]:
+        for key, stored in after(start, inclusive=inclusive):
+            passed.append(key)
+            yield key, stored
+
+    monkeypatch.setattr(run_module, "record_in", reading)
+    monkeypatch.setattr(changes, "after", passing)
+    assert not list(overlay.after("heads/a/", inclusive=True, up_to="heads/a/" + TOP))
+    assert len(read) + len(passed) < 5, "it stops at the first key behind the prefix"
+    assert not list(overlay.after("heads/a/", inclusive=True))
+    assert len(read) > records
+    assert len(passed) > records
+    overlay.close()
 
 
 def truth_of(base: Base, truth: Truth, key: str) -> Record | None:
