@@ -154,26 +154,29 @@ class Probations:
         self._clock = clock
         self._lock = threading.Lock()
         self._here: dict[str, _Running] = {}
+        self._on_probation: set[str] = set()
+        """Those here whose probation is not over: apart, since each start of any job asks."""
         self._waiting: set[str] = set()
 
     def may_start(self, job_id: str, suspicion: int) -> bool:
         """Return whether an attempt may start in this process now; if not, ask again later."""
         with self._lock:
-            others = [turn for each, turn in self._here.items() if each != job_id]
-            free = not any(turn.probation for turn in others)
-            if suspicion:
-                # A job that has just been started would become a suspect along with this one.
-                free = free and all(self._clock() >= turn.since + self._base for turn in others)
-                self._waiting.add(job_id)
-            else:
-                free = free and not self._waiting
-            return free
+            free = self._on_probation <= {job_id}
+            if not suspicion:
+                return free and not self._waiting
+            self._waiting.add(job_id)
+            # A job that has just been started would become a suspect along with this one.
+            others = (turn for each, turn in self._here.items() if each != job_id)
+            return free and all(self._clock() >= turn.since + self._base for turn in others)
 
     def enter(self, job_id: str, suspicion: int) -> None:
         """Record that an attempt is being started in this process."""
         with self._lock:
             self._waiting.discard(job_id)
-            self._here[job_id] = _Running(self._clock(), probation(suspicion, self._base))
+            self._remove(job_id)
+            self._here[job_id] = turn = _Running(self._clock(), probation(suspicion, self._base))
+            if turn.probation:
+                self._on_probation.add(job_id)
 
     def has_survived(self, job_id: str) -> bool:
         """Return whether the job is on probation and has survived it."""
@@ -196,14 +199,19 @@ class Probations:
         with self._lock:
             if job_id in self._here:
                 self._here[job_id].probation = 0.0
+                self._on_probation.discard(job_id)
 
     def note_end(self, job_id: str) -> None:
         """Record that no attempt of the job runs here; it may wait for its turn."""
         with self._lock:
-            self._here.pop(job_id, None)
+            self._remove(job_id)
 
     def leave(self, job_id: str) -> None:
         """Record that no attempt of the job runs here, or is about to."""
         with self._lock:
-            self._here.pop(job_id, None)
+            self._remove(job_id)
             self._waiting.discard(job_id)
+
+    def _remove(self, job_id: str) -> None:
+        self._here.pop(job_id, None)
+        self._on_probation.discard(job_id)
