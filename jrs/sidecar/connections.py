@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import itertools
 import logging
 import resource
 import socket
 import ssl
+import struct
+import termios
 import time
 from collections.abc import Callable, Iterator
 
@@ -24,6 +27,9 @@ _log = logging.getLogger("jrs.sidecar")
 
 HEAD_WITHIN = 10.0
 """Seconds in which a TLS handshake, and the head of a request, have to be complete."""
+STUCK_AFTER = 30.0
+"""Seconds in which a client has to take a part of what waits for it, or to send a part of a body.
+A kernel tells a sender of many small reads at once: of 5 KB/s, each 17 seconds."""
 _MOST = 4096
 _KEPT = 128
 """Descriptors that are kept for all but connections, unless that is more than half of them."""
@@ -34,7 +40,7 @@ _REST = 1.0
 descriptor."""
 _SAID_EVERY = 60.0
 _LOOK_EVERY = 1.0
-"""Seconds between two looks at all connections."""
+"""Seconds between two looks at all connections, while there are too many."""
 
 
 class Protocol(NamingProtocol):
@@ -62,17 +68,17 @@ class Protocol(NamingProtocol):
 
     def is_stuck(self, now: float) -> bool:
         """Return whether the client, as far as the calls of this tell, has taken nothing for
-        `HEAD_WITHIN` of an answer that waits for it, or sent nothing of a body.
+        `STUCK_AFTER` of an answer that waits for it, or sent nothing of a body.
 
         Args:
             now: in seconds of a monotonic clock.
         """
         lacks_body = not self._is_answered and self.cycle.more_body
         seen = self._unsent or (-self._heard if lacks_body else 0)
-        if seen != self._seen or now - self._looked > HEAD_WITHIN:
+        if seen != self._seen or now - self._looked > STUCK_AFTER / 2:
             self._seen, self._since = seen, now  # The same number may be another answer's by now.
         self._looked = now
-        return seen != 0 and now - self._since >= HEAD_WITHIN
+        return seen != 0 and now - self._since >= STUCK_AFTER
 
     def end(self) -> bool:
         """End the connection at once; return whether there is one yet."""
@@ -84,6 +90,7 @@ class Protocol(NamingProtocol):
         super().connection_made(transport)
         tls = getattr(transport, "_ssl_protocol", None)
         self._below = transport if tls is None else tls._transport
+        self._socket = transport.get_extra_info("socket")
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -117,9 +124,16 @@ class Protocol(NamingProtocol):
 
     @property
     def _unsent(self) -> int:
-        """How many bytes wait until the client reads; TLS keeps some only while others wait below
-        it. An answer counts as complete before."""
-        return 0 if self._below is None else self._below.get_write_buffer_size()
+        """How many bytes wait until the client reads, here and in the kernel; TLS keeps some only
+        while others wait below it. An answer counts as complete before."""
+        if self._below is None:
+            return 0
+        waiting = self._below.get_write_buffer_size()
+        if self._socket is None:
+            return waiting
+        # The kernel takes megabytes, and for a long time no more while a slow client reads them.
+        (held,) = struct.unpack("i", fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(4)))
+        return waiting + int(held)
 
     def _watch(self) -> None:
         """Bound the time until a head is complete, and that of closing."""
@@ -131,11 +145,12 @@ class Protocol(NamingProtocol):
                 self._late.cancel()
             self._late = None
         elif self._late is None:
-            self._late = self.loop.call_later(HEAD_WITHIN, self._end_late, self._unsent)
+            allowed = STUCK_AFTER if self.transport.is_closing() else HEAD_WITHIN
+            self._late = self.loop.call_later(allowed, self._end_late, self._unsent)
 
     def _end_late(self, unsent: int) -> None:
         self._late = None
-        if self._unsent == unsent:
+        if self._unsent in (0, unsent):
             self.end()
         else:
             self._watch()  # The client takes what waits.
@@ -143,9 +158,9 @@ class Protocol(NamingProtocol):
 
 class Connections:
     """The connections of a server: for each one too many, the one is ended that has been silent
-    for longest among those without a request; if there is none, all that are stuck. If as many
-    are open still, the new one gets one of a few places from which it is ended soon; so probes
-    get answers while followers have all others. If these are taken as well, it is refused.
+    for longest among those without a request. If there is none, the new one gets one of a few
+    places from which it is ended soon; so probes get answers while followers have all others. If
+    these are taken as well, it is refused. While there are too many, those that are stuck end.
 
     uvicorn, left to itself, accepts without a bound, and does not know of a client whose TLS
     handshake is not complete. Use it in the event loop's thread.
@@ -170,7 +185,7 @@ class Connections:
         self._open: dict[Protocol, asyncio.Task[None]] = {}
         """With what makes each; the one that has been silent for longest comes first."""
         self._say_from = 0.0
-        self._look_from = 0.0
+        self._look: asyncio.TimerHandle | None = None
 
     async def accept(self, make: Callable[[], Protocol]) -> None:
         """Accept connections until this is canceled; those that are open stay.
@@ -222,21 +237,26 @@ class Connections:
                 raise
 
     def _has_room(self) -> bool:
-        """Return whether a new connection may stay; end others for it if too many are open."""
-        lasting = self._most - min(_SHORT_LIVED, self._most // 8)
-        if len(self._open) >= lasting:
-            self._make_room()
-        return len(self._open) < lasting
+        """Return whether a new connection may stay; end another for it if too many are open."""
+        if self._is_full():
+            self._say("%d connections are open: idle ones are ended for new ones", len(self._open))
+            for one in list(itertools.islice(self._found(Protocol.is_idle), 1)):
+                self._end(one)
+            if self._look is None:
+                self._end_stuck()
+        return not self._is_full()
 
-    def _make_room(self) -> None:
-        self._say("%d connections are open: idle ones are ended for new ones", len(self._open))
-        now = self._clock()
-        ended = list(itertools.islice(self._found(Protocol.is_idle), 1))
-        if not ended and now >= self._look_from:
-            self._look_from = now + _LOOK_EVERY
-            ended = list(self._found(lambda one: one.is_stuck(now)))
-        for one in ended:
+    def _is_full(self) -> bool:
+        return len(self._open) >= self._most - min(_SHORT_LIVED, self._most // 8)
+
+    def _end_stuck(self) -> None:
+        """End those that are stuck, now and from time to time as long as there are too many:
+        however rarely others come, each look knows what the one before has seen."""
+        now, self._look = self._clock(), None
+        for one in list(self._found(lambda one: one.is_stuck(now))):
             self._end(one)
+        if self._is_full():
+            self._look = asyncio.get_running_loop().call_later(_LOOK_EVERY, self._end_stuck)
 
     def _found(self, look: Callable[[Protocol], bool]) -> Iterator[Protocol]:
         """Yield the connections of which a look says so, and those at which it fails: one alone

@@ -204,8 +204,8 @@ def test_clients_that_do_nothing_shut_nobody_out(
     served_few: Served, closing: ExitStack, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     """They read no answer, or send no body."""
-    monkeypatch.setattr(connections, "HEAD_WITHIN", 0.2)
-    monkeypatch.setattr(connections, "_LOOK_EVERY", 0.0)
+    monkeypatch.setattr(connections, "STUCK_AFTER", 0.4)
+    monkeypatch.setattr(connections, "_LOOK_EVERY", 0.05)
     for _ in range(2):
         closing.enter_context(reading_nothing(served_few)).sendall(sent)
 
@@ -293,7 +293,7 @@ def test_closing_ends_though_the_client_reads_nothing(
     with serving(client, tmp_path, tls=tls if encrypted else None) as served:
         raw = closing.enter_context(reading_nothing(served))
         end = leaving_unread(raw, made[0], encrypted)
-        monkeypatch.setattr(connections, "HEAD_WITHIN", 0.2)
+        monkeypatch.setattr(connections, "STUCK_AFTER", 0.2)
         end()
         until(lambda: not made[0]._open, "it ends")
 
@@ -304,14 +304,14 @@ def test_a_client_that_ends_tls_without_reading_ends_no_server(
 ) -> None:  # fmt: skip
     """asyncio closes the connection, and uvicorn closes it again."""
     monkeypatch.setattr(server, "most_connections", lambda: 1)
-    monkeypatch.setattr(connections, "_LOOK_EVERY", 0.0)
+    monkeypatch.setattr(connections, "_LOOK_EVERY", 0.05)
     with serving(client, tmp_path, tls=tls) as served:
         leaving_unread(closing.enter_context(reading_nothing(served)), made[0], encrypted=True)()
         (protocol,) = made[0]._open
         until(lambda: protocol.transport._ssl_protocol is None, "it is closed twice")  # type: ignore[attr-defined]
         until_its_end(silent(served, closing))
 
-        monkeypatch.setattr(connections, "HEAD_WITHIN", 0.2)
+        monkeypatch.setattr(connections, "STUCK_AFTER", 0.4)
         until(lambda: shakes_hands(served), "another client gets its place")
 
 
@@ -337,6 +337,9 @@ def test_who_has_read_everything_is_not_stuck() -> None:
     class Below(asyncio.Transport):
         waits = 0
 
+        def is_closing(self) -> bool:
+            return False
+
         def get_write_buffer_size(self) -> int:
             return self.waits
 
@@ -345,13 +348,56 @@ def test_who_has_read_everything_is_not_stuck() -> None:
         protocol = Protocol(config, ServerState(), {})
         below, told = Below(), []
         protocol.connection_made(below)
-        for waits, now in (500, 0), (0, 5), (500, 11), (500, 20), (500, 22), (500, 40):
+        for waits, now in (500, 0), (0, 10), (500, 20), (500, 30), (500, 40), (500, 50), (500, 90):
             below.waits = waits
             told.append(protocol.is_stuck(now))
         return told
 
-    # Nobody has looked between 22 and 40.
-    assert asyncio.run(found()) == [False, False, False, False, True, False]
+    # Nobody has looked between 50 and 90.
+    assert asyncio.run(found()) == [False, False, False, False, False, True, False]
+
+
+def test_what_the_kernel_holds_waits_for_the_client_too(
+    client: Client, tmp_path: Path, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes a whole answer, and more: whether the client reads shows only there."""
+    found = list[Connections]()
+
+    def make(*given: Any) -> Connections:
+        found.append(Connections(*given))
+        return found[-1]
+
+    monkeypatch.setattr(server, "Connections", make)
+    with serving(client, tmp_path) as served:
+        slow = closing.enter_context(reading_nothing(served))
+        slow.sendall(b"GET /static/jrs.css HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        (protocol,) = until(lambda: [*found[0]._open], "it is accepted")
+        until(lambda: has_answered(protocol, 1) and protocol.cycle.response_complete, "it is sent")
+        assert not waiting(protocol)
+        assert not protocol.is_idle()
+
+        head, _, body = slow.recv(1 << 16).partition(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+        while len(body) < length:
+            body += slow.recv(1 << 16)
+        until(protocol.is_idle, "the client has read it")
+
+
+def test_stuck_connections_end_though_nobody_else_comes(
+    served_few: Served, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long after one client the next one comes."""
+    monkeypatch.setattr(connections, "STUCK_AFTER", 0.4)
+    monkeypatch.setattr(connections, "_LOOK_EVERY", 0.05)
+    monkeypatch.setattr(connections, "HEAD_WITHIN", 10 * BOUND)
+    get = b"GET /static/jrs.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    opened = [closing.enter_context(reading_nothing(served_few)) for _ in range(2)]
+    for one in opened:
+        one.sendall(get * 200)
+    silent(served_few, closing)  # The only one that comes.
+
+    for one in opened:
+        until_its_end(one)
 
 
 def test_stuck_connections_are_looked_for_rarely(
