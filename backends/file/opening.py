@@ -38,9 +38,11 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
     try:
         if not create and not folder.is_dir():
             format_of(root)
+            others = sorted(os.listdir(folder.parent)) if folder.parent.is_dir() else []
+            there = f"; there are {', '.join(others[:9])}" if others else ""
             raise NoSuchCluster(
-                f"there is no jrs cluster {cluster!r} at {root}; jrs master or jrs submit creates "
-                "it",
+                f"there is no jrs cluster {cluster!r} at {root}{there}; jrs master or jrs submit "
+                "creates it",
                 obstacle=_obstacle(folder),
             )
         if create:

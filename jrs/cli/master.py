@@ -79,8 +79,9 @@ from jrs.store.opening import open_backend
               "second, each further one twice as long.")  # fmt: skip
 @click.option("--retain", "retained", multiple=True, metavar="NAME=VALUE",
               help="How long results, outputs, snapshots, logs or failed-logs are kept after a "
-              "job's end: 30d, 0s or never; or the history of a job that has not ended, by the age "
-              "of its events; or a limit, such as log-bytes-per-job=64M. Repeatable.")  # fmt: skip
+              "job's end: 30d, 0s or never (a number alone is seconds); or the history of a job "
+              "that has not ended, by the age of its events; or a limit, such as "
+              "log-bytes-per-job=64M. Repeatable.")  # fmt: skip
 @click.option("--prepare", is_flag=True,
               help="When this host is idle, make the archive with which Spark starts faster, as "
                    "jrs prepare does.")  # fmt: skip

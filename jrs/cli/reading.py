@@ -191,7 +191,7 @@ def masters_command(ref: ClusterRef, as_json: bool) -> int:
         if as_json:
             echo_json(plain.of_masters(client))
             return 0
-        masters = client.masters()
+        masters, leader = client.masters(), client.leader()
         switchover = client.last_switchover()
     rows = []
     for view in masters:
@@ -202,6 +202,8 @@ def masters_command(ref: ClusterRef, as_json: bool) -> int:
         table(["MASTER", "ROLE", "HOST", "PID", "STARTED (UTC)", "SEEN"], rows)
     else:
         echo("no masters", err=True)
+    if leader.leader is None:
+        echo(str(leader), err=True)
     if switchover is not None:
         echo(f"last {switchover}, {when(switchover.requested_at)}", err=True)
     return 0

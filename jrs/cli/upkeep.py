@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -22,7 +23,7 @@ from jrs.cli.common import (
 from jrs.cli.completion import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import DURATION
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import CorruptRecord, InvalidInput
 from jrs.contract.texts import counted
 from jrs.records import keys
 from jrs.records.policies import MOST
@@ -79,7 +80,8 @@ def cleanup_command(
 @click.command("expire")
 @click.argument("job_ids", nargs=-1, metavar="[JOB_ID]...")
 @click.option("--older-than", "age", type=DURATION, metavar="DURATION",
-              help="Only jobs that ended at least this long ago: 90s, 30m, 12h, 7d.")  # fmt: skip
+              help="Only jobs that ended at least this long ago: 90s, 30m, 12h, 7d; a number "
+                   "alone is seconds.")  # fmt: skip
 @click.option("--keep", type=click.IntRange(0, MOST), default=0, show_default=True,
               help="Keep this many of the newest results, whatever their age.")  # fmt: skip
 @json_option
@@ -126,8 +128,8 @@ def _echo_expired(job_ids: list[str], *, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
 @click.option("--older-than", "age", type=DURATION, default="1d", show_default=True,
               metavar="DURATION",
-              help="Remove only what has been garbage for this long: 90s, 30m, "
-                   "12h, 7d.")  # fmt: skip
+              help="Remove only what has been garbage for this long: 90s, 30m, 12h, 7d; a number "
+                   "alone is seconds.")  # fmt: skip
 @storage_option
 @json_option
 @with_cluster
@@ -166,7 +168,8 @@ def gc_command(
               help="Permanently discard damaged parts of the log, and the commits that "
               "depend on them.")  # fmt: skip
 @click.option("--repair", is_flag=True,
-              help="Restore a damaged epoch, so that masters can lead again.")  # fmt: skip
+              help="Restore a damaged epoch, or accept a store that is older than the files (ended "
+                   "jobs may run again), so that masters can lead again.")  # fmt: skip
 @storage_option
 @json_option
 @with_cluster
@@ -227,7 +230,11 @@ def storage_command(ref: ClusterRef, adopt: bool, storage: str | Path | None, as
       jrs storage
       jrs storage --adopt --storage /srv/jrs-files
     """
+    before = None
     with connect(ref, storage=storage) as client:
+        if adopt:
+            with suppress(CorruptRecord):
+                before = client.storage()
         record = client.adopt_storage() if adopt else client.storage()
     if as_json:
         echo_json(record)
@@ -235,6 +242,8 @@ def storage_command(ref: ClusterRef, adopt: bool, storage: str | Path | None, as
         echo("no storage is recorded: the next leader records its own", err=True)
     else:
         echo(f"{record.path}  (id {record.id}, used up to epoch {record.epoch})")
+        if before is not None and before.id != record.id:
+            echo(f"instead of {before.path} (id {before.id})", err=True)
     return 0
 
 

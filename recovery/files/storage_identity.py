@@ -117,7 +117,7 @@ class StorageIdentity:
                 raise InvalidInput(
                     f"{self._path} is the storage of cluster {marker.cluster!r} at "
                     f"{marker.backend}, and {self._here()} has recorded no storage yet: name "
-                    "another folder, or, if this is the same cluster: jrs storage --adopt"
+                    f"another folder, or, if this is the same cluster: {self._adoption()}"
                 )
             record = StorageRecord(
                 uuid.uuid4().hex, self._path, recorded_at=now, recorded_by=master
@@ -233,7 +233,7 @@ class StorageIdentity:
             raise InvalidInput(
                 f"{self._path} is not the storage of {self._here()}: it has no marker. The "
                 f"cluster's storage is {record.id[:8]} at {record.path}: name that with --storage "
-                "or JRS_STORAGE; if it was moved here without its marker: jrs storage --adopt"
+                f"or JRS_STORAGE; if it was moved here without its marker: {self._adoption()}"
             )
         if marker is not None and marker.id != record.id:
             raise InvalidInput(
@@ -241,6 +241,9 @@ class StorageIdentity:
                 f"of cluster {marker.cluster!r} at {marker.backend}. The cluster's storage is "
                 f"{record.id[:8]} at {record.path}: name that with --storage or JRS_STORAGE"
             )
+
+    def _adoption(self) -> str:
+        return f"jrs storage --adopt --storage {self._path}"
 
     def _check_work(self, record: StorageRecord | None) -> None:
         if record is not None and record.work and record.work != self._work:
@@ -278,7 +281,7 @@ class StorageIdentity:
         yield (
             f"{self._path} is an older copy of the storage of {self._here()}: {was[0]}, and the "
             f"cluster's storage {was[1]}, at {record.path}. Name the newer copy; or, to go without "
-            "what is missing here: stop all masters, then: jrs storage --adopt"
+            f"what is missing here: stop all masters, then: {self._adoption()}"
         )
 
     def _older_store(self, used: int, newest: int) -> str | None:

@@ -24,6 +24,7 @@ from jrs.records.policies import check_seconds
 
 from ..files import epoch_folders
 from ..files.job_folders import storage_place
+from ..files.storage_identity import StorageIdentity, storage_of
 from ..processes import memory
 from ..storage.objects import Objects
 from ..storage.probe import probe
@@ -66,6 +67,7 @@ def examine(
             backend.cluster,
             renewed=epoch_folders.are_renewed(backend),
         ),
+        lambda: _identity(backend, storage_place(backend, storage)),
     )
     for look in looks:
         try:
@@ -217,6 +219,14 @@ def examine_storage(
     else:
         why, remedy = problem
         yield Diagnostic("storage", f"{root}: {why}", remedy)
+
+
+def _identity(backend: Backend, place: StoragePlace | None) -> Iterator[Diagnostic]:
+    """Check what else keeps a master from leading: another storage, or one that is not as old as
+    the records."""
+    if place is not None:
+        for problem in StorageIdentity(backend, storage_of(backend, place)).problems():
+            yield Diagnostic("storage", problem, "see above; until then no master leads")
 
 
 def _objects(objects: Objects) -> Diagnostic:

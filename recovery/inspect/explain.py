@@ -232,7 +232,7 @@ def _details(view: JobView, epoch: int | None, facts: Facts, decision: Decision)
         yield from (f"left: {name}: {why}" for name, why in view.cleanup.problems.items())
         yield from (f"given up: {name}: {why}" for name, why in view.cleanup.given_up.items())
         if view.cleanup.exhausted:
-            yield f"given up after {view.cleanup.tries} tries: jrs cleanup retry"
+            yield f"given up after {view.cleanup.tries} tries: jrs cleanup retry {view.job_id}"
     yield from (f"cannot be read: {problem}" for problem in view.problems)
 
 

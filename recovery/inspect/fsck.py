@@ -11,6 +11,7 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
+from jrs.contract.texts import counted
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
 from jrs.records.cluster import (
@@ -128,6 +129,7 @@ def fsck(backend: Backend, folders: JobStorage | None) -> FsckReport:
     checks.append((left, left_over(backend, folders)))
     checks.append((left, _index(backend)))
     checks.append((held, _held(backend)))
+    checks.append((held, _given_up(backend)))
     for found, check in checks:
         try:
             found.extend(check)
@@ -173,6 +175,21 @@ def _held(backend: Backend) -> Iterator[str]:
             job_id = explained.job_id
             found[job_id] = f"job {job_id!r}: {explained.reason}"
     yield from found.values()
+
+
+def _given_up(backend: Backend) -> Iterator[str]:
+    """Yield the jobs whose cleanup was given up: until a leader changes, only an operator has it
+    tried again."""
+    for stored in backend.scan(keys.CLEANUP):
+        with suppress(CorruptRecord):  # It is among the unreadable records.
+            journal = decode(CleanupJournal, stored.value, stored.key)
+            if journal.exhausted:
+                left = "; ".join(f"{name}: {why}" for name, why in journal.problems.items())
+                yield (
+                    f"job {journal.job_id!r}: its cleanup was given up after "
+                    f"{counted(journal.tries, 'try', 'tries')}: {left}; then: "
+                    f"jrs cleanup retry {journal.job_id}"
+                )
 
 
 def unreadable(backend: Backend) -> Iterator[str]:

@@ -50,7 +50,7 @@ class Trust:
         if self.key is not None and not self.key.has_signed(stored, f"the spec of job {job_id!r}"):
             raise JobHeld(
                 f"the spec of job {job_id!r} is not signed with the masters' key; check it: "
-                f"jrs show {job_id}; then: jrs sign {job_id}; or: jrs cancel {job_id}"
+                f"jrs show {job_id}; then: jrs sign {job_id} --spec-key FILE"
             )
 
     def _check_allowed(self, job_id: str, place: str, whole: str) -> None:
@@ -59,7 +59,7 @@ class Trust:
         ):
             raise JobHeld(
                 f"the masters do not run {whole or place!r}: they allow {', '.join(self.allow)}; "
-                f"start them with another --allow-entry; or: jrs cancel {job_id}"
+                "start them with another --allow-entry"
             )
 
     def _check_settings(self, spec: JobSpec) -> None:
@@ -68,7 +68,7 @@ class Trust:
             raise JobHeld(
                 f"the masters limit what runs, and job {spec.job_id!r} has settings that could run "
                 f"other code ({', '.join(spec.settings.given)}): start the masters with a "
-                f"--spec-key and sign the job; or: jrs cancel {spec.job_id}"
+                "--spec-key and sign the job"
             )
 
 

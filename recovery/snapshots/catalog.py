@@ -26,6 +26,7 @@ from jrs.records.codec import decode
 from jrs.records.lineage import Lineage, LineageKind
 from jrs.records.model import JobSpec
 from jrs.records.policies import SnapshotPolicy
+from jrs.records.signing import check_key
 from jrs.records.snapshots import (
     Manifest,
     RestoreRecord,
@@ -335,6 +336,8 @@ class SnapshotCatalog(SnapshotIndex):
         if begun is not None and begun.fork and begun.from_job == job_id:
             return self.finish_restore(as_job, fence=fence)
         restore.check_free(self, as_job)
+        if (spec := restores.spec_of(self.backend.get(keys.JOBS + job_id))) is not None:
+            check_key(spec, self.spec_key, job_id)  # Before anything is copied.
         taken = self.create(
             job_id, taken_by=TakenBy.SYSTEM, for_fork=as_job, fence=fence, progress=progress
         )
