@@ -80,7 +80,8 @@ def test_a_leader_that_sleeps_in_a_commit(
             assert sleeper.call("lost", BOUND) is True
             with pytest.raises(Fenced):
                 sleeper.commit(Create("later", b""), fence=fence)
-            assert not leadership.lost.is_set()
+            # Whether it still leads by its own clock is up to how busy the machine is.
+            assert backend.is_current(leadership.fence)
             assert contents(backend).keys() == written
 
 
