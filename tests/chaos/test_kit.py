@@ -48,7 +48,7 @@ from jrs.testing.chaos.recorder import HISTORY
 from jrs.testing.processes import all_pids, command_lines
 from jrs.testing.servers import Server
 from tests.chaos.page import run_example, save_examples
-from tests.support import until
+from tests.support import BOUND, until
 
 CHECKS = (
     *(once_per_job, once_per_stage, no_overlap, nothing_lost, nothing_left, fenced),
@@ -178,19 +178,20 @@ def test_jobs_of_a_driver_are_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("code", "timeout", "found"),
     [
-        (["-c", "import sys; sys.exit(2)"], ["d1 had not ended", "d1 has asked", "no driver has"]),
-        (["-c", "pass"], ["d1 has asked the store for nothing", "no driver has campaigned"]),
+        ("import sys; sys.exit(2)", 1.0, ["d1 had not ended", "d1 has asked", "no driver has"]),
+        ("pass", BOUND, ["d1 has asked the store for nothing", "no driver has campaigned"]),
     ],
 )
 def test_a_driver_that_does_nothing_is_no_success(
-    tmp_path: Path, words: list[str], found: list[str]
+    tmp_path: Path, code: str, timeout: float, found: list[str]
 ) -> None:
-    """Whatever was asked for: here and where the checks run on Spark, which read its notes."""
+    """Whatever was asked for: here and where the checks run on Spark, which read its notes. One
+    that fails is started again, and so never ends."""
     folder = tmp_path / "run"
-    with World(Plan(masters=0, seconds=0, timeout=1), "file", folder) as world:
-        world.driver([sys.executable, *words])
+    with World(Plan(masters=0, seconds=0, timeout=timeout), "file", folder) as world:
+        world.driver([sys.executable, "-c", code])
         with pytest.raises(ChaosFailure) as caught:
             world.check(once_per_job, no_overlap, fenced)
 
