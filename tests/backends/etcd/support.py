@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import socket
 import threading
 import uuid
@@ -19,6 +20,7 @@ from jrs.backends.etcd.watch import EtcdWatch
 from jrs.backends.remote.guardian import Guardian
 from jrs.backends.shared.lease import LeadershipLease
 from jrs.contract.backend import Backend
+from jrs.contract.operations import Create
 from jrs.contract.watch import Watch
 from tests.support import BOUND, until
 
@@ -65,6 +67,17 @@ def lead(
     leadership = backend.campaign("a", ttl=ttl, stop=stop or threading.Event())
     assert isinstance(leadership, LeadershipLease)
     return leadership
+
+
+def until_heard(backend: EtcdBackend, watch: Watch) -> None:
+    """Commit keys until the watch names one, instead of that it may have missed some."""
+    numbers = itertools.count()
+
+    def heard() -> bool:
+        backend.commit(Create(f"heard/{next(numbers)}", b""))
+        return bool(watch.changes(0.1))
+
+    until(heard, "the watch hears")
 
 
 def beat_often(monkeypatch: pytest.MonkeyPatch) -> None:

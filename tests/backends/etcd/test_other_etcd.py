@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +18,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import AccessDenied, Unavailable
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
-from tests.backends.etcd.support import as_user, opened
+from tests.backends.etcd.support import as_user, opened, until_heard
 from tests.support import BOUND, until
 
 
@@ -101,13 +100,8 @@ def test_a_watch_listens_to_no_other_etcd(
 
     monkeypatch.setattr(backend.connection, "stream", streams)
     with backend.watch("") as watch:
-        keys = (f"k/{number}" for number in itertools.count())
-
-        def heard() -> bool:
-            backend.commit(Create(next(keys), b"v"))
-            return bool(watch.changes(0.1))  # None: any key may have changed.
-
-        until(lambda: len(came) > 1 and heard(), "it listens to ours")
+        until(lambda: len(came) > 1, "it has left the other one")
+        until_heard(backend, watch)
 
 
 def test_a_member_that_refuses_a_log_in_is_not_ours_for_that(both: str) -> None:

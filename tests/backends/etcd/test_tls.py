@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
@@ -17,8 +16,8 @@ from jrs.contract.errors import Unavailable
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
 from jrs.testing.servers.certificates import make_certificates
-from tests.backends.etcd.support import opened
-from tests.support import BOUND, until
+from tests.backends.etcd.support import opened, until_heard
+from tests.support import BOUND
 
 OPEN = """
 import sys
@@ -87,14 +86,7 @@ def test_certificates_that_are_renewed_are_read_again(
 
         assert backend.get("k") is not None
         assert backend.connection._members is not members
-        numbers = itertools.count()
-
-        def heard() -> bool:
-            """Return whether the watch named a key, instead of that it may have missed some."""
-            backend.commit(Create(f"n/{next(numbers)}", b""))
-            return bool(watch.changes(0.1))
-
-        until(heard, "the watch hears again")
+        until_heard(backend, watch)
 
 
 def test_channels_that_were_replaced_are_closed_with_their_handle(

@@ -15,8 +15,9 @@ from jrs.backends.etcd._etcd3 import grpc, rpc
 from jrs.backends.etcd.backend import EtcdBackend
 from jrs.backends.shared.lease import LeadershipLease
 from jrs.contract.operations import Create
+from jrs.contract.watch import Watch
 from jrs.testing.servers import EtcdServer
-from tests.backends.etcd.support import USERS, as_user, beat_often, lead, opened, stream_of
+from tests.backends.etcd.support import USERS, as_user, beat_often, lead, opened, until_heard
 from tests.support import BOUND, until
 
 UNUSED = 2.5
@@ -90,16 +91,18 @@ def test_a_watch_with_an_expired_token_is_deaf_and_ours_hears(
     deaf.start()
     backend.connection._token = expired
     with backend.watch("") as watch:
-        assert watch.wait(BOUND)  # As every new watch does.
-        until(lambda: stream_of(watch) is not None, "it listens")
-        assert watch.wait(BOUND)  # It says that it listens.
+        until_heard(backend, watch)
         for number in range(20):  # Enough for the other one to hear of the first.
             backend.commit(Create(f"k{number}", b"v"))
-            assert watch.wait(BOUND)
+            until(partial(names, watch, f"k{number}"), "it hears of it")
     stream.cancel()
     over.set()
     deaf.join(BOUND)
     assert heard == []
+
+
+def names(watch: Watch, key: str) -> bool:
+    return key in (watch.changes(BOUND) or ())
 
 
 def test_reads_and_writes_log_in_again(backend: EtcdBackend, expired: str) -> None:
