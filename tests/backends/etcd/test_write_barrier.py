@@ -15,17 +15,16 @@ from jrs.backends.etcd.backend import EtcdBackend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create
-from jrs.store.opening import open_backend
 from jrs.testing.contract import BOUND
 from jrs.testing.servers import EtcdServer
+from tests.backends.etcd.support import opened
 from tests.support import until
 
 
 @pytest.fixture
-def backend(etcd_server: EtcdServer, request: pytest.FixtureRequest) -> Iterator[EtcdBackend]:
-    with open_backend(etcd_server.url(), cluster=f"barrier-{id(request)}") as opened:
-        assert isinstance(opened, EtcdBackend)
-        yield opened
+def backend(etcd_server: EtcdServer) -> Iterator[EtcdBackend]:
+    with opened(etcd_server.url()) as backend:
+        yield backend
 
 
 @pytest.fixture
