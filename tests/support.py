@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -31,6 +32,18 @@ class FakeClock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def descriptors() -> set[tuple[str, str]]:
+    """Return the open descriptors of this process, each with what it is open on.
+
+    A test looks for new ones instead of counting: what an earlier test left may close meanwhile.
+    """
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # That of the listing, or closed since.
+            found.add((name, os.readlink(f"/proc/self/fd/{name}")))
+    return found
 
 
 def parent_of(pid: int) -> int:

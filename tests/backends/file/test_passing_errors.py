@@ -19,6 +19,7 @@ from jrs.backends.file.format.folder import MARKER
 from jrs.backends.file.state_machine import StateMachine
 from jrs.contract.errors import Conflict, JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Absent, Create, Delete, Update
+from tests.support import descriptors
 
 VERSIONS = [2, 6, 7]
 """Of the cluster: one for each form of the log."""
@@ -199,13 +200,13 @@ def test_an_opening_that_fails_leaves_no_descriptor(
             backend.commit(Create(f"k/{number}", b"v" * 100))
             backend.compact()
         folder = backend.replica.folder
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     failed = 0
     for free in range(1, 12):
         hogs: list[int] = []
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (before + 40, hard[1]))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (len(before) + 40, hard[1]))
             try:
                 while True:
                     hogs.append(os.open(os.devnull, os.O_RDONLY))
@@ -221,5 +222,5 @@ def test_an_opening_that_fails_leaves_no_descriptor(
             for hog in hogs:
                 os.close(hog)
             resource.setrlimit(resource.RLIMIT_NOFILE, hard)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert descriptors() <= before
     assert 2 <= failed < 11

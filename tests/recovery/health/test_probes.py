@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
 import re
 import resource
 import socket
@@ -25,7 +24,7 @@ from jrs.host.listening import Address
 from jrs.recovery.health.facts import LIVE_WITHIN, READY_WITHIN, UPKEEP, MasterHealth, Tally
 from jrs.recovery.health.metrics import CONTENT_TYPE, OPEN_METRICS
 from jrs.recovery.health.server import HealthServer
-from tests.support import BOUND, FakeClock, until
+from tests.support import BOUND, FakeClock, descriptors, until
 
 
 class Led(Leadership):
@@ -329,9 +328,9 @@ def test_what_is_no_address(text: str) -> None:
 
 def test_the_thread_ends(health: MasterHealth) -> None:
     """Nothing is left of a server that was closed."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     with HealthServer(Address.of("127.0.0.1:0"), health) as server:
         with socket.create_connection(("127.0.0.1", server.port), BOUND):
             assert get(server, "/livez").status == 200
     until(lambda: "jrs-health" not in {thread.name for thread in threading.enumerate()}, "it ends")
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert descriptors() <= before
