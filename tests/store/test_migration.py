@@ -42,6 +42,7 @@ from jrs.store.opening import open_backend, open_closed
 from jrs.store.result_store import JobResultStore
 from jrs.store.steering import Steering
 from jrs.testing.contract import lead
+from tests.support import until
 
 Opener = Callable[[str], Backend]
 
@@ -323,8 +324,7 @@ def test_what_clients_submit_meanwhile_arrives(places: Places, kind: str) -> Non
 
     submitting = threading.Thread(target=submit)
     submitting.start()
-    while len(acknowledged) < 5:
-        pass
+    until(lambda: len(acknowledged) >= 5, "some are acknowledged")
     places.migration(kind, "other").carry_out()
     submitting.join(60)
 

@@ -217,12 +217,15 @@ def _exactly(client: socket.socket, size: int) -> bytes:
 
 def test_a_cut_leaves_no_socket_open(proxy: Proxy) -> None:
     """Nor of a connection that was made in the moment of the cut."""
+    gc.collect()  # What other tests left.
     gc.disable()
-    for _ in range(100):
-        with contextlib.suppress(OSError), socket.create_connection(proxy.endpoint, BOUND):
-            proxy.cut()
-        proxy.restore()
-    gc.enable()
+    try:
+        for _ in range(100):
+            with contextlib.suppress(OSError), socket.create_connection(proxy.endpoint, BOUND):
+                proxy.cut()
+            proxy.restore()
+    finally:
+        gc.enable()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         gc.collect()
