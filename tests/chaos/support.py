@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import attrs
@@ -78,6 +79,21 @@ class Stamps:
         before = len(self.of(epoch))
         masters.until(lambda: len(self.of(epoch)) >= before + count, f"epoch {epoch} stamps")
 
+    def await_newest(self, masters: Masters, count: int = 20) -> int:
+        """Wait until the attempts of the newest epoch have stamped some more; return that epoch.
+
+        Which one it is, is up to how busy the machine is: also a new leader may lose its lead.
+        """
+        before: dict[int, int] = {}
+
+        def stamped() -> bool:
+            epoch = newest(masters.backend)[0].epoch
+            now = len(self.of(epoch))
+            return now >= before.setdefault(epoch, now) + count
+
+        masters.until(stamped, "the newest epoch stamps")
+        return max(before)
+
     def finish(self, backend: Backend) -> str:
         """Let the job end; return its result."""
         self._path.with_suffix(".stop").touch()
@@ -86,6 +102,18 @@ class Stamps:
         assert JobStatus.FINISHED is result.status
 
         return str(result.payload)
+
+    def finish_in_order(self, backend: Backend) -> int:
+        """Let the job end; assert that the attempts of each epoch had ended before the next one's
+        began; return the epoch in which it ended."""
+        last = int(self.finish(backend).removeprefix("epoch "))
+        ran = [epoch for epoch in range(1, last + 1) if self.of(epoch)]
+        for older, newer in itertools.pairwise(ran):
+            self.never_overlap(older, newer)
+
+        assert last == ran[-1]
+
+        return last
 
     def never_overlap(self, older: int, newer: int) -> float:
         """Assert that the older epoch's attempts had ended before the newer one's began; return

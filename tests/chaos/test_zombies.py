@@ -15,7 +15,7 @@ import pytest
 
 from jrs.contract.operations import Create, Fence
 from jrs.testing.contract import contents
-from jrs.testing.masters import MasterProcess, Masters
+from jrs.testing.masters import MasterEvent, MasterProcess, Masters
 from jrs.testing.servers import EtcdServer, Proxies, Server, ServerMissing, ZooKeeperServer
 from jrs.testing.servers.fixtures import had, missing
 from jrs.testing.servers.namespaces import Namespaces
@@ -44,12 +44,17 @@ class Scene:
         """Wait until another master leads and runs the job; return its epoch."""
         backend = self.masters.backend
         self.masters.until(lambda: newest(backend)[0].epoch > self.fence.epoch, "another one leads")
-        fence, name = newest(backend)
+        epoch = self.stamps.await_newest(self.masters)
 
-        assert name == "new"
+        assert newest(backend)[1] == "new"
 
-        self.stamps.await_more(self.masters, fence.epoch)
-        return fence.epoch
+        return epoch
+
+    def steps_down(self) -> MasterEvent:
+        """Wait until the old leader says that it is over: it ends its attempts, or else itself."""
+        return self.masters.event(
+            lambda e: e.kind in ("lost", "deposed") and e.master == "old", "it steps down by itself"
+        )
 
     def all_is_refused(self, ends: list[str]) -> None:
         """Assert that nothing the old leader wrote since then was done, or is done."""
@@ -119,9 +124,8 @@ def test_a_leader_that_is_stopped(
     scene.hand.resume()
     scene.hand.receive()
     scene.all_is_refused(scene.hand.receive())
-    lost = scene.masters.event(lambda e: e.kind == "lost" and e.master == "old", "it steps down")
 
-    assert lost.epoch == scene.fence.epoch
+    assert scene.steps_down().epoch == scene.fence.epoch
 
     scene.is_undisturbed(epoch)
 
@@ -166,11 +170,8 @@ def cut_off(scene: Scene) -> int:
     """See the old leader step down, and another one lead and run the job, while it is away."""
     scene.hand.call("queue", "proof/queued-", QUEUED, [scene.fence.epoch, scene.fence.version])
     scene.hand.send("settle")
-    scene.masters.event(
-        lambda e: e.kind in ("lost", "deposed") and e.master == "old", "it steps down by itself"
-    )
+    scene.steps_down()
     epoch = scene.other_leads()
-    scene.stamps.await_more(scene.masters, epoch)
     killed = [event for event in scene.masters.events if event.kind == "orphans"]
 
     assert killed == []

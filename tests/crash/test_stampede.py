@@ -24,7 +24,8 @@ from tests.support import until
 
 SIZE = 6 << 20
 """Bytes of the segment: less than a process seals by itself."""
-TTL = 5.0
+TTL = 15.0
+"""Of a leader that is to keep its lead, on a machine that all of these processes keep busy."""
 VALUE = b"v" * 4000
 COUNT = SIZE // 4000
 
