@@ -18,7 +18,7 @@ from jrs.recovery.spark.configuration import require_java
 from jrs.store.jobs import JobCatalog
 from jrs.testing.masters import Masters
 
-from .support import BOUND, job, published
+from .support import BOUND, TTL, job, published
 
 _LIMIT = 3 * BOUND
 """Seconds for one test: a JVM on a busy machine has a small share of it, and what waits in vain
@@ -84,7 +84,7 @@ def new_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         def make(name: str = "cluster", *options: str) -> Cluster:
             folder = tmp_path / name
             url = (folder / "store").as_uri()
-            masters = Masters(url, storage=folder / "files", options=options)
+            masters = Masters(url, storage=folder / "files", ttl=TTL, options=options)
             cluster = Cluster(masters, JobStorage(folder / "files", masters.backend.cluster))
             made.callback(cluster.close)
             return cluster
@@ -114,7 +114,7 @@ class Undisturbed:
 @pytest.fixture(scope="session")
 def undisturbed(data: str, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     folder = tmp_path_factory.mktemp("undisturbed")
-    with Masters((folder / "store").as_uri(), storage=folder / "files") as masters:
+    with Masters((folder / "store").as_uri(), storage=folder / "files", ttl=TTL) as masters:
         masters.start("calm")
         calm = Cluster(masters, JobStorage(folder / "files", masters.backend.cluster))
         calm.submit("flights", "flights", data=data, journal=str(folder / "journal"))

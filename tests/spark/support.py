@@ -22,6 +22,10 @@ from tests.support import until as wait_until
 BOUND = 600.0
 """Seconds after which a condition that should hold soon is taken to never hold."""
 
+TTL = 15.0
+"""Seconds, of leaders whose epochs and attempts are counted: a machine on which JVMs start must not
+depose them. A leader whose process has died is replaced at once, unless its attempt cannot end."""
+
 JOBS = Path(__file__).with_name("jobs.py")
 
 

@@ -18,7 +18,7 @@ from jrs.recovery.processes import left_running as left
 from jrs.recovery.rules.events import Event
 
 from .conftest import Cluster
-from .support import BOUND, left_over, marked, published, until, watchdogs
+from .support import BOUND, TTL, left_over, marked, published, until, watchdogs
 
 
 class Successor:
@@ -33,7 +33,7 @@ class Successor:
             self._backend,
             url=cluster.masters.url,
             storage=storage,
-            ttl=5.0,
+            ttl=TTL,
             report=self.events.append,
         )
         self._thread = threading.Thread(target=master.run, args=(self._stop,))
