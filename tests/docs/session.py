@@ -24,6 +24,10 @@ import attrs
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _END = "~~ end of command {} ~~"
+_WAITS = re.compile(r"^jrs (wait\b|.* --wait\b)")
+_UNTIL_CLEAN = "while jrs list --state dirty 2> /dev/null | grep -q .; do sleep 0.1; done\n"
+"""What follows a command that waits for a result, unseen: a reader, who types, is slower than
+cleanup."""
 _LONGEST = 900.0
 """Seconds for a whole session."""
 PLACE = "/srv/etl"
@@ -92,6 +96,8 @@ def run(page: str, folder: Path) -> list[Command]:
     script = "trap 'kill -9 $(jobs -p) 2> /dev/null' EXIT\n"
     for number, command in enumerate(commands):
         script += f"{command.text}\necho; echo '{_END.format(number)}'\n"
+        if _WAITS.match(command.text):
+            script += _UNTIL_CLEAN
     said = shell(_here(script, folder), folder / "work", programs, _LONGEST)
     outputs = []
     for number, command in enumerate(commands):
