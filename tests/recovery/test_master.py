@@ -140,6 +140,7 @@ def test_a_master_announces_itself_only_after_it_has_recovered(
         until(lambda: leading(memory) == ["m1"], "it is announced")
 
         assert [info.leading for info in Registry(memory).masters()] == [1]
+        running.until("leading")
         order = running.kinds()
         assert order.index("elected") < order.index("decision") < order.index("leading")
     finally:
@@ -153,7 +154,11 @@ def test_one_leads_and_the_others_wait(start: Start) -> None:
     first = masters[0].backend
     until(lambda: len(Registry(first).masters()) == 3 and len(leading(first)) == 1, "one leads")
 
-    assert sum(master.kinds().count("leading") for master in masters) == 1
+    def said() -> int:
+        return sum(master.kinds().count("leading") for master in masters)
+
+    until(said, "it says so")
+    assert said() == 1
 
 
 def test_a_graceful_stop_hands_over_at_once(start: Start) -> None:
