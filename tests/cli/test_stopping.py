@@ -27,6 +27,7 @@ from .conftest import Jrs
 def test_suspend_and_resume(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
     """S1, S4: stopping needs no options; the job is SUSPENDED without a result, and resumes."""
     jrs("submit", "long", "jobs_here:sleeps")
+    until_started(jrs, "long")
     stopped = jrs("suspend", "long", "--because", "deploy")
 
     assert stopped.returncode == 0, stopped.stderr
@@ -47,12 +48,16 @@ def test_suspend_and_resume(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
     assert json.loads(jrs("show", "long", "--json").stdout)["status"] == "RUNNING"
 
 
+def until_started(jrs: Jrs, job_id: str) -> None:
+    until(lambda: json.loads(jrs("show", job_id, "--json").stdout)["attempt"], "it was started")
+
+
 def test_a_suspended_job_is_left_alone_by_the_next_leader(
     jrs: Jrs, master: subprocess.Popen[bytes], home: Path
 ) -> None:
     """Nobody starts it before it is resumed, and it can be canceled while it is suspended."""
     jrs("submit", "long", "jobs_here:sleeps")
-    until(lambda: json.loads(jrs("show", "long", "--json").stdout)["attempt"], "it was started")
+    until_started(jrs, "long")
     jrs("suspend", "long")
     before = json.loads(jrs("show", "long", "--json").stdout)["attempt"]["attempt"]
     master.kill()
