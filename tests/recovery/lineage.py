@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jrs.recovery.rules.lineage_runs import run_id
+from tests.support import BOUND
 
 ENDS = ("COMPLETE", "FAIL", "ABORT")
 
@@ -89,9 +90,10 @@ class Receiver:
         self._server.server_close()
 
 
-def impatient(folder: Path, url: str) -> dict[str, str]:
-    """Return the environment of a master that waits for a second, and does not try again by
-    OpenLineage's own means."""
+def without_retries(folder: Path, url: str) -> dict[str, str]:
+    """Return the environment of a master that waits for each answer, however slow this process is,
+    and does not try again by OpenLineage's own means."""
     path = folder / "openlineage.yml"
-    path.write_text(f"transport: {{type: http, url: '{url}', timeout: 1.0, retry: {{total: 0}}}}\n")
+    options = f"type: http, url: '{url}', timeout: {BOUND}, retry: {{total: 0}}"
+    path.write_text(f"transport: {{{options}}}\n")
     return {"OPENLINEAGE_CONFIG": str(path)}

@@ -19,7 +19,7 @@ from jrs.store import feed
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
-from tests.recovery.lineage import Receiver, impatient
+from tests.recovery.lineage import Receiver, without_retries
 from tests.recovery.support import CLUSTER, job
 
 ONCE = RestartPolicy(attempts=1)
@@ -103,7 +103,7 @@ def test_a_receiver_that_is_down(tmp_path: Path) -> None:
     order. So it is while it does not answer, and while it answers with an error."""
     with closing(Receiver()) as receiver:
         receiver.status = 503
-        environment = impatient(tmp_path, receiver.url)
+        environment = without_retries(tmp_path, receiver.url)
         with started(tmp_path, environment, "a") as masters:
             jobs, results = JobCatalog(masters.backend), JobResultStore(masters.backend)
             jobs.submit(JOBS[0])
@@ -134,7 +134,7 @@ def test_an_event_that_is_never_taken(tmp_path: Path) -> None:
     """A receiver that finds an event invalid says so for good: what follows is still sent."""
     with closing(Receiver()) as receiver:
         receiver.status = 422
-        with started(tmp_path, impatient(tmp_path, receiver.url), "a") as masters:
+        with started(tmp_path, without_retries(tmp_path, receiver.url), "a") as masters:
             jobs, results = JobCatalog(masters.backend), JobResultStore(masters.backend)
             jobs.submit(JOBS[0])
             assert results.wait("added", 60).status is JobStatus.FINISHED
