@@ -224,12 +224,18 @@ def test_what_no_watch_has_told_is_found_by_a_scan(
     the jobs that did not change are not read."""
     suspended(counting, 20)
     with Leader(counting, root) as leader:
-        leader.until_said("decision", "rests-19")
-        monkeypatch.setattr(leader.dispatcher, "_heard", lambda names: None)
+        for number in range(20):
+            leader.until_said("decision", f"rests-{number}")
+        heard = leader.dispatcher._heard
+
+        def only_scan(names: frozenset[str] | None) -> None:
+            if names is None:
+                heard(None)
+
+        monkeypatch.setattr(leader.dispatcher, "_heard", only_scan)
+        counting.clear()
         JobStops(counting).resume("rests-1")
         JobCatalog(counting).submit(spec("new"))
-        monkeypatch.undo()
-        counting.clear()
         leader.look()
         leader.runner.of("rests-1")
         leader.runner.of("new")
