@@ -18,7 +18,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import NotFound, Unavailable
 from jrs.records.model import MasterInfo
 from jrs.sidecar import changes, streams
-from jrs.sidecar.changes import EVERYTHING, NOTHING, Note, note_of
+from jrs.sidecar.changes import EVERYTHING, NOTHING, Changes, Note, note_of
 from jrs.sidecar.streams import MOST_FOLLOWED
 from jrs.store.masters import MasterView, Registry
 from jrs.testing.contract import lead
@@ -90,7 +90,12 @@ def test_heartbeats_are_not_looked_at_one_by_one(
 ) -> None:
     """Streams hear of each, and the masters are read once an interval."""
     looks: list[Registry] = []
-    views = Registry.views
+    notes: list[Note] = []
+    views, heard = Registry.views, Changes._heard
+
+    def hear(changes: Changes, note: Note) -> None:
+        heard(changes, note)
+        notes.append(note)
 
     def counted(registry: Registry) -> list[MasterView]:
         looks.append(registry)
@@ -98,10 +103,11 @@ def test_heartbeats_are_not_looked_at_one_by_one(
 
     monkeypatch.setattr(changes, "INTERVAL", math.inf)
     monkeypatch.setattr(Registry, "views", counted)
+    monkeypatch.setattr(Changes, "_heard", hear)
     with serving(client, tmp_path) as served:
+        until(lambda: looks and notes, "the masters are read, and what follows from it is told")
         stream = served.events("/v1/events")
         closing.callback(stream.close)
-        until(lambda: looks, "the masters are read")
         for number in range(5):
             Registry(client.backend).put(MasterInfo(f"m{number}", "h", 1, 0.0, 0.0))
             stream.until(lambda name, data: data["cluster"] and data["jobs"] == [])
