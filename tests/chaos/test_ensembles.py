@@ -68,9 +68,11 @@ def test_a_rolling_restart(ensemble: Server, handles: list[Backend]) -> None:
         load.continues()
         for member in ensemble:
             member.stop()
-            load.continues()
-            member.start()
-        load.continues()
+            continues_despite_the_race(load, ensemble)
+            ensemble.heal()
+            # Before the next one is stopped: what was proposed while this one returned may lack
+            # its acknowledgement for good (see below), and then needs that of the next one.
+            continues_despite_the_race(load, ensemble)
     print(f"rolling restart of {ensemble.scheme}: {load.evaluate(handles[0])}")
 
 
@@ -87,21 +89,33 @@ def test_the_quorum_goes(ensemble: Server, handles: list[Backend], how: str) -> 
         gone = time.monotonic()
         ensemble.heal()
         healed = time.monotonic() - gone
-        try:
-            load.continues(timeout=BOUND / 3)
-        except AssertionError:
-            # Followers that come back to the leader they had may acknowledge a proposal before
-            # its NEWLEADER, and the leader takes the one for the other: what it proposed while
-            # they were gone is then acknowledged by nobody, and everything waits behind it for as
-            # long as that leader leads (ZOOKEEPER-4685; a race within the servers).
-            assert (ensemble.scheme, how) == ("zookeeper", "pause")
-            assert commits_nothing(ensemble, ensemble.leader())
-            ensemble[ensemble.leader()].kill()
-            ensemble.heal()
+        if how == "pause":
+            continues_despite_the_race(load, ensemble)
+        else:
             load.continues()
     print(
         f"quorum of {ensemble.scheme} by {how}, {healed:.1f} s to heal: {load.evaluate(handles[0])}"
     )
+
+
+def continues_despite_the_race(load: Load, ensemble: Server) -> None:
+    """Wait until every writer continues. A ZooKeeper whose leader is caught in a race within the
+    servers (ZOOKEEPER-4685) has that one restarted, as an operator has to.
+
+    A follower that comes back to the leader it had may acknowledge a proposal before its NEWLEADER,
+    and the leader takes the one for the other. What it proposed meanwhile lacks that follower's
+    acknowledgement for as long as it leads. If no quorum is left, everything waits behind it.
+    """
+    if ensemble.scheme != "zookeeper":
+        load.continues()
+        return
+    try:
+        load.continues(timeout=BOUND / 3)
+    except AssertionError:
+        assert commits_nothing(ensemble, ensemble.leader())
+        ensemble[ensemble.leader()].kill()
+        ensemble.heal()
+        load.continues()
 
 
 def commits_nothing(ensemble: Server, leader: int) -> bool:
