@@ -69,6 +69,17 @@ compaction._started = started
 """
 """What a worker runs first, to note each process that it starts for writing a base."""
 
+STOP_WRITERS = """
+from jrs.host import helper_process
+command = helper_process.command
+
+def stopped(*arguments, **options):
+    return ["sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *command(*arguments, **options)]
+
+helper_process.command = stopped
+"""
+"""What a worker runs first, to have each process that it starts for writing a base stop itself."""
+
 
 def test_one_process_writes_the_next_base(tmp_path: Path, form: str) -> None:
     """B1: of the processes that see a seal without a base one writes it; all answer, and the leader
@@ -110,7 +121,7 @@ def test_a_writer_that_dies_is_followed_by_another(tmp_path: Path, form: str) ->
     """B1: the lock on the folder ends with the writer; the next process writes the base."""
     log = filled(tmp_path, form)
     with (
-        Worker(tmp_path.as_uri(), "default") as first,
+        Worker(tmp_path.as_uri(), "default", before=STOP_WRITERS) as first,
         Worker(tmp_path.as_uri(), "default") as second,
     ):
         for worker in (first, second):
@@ -118,7 +129,6 @@ def test_a_writer_that_dies_is_followed_by_another(tmp_path: Path, form: str) ->
         seal(log)
         first.send("get", "k/1")
         (writer, *_) = until(lambda: children(first.pid), "the base is being written")
-        os.kill(writer, signal.SIGSTOP)
         second.send("get", "k/1")
         os.kill(writer, signal.SIGKILL)
         first.kill()
