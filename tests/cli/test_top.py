@@ -280,8 +280,12 @@ class Top:
             while select.select([self._ours], [], [], 0.1)[0]:
                 self._seen.extend(os.read(self._ours, 65536))
 
-    def until_shown(self, what: str, text: str) -> None:
-        until(lambda: text in self.screen(), what)
+    def until_shown(self, what: str, *texts: str) -> str:
+        """Wait for texts that are on the screen together; return the screen."""
+        shown: str = until(
+            lambda: (now := self.screen()) and all(text in now for text in texts) and now, what
+        )
+        return shown
 
     def until_read(self, what: str, text: str) -> None:
         """Wait for a text in what has just been read."""
@@ -320,14 +324,13 @@ def test_top_outlives_its_server(request: pytest.FixtureRequest, kind: str, job:
     with Top(url, *job, "--every", "1h") as top:
         top.until_read("the first look", "no master has ever led")
         server.pause()
-        top.until_shown("the server hangs", "cannot be read since 20")
-        assert re.search(r"UTC, and is tried again: \S", top.screen())
-        assert "no master has ever led" in top.screen()
+        failed, picture = "cannot be read since 20", "no master has ever led"
+        shown = top.until_shown("the server hangs", failed, picture)
+        assert re.search(r"UTC, and is tried again: \S", shown)
         server.resume()
         top.until_read("the server answers", "no master has ever led")
         server.kill()
-        top.until_shown("the server is dead", "cannot be read since 20")
-        assert "no master has ever led" in top.screen()
+        top.until_shown("the server is dead", failed, picture)
         server.start()
         top.until_read("the server is back", "no master has ever led")
         with connect(url) as now:
