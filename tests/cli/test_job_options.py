@@ -106,6 +106,9 @@ def test_no_secret_is_stored_or_printed(
     assert "***" in shown
     for text in (done.stdout, done.stderr, shown, jrs("show", "j", "--json").stdout):
         assert "hunter2" not in text
+    until(
+        lambda: "\nresult:      clean\n" in jrs("show", "j").stdout, "cleanup has written its own"
+    )
     for path in Path(url.removeprefix("file://")).rglob("*"):
         if path.is_file() and not path.name.endswith(".err"):
             assert b"hunter2" not in path.read_bytes(), path
