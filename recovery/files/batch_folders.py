@@ -14,7 +14,7 @@ from . import permissions
 from .safe_listing import names_in
 from .sync import sync
 
-_BATCH = re.compile(r"batch=([0-9]+)")
+_BATCH = re.compile(r"batch=(0|[1-9][0-9]*)")
 _PART = re.compile(r"part-[0-9a-f]{32}\.parquet")
 
 
@@ -80,16 +80,31 @@ def _publish(staged: Path, out: Path, batch: int) -> bool:
 def sweep(staging: Path) -> None:
     """Delete the staged files that are in no folder: those of tries that were not committed."""
     for name in os.listdir(staging):
-        if _PART.fullmatch(name):
+        if is_part(name):
             (staging / name).unlink(missing_ok=True)
+
+
+def is_part(name: str) -> bool:
+    """Return whether a file's name is one that the jrs sink gives."""
+    return _PART.fullmatch(name) is not None
+
+
+def parts(folder: Path) -> list[str]:
+    """Return the names of the sink's files in a batch folder, sorted; none if it is missing.
+
+    Others may lie there as well: what a file browser, Hadoop's tools or NFS leave behind.
+
+    Raises:
+        Unavailable: the folder cannot be listed now.
+    """
+    return list(filter(is_part, names_in(folder)))
 
 
 def number_of(folder: Path) -> int | None:
     """Return the number of a batch folder of the jrs sink; None for any other folder, such as a
     partition of the job's own table with that name. Raises `Unavailable` as `published`."""
     match = _BATCH.fullmatch(folder.name)
-    names = [] if match is None else names_in(folder)
-    return int(match[1]) if match and names and all(map(_PART.fullmatch, names)) else None
+    return int(match[1]) if match and parts(folder) else None
 
 
 def published(out: Path) -> Iterator[int]:
@@ -100,7 +115,7 @@ def published(out: Path) -> Iterator[int]:
     Raises:
         Unavailable: a folder cannot be listed now, so that a batch may be missing.
     """
-    named = (match for name in names_in(out) if (match := _BATCH.fullmatch(name)))
-    for match in sorted(named, key=lambda match: int(match[1]), reverse=True):
-        if (number := number_of(out / match.string)) is not None:
+    named = (int(match[1]) for name in names_in(out) if (match := _BATCH.fullmatch(name)))
+    for number in sorted(named, reverse=True):
+        if parts(out / f"batch={number}"):
             yield number

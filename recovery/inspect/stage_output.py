@@ -101,7 +101,8 @@ class OutputInFolder:
 
     def rows(self, behind: int, newest: int) -> list[Path]:
         batches = [batch for batch in self._batches if behind < batch <= newest]
-        return [path for one in batches for path in _files(self._folder / f"batch={one}")]
+        folders = (self._folder / f"batch={one}" for one in batches)
+        return [folder / name for folder in folders for name in batch_folders.parts(folder)]
 
     def files(self) -> list[Path]:
         return _files(self._folder)

@@ -303,7 +303,12 @@ def _until(folder: Path, path: str, batch: int | None) -> Iterator[Item]:
         number = batch_folders.number_of(Path(entry.path))
         if number <= batch if number is not None else not entry.name.startswith("."):
             found = _whole(Path(entry.path), f"{path}/{entry.name}", batch)
-            yield from found if number is None else _final(found)
+            yield from found if number is None else map(_of_batch, found)
+
+
+def _of_batch(item: Item) -> Item:
+    # Others may still write into what they have put into the folder of a batch.
+    return attrs.evolve(item, final=batch_folders.is_part(item.source.name))
 
 
 def _logged(folder: Path, path: str, batch: int) -> Iterator[Item]:

@@ -136,6 +136,16 @@ def test_a_folder_that_no_head_names_does_not_count(output: Output) -> None:
     assert output.files().cursor == "g1.b0"
 
 
+@pytest.mark.parametrize("name", [".DS_Store", "_SUCCESS", "notes.txt", "_temporary/0/half"])
+def test_what_others_put_into_the_folder_of_a_batch(output: Output, name: str) -> None:
+    """The rows of the batch are returned all the same, and nothing else."""
+    for batch in range(3):
+        output.batch(batch)
+    output.write("words", f"batch=1/{name}")
+
+    assert output.names() == [f"batch={batch}/part-{batch:032x}.parquet" for batch in range(3)]
+
+
 def test_a_committed_batch_that_is_not_published_yet_comes_later(output: Output) -> None:
     """The cursor stays before a batch whose rows the next attempt publishes."""
     output.batch(0)

@@ -114,6 +114,19 @@ def test_batches_of_the_own_sink(catalog: SnapshotCatalog, job: FakeJob) -> None
     assert batches == [f"batch={number}" for number in range(5)]
 
 
+def test_what_others_put_into_the_folder_of_a_batch(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """It is copied, since it may change; a batch behind the snapshot's stays one all the same."""
+    shutil.rmtree(job.out("hourly"))
+    jrs_sink(job.out("hourly"), 6)
+    notes = [put(job.out("hourly") / f"batch={number}/.notes", "") for number in (4, 5)]
+
+    catalog.create("job")
+
+    copied = files_of(catalog) / "out/hourly"
+    assert sorted(tree(copied))[-2:] == ["batch=4/.notes", f"batch=4/part-{4:032x}.parquet"]
+    assert not (copied / "batch=4/.notes").samefile(notes[0])
+
+
 def test_without_output(catalog: SnapshotCatalog, job: FakeJob) -> None:
     """The published output can be left out."""
     record = catalog.create("job", output=False)
