@@ -115,7 +115,12 @@ def published(out: Path) -> Iterator[int]:
     Raises:
         Unavailable: a folder cannot be listed now, so that a batch may be missing.
     """
-    named = (int(match[1]) for name in names_in(out) if (match := _BATCH.fullmatch(name)))
-    for number in sorted(named, reverse=True):
+    for number in reversed(numbered(out)):
         if parts(out / f"batch={number}"):
             yield number
+
+
+def numbered(out: Path) -> list[int]:
+    """Return the numbers of the folders in an output that are named as batches, sorted; none if it
+    is missing. Raises `Unavailable` if it cannot be listed now."""
+    return sorted(int(match[1]) for name in names_in(out) if (match := _BATCH.fullmatch(name)))

@@ -77,7 +77,6 @@ class OutputInFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.where = str(folder)
-        self._batches = sorted(batch_folders.published(folder))
 
     def exists(self) -> bool:
         return is_folder(self._folder)
@@ -89,23 +88,35 @@ class OutputInFolder:
             return bool(sink_logs(self._folder))
 
     def has_batches(self) -> bool:
-        return bool(self._batches)
+        return self._newest_published() >= 0
 
     def newest(self, head: StreamHead | None) -> int:
         if head is None:
-            return max(self._batches, default=-1)
-        if head.batch in self._batches or not (head.folder or head.plan):
+            return self._newest_published()
+        if not (head.folder or head.plan) or batch_folders.parts(self._batch(head.batch)):
             return head.batch
         # Its rows are about to be published; or it has none, and may be planned again with some.
         return head.batch - 1
 
     def rows(self, behind: int, newest: int) -> list[Path]:
-        batches = [batch for batch in self._batches if behind < batch <= newest]
-        folders = (self._folder / f"batch={one}" for one in batches)
+        if behind < 0:
+            batches = [batch for batch in batch_folders.numbered(self._folder) if batch <= newest]
+        else:
+            # A reader that polls asks for the few that are new, of a million that were published.
+            batches = list(range(behind + 1, newest + 1))
+        folders = map(self._batch, batches)
         return [folder / name for folder in folders for name in batch_folders.parts(folder)]
 
     def files(self) -> list[Path]:
         return _files(self._folder)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _newest_published(self) -> int:
+        return next(batch_folders.published(self._folder), -1)
+
+    def _batch(self, number: int) -> Path:
+        return self._folder / f"batch={number}"
 
 
 class OutputInObjects:

@@ -117,7 +117,7 @@ def test_the_batches_of_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (tmp_path / f"batch={batch}" / PART).touch()
     for unlisted in (tmp_path, tmp_path / "batch=1"):
         with failing(monkeypatch, unlisted), pytest.raises(Unavailable):
-            OutputInFolder(tmp_path)
+            OutputInFolder(tmp_path).rows(-1, 1)
         with failing(monkeypatch, unlisted), pytest.raises(Unavailable):
             list(batch_folders.published(tmp_path))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from jrs.records.model import JobResult, JobSpec, JobStatus, StageRecord
 from jrs.records.stages import TAKEN_OVER
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
-from jrs.recovery.files import batch_folders
+from jrs.recovery.files import batch_folders, safe_listing
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.store import heads
 from jrs.store.jobs import JobCatalog
@@ -127,6 +128,29 @@ def test_each_batch_is_returned_once(output: Output) -> None:
     assert output.files(since="g1.b13") == OutputFiles((), "g1.b13")
 
 
+def test_what_a_reader_with_a_cursor_lists(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the folders of new batches: a stream of months has published a million of them."""
+    for batch in range(20):
+        output.batch(batch)
+    cursor = output.files().cursor
+    listed: list[str] = []
+
+    def listing(folder: Path) -> list[str]:
+        listed.append(folder.name)
+        return safe_listing.names_in(folder)
+
+    monkeypatch.setattr(batch_folders, "names_in", listing)
+
+    assert output.files(since=cursor) == OutputFiles((), cursor)
+    assert set(listed) == {"batch=19"}
+    output.batch(20)
+    output.batch(21)
+    listed.clear()
+    new = [f"batch={batch}/part-{batch:032x}.parquet" for batch in (20, 21)]
+    assert output.names(since=cursor) == new
+    assert set(listed) == {"batch=20", "batch=21"}
+
+
 def test_a_folder_that_no_head_names_does_not_count(output: Output) -> None:
     """A batch that a driver publishes that was shut out is not returned."""
     output.batch(0)
@@ -187,11 +211,11 @@ def test_a_stream_that_begins_during_a_look(
     """It is not taken for one that no head counts."""
     published, begun = batch_folders.published, list[int]()
 
-    def during(out: Path) -> list[int]:
+    def during(out: Path) -> Iterator[int]:
         if not begun:
             begun.append(1)
             output.batch(0)
-        return list(published(out))
+        return published(out)
 
     monkeypatch.setattr(batch_folders, "published", during)
 
@@ -220,17 +244,17 @@ def test_a_restore_while_it_is_read(output: Output, monkeypatch: pytest.MonkeyPa
     """Nothing is returned of a listing during which batches were taken back."""
     for batch in range(4):
         output.batch(batch)
-    published = batch_folders.published
+    numbered = batch_folders.numbered
     restored: list[int] = []
 
     def then_restore(out: Path) -> list[int]:
-        found = list(published(out))
+        found = numbered(out)
         if not restored:
             restored.append(1)
             output.restore(1)
         return found
 
-    monkeypatch.setattr(batch_folders, "published", then_restore)
+    monkeypatch.setattr(batch_folders, "numbered", then_restore)
     found = output.files()
 
     assert [path.parent.name for path in found.paths] == ["batch=0", "batch=1"]
@@ -283,13 +307,13 @@ def test_a_stream_that_was_taken_over(output: Output) -> None:
 def test_an_output_that_never_rests(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look ends, however often the output changes."""
     output.batch(0)
-    published = batch_folders.published
+    numbered = batch_folders.numbered
 
     def then_restore(out: Path) -> list[int]:
         output.backend.commit(*heads.restored_ops(output.backend, "job", {"words": 0}))
-        return list(published(out))
+        return numbered(out)
 
-    monkeypatch.setattr(batch_folders, "published", then_restore)
+    monkeypatch.setattr(batch_folders, "numbered", then_restore)
 
     with pytest.raises(Unavailable, match="changed at each of 100 looks"):
         output.files()
