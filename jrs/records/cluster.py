@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import attrs
 
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import shown
 from jrs.records.checks import bounded_text
 from jrs.records.stored import Stored
+
+MAX_EPOCH = 10**18 - 1
+"""The largest epoch: file names and cursors have room for its digits. An election each millisecond
+would take 30 million years to get there, so a larger one is damage."""
 
 
 @attrs.frozen
@@ -54,12 +60,17 @@ class FormatRecord(Stored):
 class EpochRecord(Stored):
     """The newest epoch: the value of the fence's record."""
 
-    epoch: int
-    """Grows by one with each leadership."""
+    epoch: int = attrs.field()
+    """Grows by one with each leadership; up to `MAX_EPOCH`."""
     candidate: str
     """The master that was elected."""
     token: str = ""
     """Names this leadership among those of its candidate; backends may keep a lock under it."""
+
+    @epoch.validator
+    def _check_epoch(self, _attribute: object, value: int) -> None:
+        if type(value) is not int or not 0 <= value <= MAX_EPOCH:
+            raise InvalidInput(f"an epoch is from 0 to {MAX_EPOCH}, not {shown(value)}")
 
 
 @attrs.frozen

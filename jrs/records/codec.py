@@ -82,6 +82,8 @@ _TYPES: dict[type[Stored], tuple[str, int]] = {
 }
 """Every stored type, its name and the newest version that this code can act on."""
 
+_KINDS = {name: kind for kind, (name, _) in _TYPES.items()}
+
 _SMALL = 16 << 10
 """Bytes of the largest value that `decode_once` remembers."""
 _MOST_SMALL = 256
@@ -291,6 +293,15 @@ def decode(kind: type[T], data: bytes, where: str) -> T:
         RecursionError,
     ) as error:
         raise CorruptRecord(f"{where}: not a valid {_TYPES[kind][0]}: {error}") from error
+
+
+def decode_any(data: bytes, where: str) -> Stored:
+    """Return the value that a record of any type holds. Raises as `decode`."""
+    match = _ENVELOPE.fullmatch(data)
+    kind = None if match is None else _KINDS.get(match[1].decode())
+    if kind is None:
+        raise CorruptRecord(f"{where}: not a record of jrs ({len(data)} bytes)")
+    return decode(kind, data, where)
 
 
 def decode_once(kind: type[T], data: bytes, where: str) -> T:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
+
+import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, UnsupportedVersion
 from jrs.contract.operations import Delete
+from jrs.contract.texts import shown
 from jrs.records import keys
-from jrs.records.cluster import MigrationRecord
-from jrs.records.codec import decode, encode
+from jrs.records.cluster import MAX_EPOCH, MigrationRecord
+from jrs.records.codec import decode, decode_any, encode
 from jrs.records.model import EpochRecord
+from jrs.records.stored import Stored
 
 from ..files.job_folders import JobStorage
 from ..files.storage_identity import StorageIdentity
@@ -29,7 +32,9 @@ def restore_epoch(backend: Backend, storage: JobStorage | None) -> int | None:
         The epoch that was written; None if there was nothing to restore. Durable, idempotent.
 
     Raises:
-        UnsupportedVersion: a newer jrs wrote it: it is not damaged.
+        UnsupportedVersion: a newer jrs wrote it, which is no damage, or another record, which may
+            hold a later epoch.
+        CorruptRecord: a record, or the name of a folder, holds an epoch above `MAX_EPOCH`.
         Unavailable, OutcomeUnknown: as `Backend.commit`.
     """
     # Before the store's: a leader that takes over meanwhile counts there first.
@@ -49,9 +54,14 @@ def restore_epoch(backend: Backend, storage: JobStorage | None) -> int | None:
         raise
     except CorruptRecord:
         damaged = True
-    highest = max(_recorded(backend, storage), default=0)
+    highest, where = max(_recorded(backend, storage), default=(0, ""))
     if not damaged and not highest:
         return None  # No master has led yet.
+    if highest >= MAX_EPOCH:
+        raise CorruptRecord(
+            f"{where}: holds epoch {shown(highest)}, and there is none above {MAX_EPOCH}; the "
+            "cluster's epoch cannot be restored above it, and nothing was changed"
+        )
     epoch = highest + 1
     value = encode(EpochRecord(epoch, "fsck", f"{epoch}-restored"))
     backend.overwrite(keys.EPOCH, value)
@@ -102,26 +112,35 @@ def _may_have_left(backend: Backend) -> bool:
     return own is not None and bool(own.leaves_by)
 
 
-def _recorded(backend: Backend, storage: JobStorage | None) -> Iterator[int]:
-    yield from backend.epochs()
+def _recorded(backend: Backend, storage: JobStorage | None) -> Iterator[tuple[int, str]]:
+    """Yield each recorded epoch, and where it is recorded."""
+    for epoch in backend.epochs():
+        yield epoch, f"the files of {backend.url}"
     for record in backend.scan(""):
         try:
-            yield from _within(json.loads(record.value))
-        except (ValueError, RecursionError):
+            value = decode_any(record.value, record.key)
+        except UnsupportedVersion:
+            raise
+        except CorruptRecord:
             continue
+        for epoch in _within(value):
+            yield epoch, record.key
     if storage is not None:
-        yield StorageIdentity(backend, storage).epoch()
+        yield StorageIdentity(backend, storage).epoch(), f"the marker of {storage.root}"
         for job_id in storage.jobs():
-            yield from storage.epochs(job_id)
+            for epoch in storage.epochs(job_id):
+                yield epoch, str(storage.folder(job_id))
 
 
 def _within(value: object) -> Iterator[int]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            if name in _NAMES and type(inner) is int:
+    """Yield the epochs in a record. What users gave, such as arguments, is plain JSON in it."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _within(item)
+    elif isinstance(value, Stored):
+        for field in attrs.fields(type(value)):
+            inner = getattr(value, field.name)
+            if field.name in _NAMES and isinstance(inner, int):
                 yield inner
             else:
                 yield from _within(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _within(inner)

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
+import attrs
 import pytest
 
 import jrs
@@ -23,6 +24,7 @@ from jrs import (
     CleanupJournal,
     Client,
     ClusterMoved,
+    CorruptRecord,
     Create,
     DuplicateJob,
     Failure,
@@ -55,8 +57,9 @@ from jrs.contract.backend import Backend
 from jrs.contract.storage_place import place_of
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
-from jrs.records.codec import encode
-from jrs.records.model import FormatRecord, StreamRecord
+from jrs.records.cluster import MAX_EPOCH, EpochRecord
+from jrs.records.codec import encode, encode_plain
+from jrs.records.model import FormatRecord, StageSummary, StreamRecord
 from jrs.records.stored import Stored
 from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.store import feed, history
@@ -546,6 +549,33 @@ def test_a_damaged_epoch(client: Client) -> None:
     newest = client.epoch()
     assert newest is not None
     assert newest.epoch == 8
+
+
+def test_an_epoch_is_restored_from_no_field_of_a_user(client: Client) -> None:
+    """Only epochs count that jrs has recorded, at any depth of its records."""
+    client.submit("m:f", id="job", epoch=10**40, leading=[{"epoch": 1795132800000}])
+    ended = JobResult("gone", JobStatus.FINISHED, {"epoch": 10**40}, None, epoch=4)
+    stage = StageSummary("train", 1, 7, 1.0)
+    put(client, keys.RESULTS + "gone", attrs.evolve(ended, stages=(stage,)))
+    put(client, keys.EPOCH, EpochRecord(9, "a leader"))
+    client.backend.overwrite(keys.EPOCH, b"garbage")
+
+    assert client.restore_epoch() == 8
+
+
+def test_an_epoch_that_cannot_be(client: Client) -> None:
+    """It is read as damage, and none is written: the names of files have no room for it."""
+    record = encode(AttemptRecord("job", epoch=10**40))
+    client.backend.commit(Create(keys.ATTEMPTS + "job", record))
+    client.backend.overwrite(
+        keys.EPOCH, encode_plain(EpochRecord, {"epoch": 10**40, "candidate": "a leader"})
+    )
+
+    assert client.epoch() is None
+    with pytest.raises(CorruptRecord, match=r"attempts/job: holds epoch 10+, and there is none"):
+        client.restore_epoch()
+    with pytest.raises(InvalidInput, match=r"an epoch is from 0 to 9{18}, not 10{18}$"):
+        EpochRecord(MAX_EPOCH + 1, "a leader")
 
 
 def test_the_format(client: Client) -> None:

@@ -28,6 +28,7 @@ from jrs.records import (
     policies,
     snapshots,
 )
+from jrs.records.cluster import MAX_EPOCH
 from jrs.records.on_result import OnResult
 from jrs.records.settings import JobSettings
 
@@ -139,7 +140,9 @@ STORED: dict[type, st.SearchStrategy[Any]] = {
         model.CleanupJournal, job_ids, st.lists(st.text()).map(tuple), whole,
         st.dictionaries(st.text(), st.text()), st.booleans(),
     ),
-    model.EpochRecord: st.builds(model.EpochRecord, whole, st.text(), st.text()),
+    model.EpochRecord: st.builds(
+        model.EpochRecord, st.integers(0, MAX_EPOCH), st.text(), st.text()
+    ),
     model.FormatRecord: st.builds(model.FormatRecord, whole, seconds),
     model.JobResult: st.builds(
         model.JobResult, job_ids, terminal, json_values, st.none() | failures, whole, whole,
