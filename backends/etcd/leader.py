@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from jrs.contract.clock import Deadline, lease_time
-from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.errors import Fenced, JrsError, NotFound, OutcomeUnknown, Unavailable
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import EPOCH_KEY, Fence, Record
 from jrs.records.codec import decode, encode
@@ -187,6 +187,7 @@ def _give_up(backend: Handle, lease: int) -> None:
 
 
 def _create_latch(backend: Handle, latch: bytes, lease: int) -> bool:
+    """Create the latch; return False if another candidate has one, or if the lease has ended."""
     compare = rpc.Compare(
         result=rpc.Compare.EQUAL, target=rpc.Compare.CREATE, key=latch, create_revision=0
     )
@@ -197,6 +198,8 @@ def _create_latch(backend: Handle, latch: bytes, lease: int) -> bool:
         answer = backend.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
     except OutcomeUnknown:
         return True  # The transaction that increments the epoch checks the owner of the latch.
+    except NotFound:
+        return False  # A cut, or a pause of this host, was longer than the ttl.
     return bool(answer.succeeded)
 
 

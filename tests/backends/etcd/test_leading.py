@@ -382,6 +382,26 @@ def test_the_lease_of_a_failed_try_is_ended(backend: EtcdBackend, nth: int) -> N
     lead(backend).resign()
 
 
+def test_a_candidate_whose_lease_ended_before_its_latch_leads_with_another(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a cut that was longer than the ttl: waiting helps, so it is no refusal."""
+    monkeypatch.setattr(leader, "_LOOKS", TTL / 0.2)
+    ended: list[int] = []
+    inner = leader._create_latch
+
+    def create_latch(backend: EtcdBackend, latch: bytes, lease: int) -> bool:
+        if not ended:
+            ended.append(lease)
+            revoke(backend.connection, lease, Deadline.after(BOUND))
+        return inner(backend, latch, lease)
+
+    monkeypatch.setattr(leader, "_create_latch", create_latch)
+    with lead(backend) as leadership:
+        assert leadership.epoch == 1
+        assert latch(backend).value != b"%d" % ended[0]
+
+
 def test_candidates_leave_no_leases(etcd_server: EtcdServer, backend: EtcdBackend) -> None:
     """Neither candidates that lose a race, nor those that stop."""
     before = leases(backend)
