@@ -39,6 +39,7 @@ from .error_mapping import (
     expired,
     is_down,
     not_logged_in,
+    outdated,
     translate_error,
     words,
 )
@@ -225,7 +226,7 @@ class Connection:
                 answer = method(stubs)(request, timeout=timeout, metadata=metadata)
                 self.check_etcd(answer, stubs.target)
             except grpc.RpcError as error:
-                if expired(error) and len(metadata) > 1:
+                if outdated(error) or (expired(error) and len(metadata) > 1):
                     self._forget(metadata)
                     reasons[stubs.target] = words(error)
                 else:
@@ -331,7 +332,7 @@ class Connection:
 
     def _forget(self, metadata: list[tuple[str, str]]) -> None:
         # Without the lock, which a hanging log-in holds: at worst two threads log in.
-        if self._token == metadata[1][1]:
+        if ("token", self._token) in metadata:
             self._token = None
 
 

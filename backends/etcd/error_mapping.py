@@ -41,7 +41,8 @@ _TOO_LARGE = (
     # is larger than its limit would say nothing about a write.
     "received message larger than max",
 )
-_EXPIRED = ("invalid auth token", "auth revision in the header is old", "revision of auth store")
+_EXPIRED = ("invalid auth token",)
+_OUTDATED = ("revision of auth store is old", "revision in header is old")
 _DENIED = (
     "authentication failed",
     "user name is empty",
@@ -119,15 +120,21 @@ def is_down(error: Any) -> bool:
 
 def expired(error: Any) -> bool:
     """Return whether the server rejected the token, which it checks before doing anything."""
-    said = words(error).lower()
-    return error.code() is grpc.StatusCode.UNAUTHENTICATED or any(part in said for part in _EXPIRED)
+    unknown = error.code() is grpc.StatusCode.UNAUTHENTICATED
+    return unknown or _says(words(error).lower(), _EXPIRED)
+
+
+def outdated(error: Any) -> bool:
+    """Return whether users or roles, of whomever, have changed since the server received the
+    request, or since it issued the token. It checks that before doing anything."""
+    return _says(words(error).lower(), _OUTDATED)
 
 
 def answered(error: Any) -> bool:
     """Return whether the error came from a member that is up and has a leader."""
     if _says(words(error).lower(), _NEVER_DONE):
         return False
-    return expired(error) or error.code() not in _SILENT
+    return expired(error) or outdated(error) or error.code() not in _SILENT
 
 
 def translate_error(error: Any, where: str, *, wrote: bool) -> str:
