@@ -182,18 +182,12 @@ class EtcdBackend(Backend):
             except Compacted:
                 continue  # All of them from one revision, as the contract wants it.
 
-    def scan(
-        self,
-        prefix: str,
-        *,
-        after: str | None = None,
-        limit: int | None = None,
-        deadline: Deadline | None = None,
+    def _scan(
+        self, prefix: str, after: str | None, limit: int | None, deadline: Deadline | None
     ) -> Iterator[Record]:
         """Scan as the contract requires. All pages have the same revision, unless it is compacted
         during the scan, which then continues at the newest revision."""
-        self._look_for_closing(deadline or self._deadline())
-        yield from chain.from_iterable(self._pages(prefix, after, limit, deadline))
+        return chain.from_iterable(self._pages(prefix, after, limit, deadline))
 
     def _pages(
         self,

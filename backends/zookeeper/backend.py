@@ -78,28 +78,6 @@ class ZooKeeperBackend(Backend):
         self._connection.on_tick = self._pipeline.expire
         forget_in_children(self)
 
-    def scan(
-        self,
-        prefix: str,
-        *,
-        after: str | None = None,
-        limit: int | None = None,
-        deadline: Deadline | None = None,
-    ) -> Iterator[Record]:
-        # Not the inherited paging, because one read of the names serves many pages.
-        self._look_for_closing(deadline)
-        scan = Scan(self._place, prefix, after)
-        left = limit
-        while left is None or left > 0:
-            self._check_process()
-            size = _PAGE if left is None else min(_PAGE, left)
-            page = scan.page(size, deadline or self._deadline())
-            if not page:
-                return
-            yield from page
-            if left is not None:
-                left -= len(page)
-
     def diagnostics(self, ttl: float) -> Iterator[Diagnostic]:
         return diagnostics(self._access, granted=self.capabilities.max_ttl, ttl=ttl)
 
@@ -143,6 +121,22 @@ class ZooKeeperBackend(Backend):
             found += records
             size = fitting(len(some), sum(len(one.value) + 100 for one in records if one))
         return found
+
+    def _scan(
+        self, prefix: str, after: str | None, limit: int | None, deadline: Deadline | None
+    ) -> Iterator[Record]:
+        # Not the inherited paging, because one read of the names serves many pages.
+        scan = Scan(self._place, prefix, after)
+        left = limit
+        while left is None or left > 0:
+            self._check_process()
+            size = _PAGE if left is None else min(_PAGE, left)
+            page = scan.page(size, deadline or self._deadline())
+            if not page:
+                return
+            yield from page
+            if left is not None:
+                left -= len(page)
 
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
         scan = Scan(self._place, prefix, after)

@@ -22,14 +22,13 @@ from typing import Self
 import attrs
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Conflict, CorruptRecord, Fenced, InvalidInput, JrsError
+from jrs.contract.errors import Conflict, CorruptRecord, Fenced, JrsError
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.guards import Closing, guarded, meaning, with_conditions
 from jrs.contract.leadership import Leadership
 from jrs.contract.limits import Capabilities as Capabilities
-from jrs.contract.limits import check_candidate, check_key, check_ops, check_range
+from jrs.contract.limits import check_candidate, check_key, check_ops, check_range, check_ttl
 from jrs.contract.operations import Fence, Op, Record, create_or_update
-from jrs.contract.texts import shown
 from jrs.contract.watch import Watch
 
 _PAGE = 1000
@@ -93,7 +92,7 @@ class Backend(abc.ABC):
             CorruptRecord: the stored bytes cannot be trusted.
             Unavailable: the backend did not answer within the deadline.
         """
-        self._check_key(key)
+        check_key(key, self.capabilities)
         deadline = deadline or self._deadline()
         self._look_for_closing(deadline)
         return self._get(key, deadline)
@@ -109,7 +108,7 @@ class Backend(abc.ABC):
             Unavailable: the backend did not answer within the deadline.
         """
         for key in keys:
-            self._check_key(key)
+            check_key(key, self.capabilities)
         deadline = deadline or self._deadline()
         self._look_for_closing(deadline)
         return self._get_many(keys, deadline)
@@ -126,19 +125,14 @@ class Backend(abc.ABC):
 
         The scan begins behind the key `after`. Each page is consistent; a record that is written
         while the scan runs may or may not be seen. The deadline applies to each page.
+
+        Raises:
+            InvalidInput: an argument cannot be used.
+            Unavailable: the backend did not answer within the deadline.
         """
-        check_range(prefix, limit)
+        check_range(prefix, after, limit)
         self._look_for_closing(deadline)
-        left = limit
-        while left is None or left > 0:
-            size = _PAGE if left is None else min(_PAGE, left)
-            page = self._page(prefix, after, size, deadline or self._deadline())
-            yield from page
-            if len(page) < size:
-                return
-            after = page[-1].key
-            if left is not None:
-                left -= len(page)
+        yield from self._scan(prefix, after, limit, deadline)
 
     def created_since(
         self, prefix: str, version: int, *, deadline: Deadline | None = None
@@ -345,6 +339,21 @@ class Backend(abc.ABC):
                 found.append(error)
         return found
 
+    def _scan(
+        self, prefix: str, after: str | None, limit: int | None, deadline: Deadline | None
+    ) -> Iterator[Record]:
+        """Scan a valid range. Override it where pages have more in common than the range."""
+        left = limit
+        while left is None or left > 0:
+            size = _PAGE if left is None else min(_PAGE, left)
+            page = self._page(prefix, after, size, deadline or self._deadline())
+            yield from page
+            if len(page) < size:
+                return
+            after = page[-1].key
+            if left is not None:
+                left -= len(page)
+
     @abc.abstractmethod
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
         """Read `limit` records behind `after`, consistently; fewer only at the end of the range."""
@@ -384,16 +393,6 @@ class Backend(abc.ABC):
         if self.closing is not None and time.monotonic() >= self._next_look:
             self.check_open(deadline)
 
-    def _check_key(self, key: str) -> None:
-        check_key(key, self.capabilities)
-
     def check_ttl(self, ttl: float) -> None:
         """Raise `InvalidInput` if `ttl` is outside the declared range."""
-        limits = self.capabilities
-        if not isinstance(ttl, (int, float)):
-            raise InvalidInput(f"ttl must be a number of seconds, not {shown(ttl)}")
-        if not limits.min_ttl <= ttl <= limits.max_ttl:
-            raise InvalidInput(
-                f"ttl of {shown(ttl)} s is outside the range of {limits.min_ttl:g} to "
-                f"{limits.max_ttl:g} s"
-            )
+        check_ttl(ttl, self.capabilities)

@@ -56,11 +56,24 @@ def check_key(key: str, limits: Capabilities) -> None:
         raise InvalidInput(f"not a key: {key!r} (names of A-Z a-z 0-9 . _ - joined by /)")
 
 
-def check_range(prefix: str, limit: int | None) -> None:
-    """Raise `InvalidInput` for what no scan can have as its prefix or its limit."""
+def check_range(prefix: str, after: str | None, limit: int | None) -> None:
+    """Raise `InvalidInput` for what no scan can have as its prefix, its begin or its limit."""
     check_is(prefix, "prefix", str)
+    if after is not None:
+        check_is(after, "after", str)
     if limit is not None and (type(limit) is not int or limit < 0):
         raise InvalidInput(f"limit must be a whole number, not {shown(limit)}")
+
+
+def check_ttl(ttl: float, limits: Capabilities) -> None:
+    """Raise `InvalidInput` if `ttl` is outside the declared range."""
+    if not isinstance(ttl, (int, float)):
+        raise InvalidInput(f"ttl must be a number of seconds, not {shown(ttl)}")
+    if not limits.min_ttl <= ttl <= limits.max_ttl:
+        raise InvalidInput(
+            f"ttl of {shown(ttl)} s is outside the range of {limits.min_ttl:g} to "
+            f"{limits.max_ttl:g} s"
+        )
 
 
 def check_candidate(candidate: str, stop: threading.Event) -> None:

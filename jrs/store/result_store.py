@@ -249,8 +249,7 @@ class JobResultStore:
         """
         state = member_or_none(ResultState, state, "state")
         status = member_or_none(JobStatus, status, "status")
-        check_is("" if after is None else after, "after", str)
-        check_range(keys.RESULTS, limit)
+        check_range(keys.RESULTS, after, limit)
         wanted = (
             entry
             for entry in result_order.by_id(self._backend, state, after)

@@ -258,7 +258,7 @@ class RecordedBackend(Backend):
         return found
 
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
-        # `scan` records: the other backend may page otherwise.
+        # `_scan` records: the other backend may page otherwise.
         return self._inner._page(prefix, after, limit, deadline)
 
     def _created_since(self, prefix: str, version: int, deadline: Deadline) -> list[Record]:
@@ -273,21 +273,15 @@ class RecordedBackend(Backend):
     def damaged_under(self, prefix: str, *, deadline: Deadline | None = None) -> str:
         return self._inner.damaged_under(prefix, deadline=deadline)
 
-    def scan(
-        self,
-        prefix: str,
-        *,
-        after: str | None = None,
-        limit: int | None = None,
-        deadline: Deadline | None = None,
+    def _scan(
+        self, prefix: str, after: str | None, limit: int | None, deadline: Deadline | None
     ) -> Iterator[Record]:
         """Scan as the other backend does; each thousand records are an operation that began with
         the scan."""
-        if limit is not None and limit <= 0:
+        if limit == 0:
             return
-        self._look_for_closing(deadline)
         begun = time.monotonic_ns()
-        records = self._inner.scan(prefix, after=after, limit=limit, deadline=deadline)
+        records = self._inner._scan(prefix, after, limit, deadline)
         left = limit
         while True:
             size = _CHUNK if left is None else min(_CHUNK, left)

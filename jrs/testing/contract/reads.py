@@ -98,6 +98,28 @@ class ReadContract:
             backend.commit(Create(key, b""))
         assert contents(backend) == {}
 
+    @pytest.mark.parametrize(
+        ("prefix", "how"),
+        [
+            (5, {}),
+            (None, {}),
+            (b"k", {}),
+            ("", {"after": 5}),
+            ("", {"limit": -1}),
+            ("", {"limit": "3"}),
+            ("", {"limit": 1.5}),
+            ("", {"limit": True}),
+        ],
+    )
+    def test_what_is_no_range_is_refused(
+        self, backend: Backend, prefix: Any, how: dict[str, Any]
+    ) -> None:
+        """`scan` refuses a prefix, a begin or a limit that it cannot use; it is not taken for an
+        empty range."""
+        backend.commit(Create("k", b""))
+        with pytest.raises(InvalidInput):
+            list(backend.scan(prefix, **how))
+
     def test_close_is_idempotent_and_final(self, backend: Backend, other: Backend) -> None:
         """A closed handle refuses every call with a typed error and harms no other handle."""
         backend.commit(Create("k", b""))
