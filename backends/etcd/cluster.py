@@ -100,6 +100,10 @@ def check_members(connection: Connection) -> None:
         )
 
 
+_NAMES = 100
+"""Most names below a prefix among which a cluster is looked for. Another program may have many."""
+
+
 class Read(Protocol):
     """Reads a range of keys."""
 
@@ -117,6 +121,7 @@ class Marker:
     def __init__(self, connection: Connection, cluster: str, root: bytes, read: Read) -> None:
         self._connection = connection
         self._root = root
+        self._prefix = root.removesuffix(f"{cluster}/".encode())
         self._key = root + b"format"
         self._read = read
         self._cluster = cluster
@@ -137,7 +142,9 @@ class Marker:
             # Another process may have created the cluster meanwhile; the marker is created first.
             found = self._read(self._key, deadline)
             if inside.kvs and not found.kvs:
-                raise self._foreign()
+                raise self._foreign(self._root)
+            if not found.kvs:
+                self._check_prefix(deadline)
         if not found.kvs:
             if not create:
                 raise NoSuchCluster(
@@ -183,13 +190,30 @@ class Marker:
             form = json.loads(value)
             kind, version = form["jrs"], form["version"]
         except (ValueError, TypeError, KeyError):
-            raise self._foreign() from None
+            raise self._foreign(self._root) from None
         if kind != "cluster" or type(version) is not int:
-            raise self._foreign()
+            raise self._foreign(self._root)
         return read_marker(version, f"cluster {self._cluster!r} at {self._url}")
 
-    def _foreign(self) -> InvalidInput:
+    def _check_prefix(self, deadline: Deadline) -> None:
+        """Raise `InvalidInput` if there are keys below the prefix, and none is of a cluster."""
+        start, end = self._prefix, behind(self._prefix)
+        for _ in range(_NAMES):
+            found = self._read(start, deadline, range_end=end, limit=1, keys_only=True).kvs
+            if not found:
+                if start == self._prefix:
+                    return
+                break
+            key = found[0].key
+            name, slash, _ = key[len(self._prefix) :].partition(b"/")
+            home = self._prefix + name + b"/"
+            # A marker is created first, so that what was found can have one.
+            if self._read(home + b"format", deadline).kvs:
+                return
+            start = behind(home) if slash else key + b"\0"
+        raise self._foreign(self._prefix)
+
+    def _foreign(self, place: bytes) -> InvalidInput:
         return InvalidInput(
-            f"{self._root.decode()} at {self._url} is in use by another program: choose another "
-            "prefix"
+            f"{place.decode()} at {self._url} is in use by another program: choose another prefix"
         )

@@ -255,12 +255,27 @@ def test_an_etcd_that_is_too_old(
 
 
 def test_a_place_that_is_in_use(refused: Refused, etcd_server: EtcdServer) -> None:
-    """By another program that stores next to what would be ours, or under the very key."""
-    for prefix, key in (("theirs", "some/thing"), ("theirs-too", "format")):
-        _put(etcd_server, f"/{prefix}/default/{key}".encode(), b"{}")
+    """By another program that stores next to what would be ours, under the very key, or anywhere
+    below the prefix."""
+    for prefix, key in (
+        ("theirs", "default/some/thing"),
+        ("theirs-too", "default/format"),
+        ("theirs-next", "config"),
+        ("theirs-below", "a/b"),
+    ):
+        _put(etcd_server, f"/{prefix}/{key}".encode(), b"{}")
         before = _keys(etcd_server, f"/{prefix}/".encode())
         refused(etcd_server.url(prefix), InvalidInput, "in use by another program")
         assert _keys(etcd_server, f"/{prefix}/".encode()) == before
+
+
+def test_a_place_with_clusters_and_other_keys(etcd_server: EtcdServer) -> None:
+    """A cluster shows that the prefix is meant, wherever it is among other keys."""
+    with opened(etcd_server.url("shared"), "middle"):
+        for key in ("first", "first-too/k", "first/k", "last/k"):
+            _put(etcd_server, f"/shared/{key}".encode(), b"")
+    with opened(etcd_server.url("shared"), "other") as backend:
+        backend.commit(Create("k", b""))
 
 
 def test_a_newer_format(refused: Refused, etcd_server: EtcdServer) -> None:
