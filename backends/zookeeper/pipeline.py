@@ -157,7 +157,7 @@ class Pipeline:
                 return
             try:
                 plan = self._planner.plan(commit.ops, commit.fence, commit.fresh)
-                unseen = commit.versioned() if commit.stale else plan.unseen
+                unseen = plan.unseen + (commit.versioned() if commit.stale else [])
                 if unseen:
                     self._look(commit, [*dict.fromkeys(unseen)])
                     return
@@ -240,7 +240,7 @@ class Pipeline:
         """Read again and send again, if that keeps the order of its caller's commits."""
         if commit.deadline.expired or (commit.wake is None and commit is not self._newest):
             finished.append((commit, Unavailable(
-                f"{self._connection.where}: another key was deleted meanwhile, and later commits "
+                f"{self._connection.where}: what was read for it is outdated, and later commits "
                 "are already under way; nothing was changed"
             )))  # fmt: skip
             return

@@ -30,6 +30,7 @@ class Plan:
         deletions: the shards whose deletions are counted, in order, and the keys deleted there.
         directories: the directories that must exist.
         unseen: keys that have to be read before the plan is valid.
+        absent: keys that were read as absent, although the commit wants a version of them.
     """
 
     operations: list[bytes] = attrs.field(factory=list)
@@ -37,6 +38,7 @@ class Plan:
     deletions: dict[str, list[str]] = attrs.field(factory=dict)
     directories: list[str] = attrs.field(factory=list)
     unseen: list[str] = attrs.field(factory=list)
+    absent: set[str] = attrs.field(factory=set)
 
     def add(self, operation: bytes, blame: Op | str) -> None:
         self.operations.append(operation)
@@ -64,18 +66,14 @@ class Planner:
 
         Raises:
             TooLarge: the commit is too large for one request.
-            Fenced: the fence is known to be outdated.
         """
         plan = Plan()
-        versioned = [op for op in ops if isinstance(op, (Update, Check, Delete))]
-        versions: dict[str, CachedVersion | None] = {}
-        for check in versioned if fence is None else (fence.check(), *versioned):
-            if check.version is not None:
-                self._look(check.key, check.version, versions, fresh or {}, plan)
+        fresh = fresh or {}
         if fence is not None:
-            known = versions.get(EPOCH_KEY)
-            if known is None and not plan.unseen:
-                raise _fenced()
+            known = self._look(fence.check(), fresh, plan)
+        versioned = [op for op in ops if isinstance(op, (Update, Check, Delete))]
+        versions = {op.key: self._look(op, fresh, plan) for op in versioned}
+        if fence is not None:
             self._check_record(EPOCH_KEY, known, _FENCE, plan)
         self._guard(versioned, versions, plan)
         for op in ops:
@@ -125,6 +123,9 @@ class Planner:
         blame = plan.blame[index]
         if code not in (codec.NO_NODE, codec.BAD_VERSION, codec.NODE_EXISTS):
             return refusal(code, "the commit")
+        key = EPOCH_KEY if blame == _FENCE else getattr(blame, "key", None)
+        if code == codec.BAD_VERSION and key in plan.absent:
+            return Replan()  # The member that was read is behind: the key is there.
         if blame == _FENCE:
             return _fenced()
         if isinstance(blame, str):
@@ -138,18 +139,27 @@ class Planner:
     # -- inside ----------------------------------------------------------------------------
 
     def _look(
-        self,
-        key: str,
-        version: int,
-        versions: dict[str, CachedVersion | None],
-        fresh: Mapping[str, CachedVersion | None],
-        plan: Plan,
-    ) -> None:
-        """Find the cached version of `key` at `version`; None if the key has another version."""
-        known = fresh[key] if key in fresh else self.cache.of(key)
-        if key not in fresh and (known is None or known.version < version):
-            plan.unseen.append(key)
-        versions[key] = known if known is not None and known.version == version else None
+        self, op: Update | Check | Delete, fresh: Mapping[str, CachedVersion | None], plan: Plan
+    ) -> CachedVersion | None:
+        """Return what is known of the key at the version that `op` wants; None if nothing is.
+
+        Versions only grow, so that a newer one shows that the condition fails. An older one, or
+        that the key is absent, may also be what a member that is behind has answered: the servers
+        decide, and if it is not so any more, the plan is made again.
+        """
+        if op.version is None:
+            return None
+        known = fresh[op.key] if op.key in fresh else self.cache.of(op.key)
+        if known is not None and known.version >= op.version:
+            return known if known.version == op.version else None
+        if op.key not in fresh:
+            plan.unseen.append(op.key)
+        elif known is None:
+            plan.absent.add(op.key)
+        else:
+            plan.add(codec.check(self.layout.shard(op.key), known.guard.deletions), _GUARD)
+            plan.add(codec.check(self.layout.record(op.key), known.writes), _GUARD)
+        return None
 
     def _guard(
         self,

@@ -12,6 +12,8 @@ import pytest
 from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.layout import Layout
 from jrs.backends.zookeeper.protocol import codec
+from jrs.backends.zookeeper.protocol.multi_read import Reading, read
+from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict, Fenced, Unavailable
 from jrs.contract.operations import EPOCH_KEY, Check, Create, Delete, Fence, Op, Update
 from jrs.testing.contract import contents, lead, present
@@ -207,6 +209,37 @@ def test_the_first_loser_is_named_after_a_second_look(handle: Open) -> None:
         with pytest.raises(Conflict) as caught:
             reader.commit(*ops)
         assert caught.value.op == ops[0]
+
+
+@pytest.mark.parametrize("before", ["older", "absent"])
+def test_a_member_that_is_behind_decides_nothing(
+    handle: Open, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    """A handle that reads what was there before an acknowledged write commits on that write."""
+    writer, other = handle(), handle()
+    keys = ["k/a", EPOCH_KEY]
+    if before == "older":
+        writer.commit(Create("k/a", b"1"))
+        lead(writer).resign()
+    looks = [other._planner.look([key]) for key in keys]
+    behind = {
+        codec.multi(look): read(other._connection, look, Deadline.after(BOUND)) for look in looks
+    }
+    answers = Reading.answers
+
+    def answers_behind(self: Reading, **how: Any) -> list[codec.Read]:
+        if self._connection is other._connection and self._body in behind:
+            return behind.pop(self._body)
+        return answers(self, **how)
+
+    monkeypatch.setattr(Reading, "answers", answers_behind)
+    writer.overwrite("k/a", b"2")
+    with lead(writer) as leadership:
+        other.commit(Update("k/a", b"3", present(writer, "k/a").version))
+        other.commit(Create("k/b", b""), fence=leadership.fence)
+
+    assert behind == {}
+    assert contents(writer) == {"k/a": b"3", "k/b": b""}
 
 
 def test_a_fence_after_its_record_was_deleted(handle: Open) -> None:
