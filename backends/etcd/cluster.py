@@ -13,6 +13,7 @@ from jrs.contract.errors import (
     InvalidInput,
     NoSuchCluster,
     OutcomeUnknown,
+    Refused,
     Unavailable,
     WrongAddress,
 )
@@ -162,9 +163,19 @@ class Marker:
         return self._format_in(found.kvs[0].value)
 
     def raise_to(self, version: int, deadline: Deadline) -> int:
-        """Raise the marker's format to at least `version`; return its format. Idempotent."""
+        """Raise the marker's format to at least `version`; return its format. Idempotent.
+
+        Raises:
+            Refused: the cluster was removed.
+        """
         while True:
-            found = self._read(self._key, deadline).kvs[0]
+            kvs = self._read(self._key, deadline).kvs
+            if not kvs:
+                raise Refused(
+                    f"there is no cluster {self._cluster!r} at {self._url} any more: it was "
+                    "removed while it was open; nothing was changed"
+                )
+            (found,) = kvs
             marked = self._format_in(found.value)
             if marked >= version:
                 return marked

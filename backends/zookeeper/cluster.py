@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import InvalidInput, NoSuchCluster, OutcomeUnknown, Unavailable
+from jrs.contract.errors import InvalidInput, NoSuchCluster, OutcomeUnknown, Refused, Unavailable
 from jrs.contract.formats import NEWEST_FORMAT, read_marker
 
 from .layout import Layout
@@ -47,17 +47,29 @@ def open_cluster(
 def mark_format(
     connection: Connection, layout: Layout, access: Access, version: int, deadline: Deadline
 ) -> int:
-    """Raise the marker's format to at least `version`; return its format. Idempotent."""
+    """Raise the marker's format to at least `version`; return its format. Idempotent.
+
+    Raises:
+        Refused: the cluster was removed.
+    """
     while True:
         (marker,) = read(connection, [codec.get_data(layout.format)], deadline)
         if not isinstance(marker, codec.Node):
-            raise _foreign(layout.home, access)
+            raise removed(layout, connection.where)
         found = _format_in(marker.value, layout, access)
         if found >= version:
             return found
         _write(
             connection, [codec.set_data(layout.format, _marker(version), marker.version)], deadline
         )
+
+
+def removed(layout: Layout, where: str) -> Refused:
+    """Return the error of a handle whose cluster is gone."""
+    return Refused(
+        f"there is no jrs cluster {layout.cluster!r} at {where} any more: it was removed while it "
+        "was open; nothing was changed"
+    )
 
 
 def _marker(version: int) -> bytes:

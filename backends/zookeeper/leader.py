@@ -31,6 +31,7 @@ from jrs.records.model import EpochRecord
 from ..remote.guardian import Guardian
 from ..shared.lease import LeadershipLease
 from . import close_session
+from .cluster import removed
 from .layout import directory_of
 from .plan import Planner
 from .protocol import codec
@@ -57,6 +58,7 @@ def campaign(
 
     Raises:
         InvalidInput: the server does not grant sessions of that ttl.
+        Refused: the cluster was removed.
         Unavailable: no server answered for `timeout` seconds.
     """
     if stop.is_set():
@@ -176,7 +178,7 @@ class _Candidacy:
         except OutcomeUnknown:
             pass  # `_ahead` looks for it; if it is absent, another one is created.
         else:
-            _check(request, self._access.where)
+            self._check(request)
         self._session, self._watched = session[0], ""
 
     def _ahead(self, deadline: Deadline) -> str | None:
@@ -229,7 +231,7 @@ class _Candidacy:
         plan = self._planner.plan([bump], None, {EPOCH_KEY: known})
         if known is None:
             made = self._planner.directory(directory_of(EPOCH_KEY))
-            _check(self._connection.write(made, deadline), self._access.where, codec.NODE_EXISTS)
+            self._check(self._connection.write(made, deadline), codec.NODE_EXISTS)
         try:
             request = self._connection.write(
                 [codec.check(self._path(self._place)), *plan.operations], deadline
@@ -283,9 +285,11 @@ class _Candidacy:
             guardian=self._guardian,
         )
 
-
-def _check(request: Request, where: str, *fine: int) -> None:
-    assert request.reply is not None
-    failed = codec.failure(*request.reply)
-    if failed is not None and failed[1] not in fine:
-        raise refusal(failed[1], where)
+    def _check(self, request: Request, *fine: int) -> None:
+        assert request.reply is not None
+        failed = codec.failure(*request.reply)
+        if failed is None or failed[1] in fine:
+            return
+        if failed[1] == codec.NO_NODE:
+            raise removed(self._planner.layout, self._access.where)
+        raise refusal(failed[1], self._access.where)

@@ -16,11 +16,12 @@ from jrs.contract.errors import JrsError, Unavailable
 from jrs.contract.operations import Fence, Op
 from jrs.contract.pending_commit import PendingCommit
 
+from .cluster import removed
 from .plan import Plan, Planner, Replan
 from .protocol import codec
 from .protocol.connection import Connection
 from .protocol.multi_read import Reading
-from .protocol.request import Request
+from .protocol.request import Request, refusal
 from .versions import CachedVersion
 
 _Finished = list[tuple["Commit", JrsError | None]]
@@ -36,6 +37,8 @@ class Commit:
         self.fresh: dict[str, CachedVersion | None] | None = None
         self.stale = False
         self.plan: Plan | None = None
+        self.obstacle: JrsError | None = None
+        """Why a directory that it needs could not be created."""
         self.request: Request | None = None
         self.looking: Reading | None = None
         self.error: JrsError | None = None
@@ -197,7 +200,9 @@ class Pipeline:
             finished.append((commit, None))
             return
         requests = [
-            self._make_directory(name) for name in plan.directories if name not in self._directories
+            self._make_directory(name, commit)
+            for name in plan.directories
+            if name not in self._directories
         ]
         commit.plan = plan
         commit.request = Request(
@@ -210,12 +215,17 @@ class Pipeline:
         self._newest = commit
         self._connection.submit(*requests, commit.request)
 
-    def _make_directory(self, name: str) -> Request:
+    def _make_directory(self, name: str, commit: Commit) -> Request:
         def answered(request: Request) -> None:
-            if request.reply is not None:
-                failed = codec.failure(*request.reply)
-                if failed is None or failed[1] == codec.NODE_EXISTS:
-                    self._directories.add(name)
+            if request.reply is None:
+                return
+            failed = codec.failure(*request.reply)
+            if failed is None or failed[1] == codec.NODE_EXISTS:
+                self._directories.add(name)
+            elif failed[1] == codec.NO_NODE:
+                commit.obstacle = removed(self._planner.layout, self._connection.where)
+            else:
+                commit.obstacle = refusal(failed[1], self._connection.where)
 
         return Request(codec.MULTI, codec.multi(self._planner.directory(name)), answered)
 
@@ -229,7 +239,9 @@ class Pipeline:
         assert request.reply is not None
         assert commit.plan is not None
         verdict = self._planner.outcome(commit.plan, request.reply)
-        if isinstance(verdict, Replan):
+        if isinstance(verdict, Replan) and commit.obstacle is not None:
+            finished.append((commit, commit.obstacle))
+        elif isinstance(verdict, Replan):
             if verdict.directories:
                 self._directories.difference_update(commit.plan.directories)
             self._again(commit, finished)

@@ -22,6 +22,7 @@ import attrs
 from jrs.contract.clock import Deadline
 from jrs.contract.operations import Record
 
+from .cluster import removed
 from .layout import Layout, directory_of, key_of, prefix_of, shards_of, touches
 from .protocol import codec, multi_read
 from .protocol.connection import Connection
@@ -99,6 +100,7 @@ class Scan:
 
         Raises:
             Unavailable: not within the deadline.
+            Refused: the cluster was removed.
         """
         guess: list[str] = []
         for attempt in count(1):
@@ -174,7 +176,8 @@ class Scan:
             (there,) = read(
                 self._place.connection, [codec.get_children(self._layout.map)], deadline
             )
-            assert isinstance(there, list)
+            if not isinstance(there, list):
+                raise removed(self._layout, self._place.connection.where)
             names = self._list_all(sorted(there), guess, deadline)
             if not names.exact or names.there == set(there):
                 return names
@@ -220,7 +223,9 @@ class Scan:
         if guess:
             names.nodes = dict(zip(guess, answers[-len(guess) :], strict=True))
             del answers[-len(guess) :]
-        names.there = set(there) if isinstance(there, list) else set()
+        if not isinstance(there, list):
+            raise removed(layout, self._place.connection.where)
+        names.there = set(there)
         for name, node in zip(directories, answers, strict=False):
             if isinstance(node, codec.Node):
                 names.changed.setdefault(name, node.modified)

@@ -289,6 +289,14 @@ def test_a_cluster_that_does_not_exist(etcd_server: EtcdServer) -> None:
     assert _keys(etcd_server, b"/nowhere/") == []
 
 
+def test_the_format_of_a_cluster_that_was_removed(etcd_server: EtcdServer) -> None:
+    with opened(etcd_server.url()) as backend:
+        marker = base64.b64encode(backend.root + b"format").decode()
+        etcd_server.ask("/v3/kv/deleterange", {"key": marker})
+        with pytest.raises(JrsError, match="removed while it was open"):
+            backend.mark_format(10**6)
+
+
 def test_a_value_over_the_limit(etcd_server: EtcdServer) -> None:
     """Refused before it is sent: also by a handle that could not send it."""
     with opened(etcd_server.url()) as backend:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionExpiredError
 from kazoo.protocol.connection import ConnectionHandler
+from kazoo.security import make_acl
 
 from jrs.backends.shared.lease import SAFE, LeadershipLease
 from jrs.backends.zookeeper import watch as watching
@@ -23,7 +24,7 @@ from jrs.backends.zookeeper.protocol import codec, connection, handshake
 from jrs.backends.zookeeper.protocol.access import Access
 from jrs.backends.zookeeper.protocol.connection import Connection
 from jrs.contract.clock import Deadline, lease_time
-from jrs.contract.errors import JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.errors import AccessDenied, JrsError, OutcomeUnknown, Refused, Unavailable
 from jrs.contract.operations import Create, Update
 from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead, present
@@ -646,3 +647,34 @@ def test_no_quorum(spread: Open, zookeeper_ensemble: ZooKeeperServer) -> None:
     until_committed(backend, "m")
     if isinstance(error, Unavailable):
         assert backend.get("l") is None
+
+
+def test_a_cluster_that_is_removed_under_a_handle(
+    handle: Open, client: Any, zookeeper_server: ZooKeeperServer, cluster: str
+) -> None:
+    """Whoever uses it is told so at once, and sends nothing again and again."""
+    backend = handle(timeout=600)
+    backend.commit(Create("k/a", b""))
+    client(zookeeper_server.endpoints[0]).delete(f"/jrs/{cluster}", recursive=True)
+    calls: list[Callable[[], object]] = [
+        lambda: backend.commit(Create("k/b", b"")),
+        lambda: backend.commit_async(Create("other/b", b"")).result(BOUND),
+        lambda: list(backend.scan("")),
+        lambda: list(backend.scan("k/")),
+        lambda: lead(backend),
+        lambda: backend.mark_format(10**6),
+    ]
+    for call in calls:
+        error = ended(call)
+        assert isinstance(error, Refused)
+        assert "removed while it was open" in str(error)
+
+
+def test_a_directory_that_may_not_be_created(
+    handle: Open, client: Any, zookeeper_server: ZooKeeperServer, cluster: str
+) -> None:
+    """What the server says to that is what the commit ends with."""
+    backend = handle(timeout=600)
+    admin = client(zookeeper_server.endpoints[0])
+    admin.set_acls(f"/jrs/{cluster}/map", [make_acl("world", "anyone", read=True)])
+    assert isinstance(ended(lambda: backend.commit(Create("k/a", b""))), AccessDenied)
