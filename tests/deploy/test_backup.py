@@ -286,8 +286,8 @@ def test_zookeeper(folder: Path) -> None:
     port, data = ports.take(), folder / "zookeeper"
     data.mkdir()
     (folder / "zoo.cfg").write_text(
-        f"tickTime=1000\ndataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
-        "admin.enableServer=false\n"
+        f"tickTime=1000\ndataDir={data}\ndataLogDir={data}-log\nclientPort={port}\n"
+        "clientPortAddress=127.0.0.1\nadmin.enableServer=false\n"
     )
     host = Host(
         folder / "host1", f"zookeeper://127.0.0.1:{port}",
