@@ -7,6 +7,8 @@ is checked against the name of its member.
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from jrs.contract.errors import InvalidInput
@@ -85,7 +87,19 @@ def _credentials(tls: Tls | None) -> Any:
     return grpc.ssl_channel_credentials(parts[0] or _authorities(), *parts[1:])
 
 
-def _authorities() -> bytes | None:
-    """Return the certificate authorities of this host; gRPC's own list lacks local additions."""
-    found = ssl.create_default_context().get_ca_certs(binary_form=True)
-    return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode() or None
+def _authorities() -> bytes:
+    """Return the certificate authorities of this host; gRPC's own list lacks local additions.
+
+    Raises:
+        InvalidInput: there are none.
+    """
+    paths = ssl.get_default_verify_paths()
+    context = ssl.create_default_context()
+    # OpenSSL reads those of a folder only once a certificate names them.
+    for file in sorted(Path(paths.capath).glob("*.[0-9]")) if paths.capath else ():
+        with suppress(OSError, ssl.SSLError):
+            context.load_verify_locations(file)
+    found = context.get_ca_certs(binary_form=True)
+    if not found:
+        raise InvalidInput("this host has no certificate authorities: name them with ca=FILE")
+    return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode()

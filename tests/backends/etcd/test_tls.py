@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Unavailable
+from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
 from jrs.testing.servers.certificates import make_certificates
@@ -22,7 +23,7 @@ from tests.support import BOUND
 OPEN = """
 import sys
 from jrs.store.opening import open_backend
-from jrs.contract.errors import Unavailable
+from jrs.contract.errors import InvalidInput, Unavailable
 try:
     open_backend(sys.argv[1], cluster="c")
 except Unavailable as error:
@@ -31,17 +32,27 @@ except Unavailable as error:
 
 
 def test_the_system_s_authorities_are_trusted(
-    start_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+    start_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """`tls=true` trusts whom the host trusts. gRPC alone would trust a list that it brings."""
+    """`tls=true` trusts whom the host trusts, in a file or in a folder. gRPC alone would trust a
+    list that it brings."""
     server = start_etcd(tls=True)
     url = f"etcd://{server.url_part}?tls=true&timeout=600"
     with pytest.raises(Unavailable, match="is not trusted"):
         opened(url)
 
-    monkeypatch.setenv("SSL_CERT_FILE", parse_qs(urlsplit(server.url()).query)["ca"][0])
+    authority = parse_qs(urlsplit(server.url()).query)["ca"][0]
+    monkeypatch.setenv("SSL_CERT_FILE", authority)
     with opened(url) as backend:
         backend.commit(Create("k", b""))
+
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    with pytest.raises(InvalidInput, match="no certificate authorities"):
+        opened(url)
+    (tmp_path / "5ed36f99.0").symlink_to(authority)
+    with opened(url) as backend:
+        backend.commit(Create("l", b""))
 
 
 def test_a_handshake_that_fails_prints_nothing(start_etcd: Callable[..., EtcdServer]) -> None:
