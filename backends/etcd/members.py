@@ -6,6 +6,7 @@ is checked against the name of its member.
 
 from __future__ import annotations
 
+import re
 import ssl
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,8 @@ of a second kept a client from ever reaching a member over a slow link.
 A call waits for the connection. If a write had no more time than this, its outcome would seem to be
 unknown when a member drops attempts to connect, although nothing was sent.
 """
+
+_CERTIFICATE = re.compile(f"{ssl.PEM_HEADER}.*?{ssl.PEM_FOOTER}", re.DOTALL)
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
@@ -95,10 +98,14 @@ def _authorities() -> bytes:
     """
     paths = ssl.get_default_verify_paths()
     context = ssl.create_default_context()
+    known = set(context.get_ca_certs(binary_form=True))
     # OpenSSL reads those of a folder only once a certificate names them.
     for file in sorted(Path(paths.capath).glob("*.[0-9]")) if paths.capath else ():
-        with suppress(OSError, ssl.SSLError):
-            context.load_verify_locations(file)
+        with suppress(OSError, ValueError):
+            for text in _CERTIFICATE.findall(file.read_text()):
+                authority = ssl.PEM_cert_to_DER_cert(text)
+                if authority not in known:  # To load them all takes a third of a second.
+                    context.load_verify_locations(cadata=authority)
     found = context.get_ca_certs(binary_form=True)
     if not found:
         raise InvalidInput("this host has no certificate authorities: name them with ca=FILE")
