@@ -238,7 +238,7 @@ class Pipeline:
             return
         assert request.reply is not None
         assert commit.plan is not None
-        verdict = self._planner.outcome(commit.plan, request.reply)
+        verdict = self._planner.outcome(commit.plan, request.reply, self._connection.where)
         if isinstance(verdict, Replan) and commit.obstacle is not None:
             finished.append((commit, commit.obstacle))
         elif isinstance(verdict, Replan):

@@ -109,8 +109,12 @@ class Planner:
             return None
         return self.cache.record(key, record, self.layout.shard(key), shard.version)
 
-    def outcome(self, plan: Plan, reply: tuple[bytes, int]) -> JrsError | Replan | None:
-        """Return the outcome from the answer: None (done), an error, or `Replan`."""
+    def outcome(self, plan: Plan, reply: tuple[bytes, int], where: str) -> JrsError | Replan | None:
+        """Return the outcome from the answer: None (done), an error, or `Replan`.
+
+        Args:
+            where: the URL, for messages.
+        """
         failed = codec.failure(*reply)
         if failed is None:
             if plan.deletions:
@@ -122,7 +126,7 @@ class Planner:
         index, code = failed
         blame = plan.blame[index]
         if code not in (codec.NO_NODE, codec.BAD_VERSION, codec.NODE_EXISTS):
-            return refusal(code, "the commit")
+            return refusal(code, where)
         key = EPOCH_KEY if blame == _FENCE else getattr(blame, "key", None)
         if code == codec.BAD_VERSION and key in plan.absent:
             return Replan()  # The member that was read is behind: the key is there.

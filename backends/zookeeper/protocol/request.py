@@ -25,7 +25,11 @@ from jrs.contract.errors import AccessDenied, JrsError, OutcomeUnknown, Unavaila
 from . import codec
 
 _NO_AUTH = {-102, -115, -124}
-_UNIMPLEMENTED = -6
+_REASONS = {
+    -6: "the server is older than ZooKeeper 3.6: upgrade it",
+    -125: "a quota of the path is used up: raise it (zkCli.sh setquota), or run jrs expire",
+    -127: "the server is overloaded and refuses requests for now",
+}
 
 
 class Request:
@@ -137,6 +141,5 @@ def refusal(code: int, where: str) -> JrsError:
             f"{where}: no permission, or a wrong user or password: check JRS_BACKEND_USER, "
             "JRS_BACKEND_PASSWORD, and auth=sasl if the server has its own users"
         )
-    if code == _UNIMPLEMENTED:
-        return Unavailable(f"{where}: the server is older than ZooKeeper 3.6: upgrade it")
-    return Unavailable(f"{where}: the server refused with code {code}; nothing was changed")
+    why = _REASONS.get(code, f"the server refused with code {code}")
+    return Unavailable(f"{where}: {why}; nothing was changed")

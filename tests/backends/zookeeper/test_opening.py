@@ -307,6 +307,20 @@ def test_a_server_that_is_too_old() -> None:
     assert "3.6" in str(refusal(-6, "zookeeper://h"))
 
 
+def test_a_quota_that_is_used_up(start_zookeeper: Callable[..., Any], client: Any) -> None:
+    """The error of a commit names the server, the cause, and what to do."""
+    server = start_zookeeper(config=["enforceQuota=true"])
+    admin = client(server.endpoints[0])
+    with open_backend(server.url(), cluster="one") as backend:
+        backend.commit(Create("k/a", b""))
+        limits = b"count=1,bytes=-1=;byteHardLimit=-1;countHardLimit=1"
+        admin.create("/zookeeper/quota/jrs/zookeeper_limits", limits, makepath=True)
+        admin.create("/zookeeper/quota/jrs/zookeeper_stats", b"count=9,bytes=9")
+        for key in ("k/b", "other/a"):
+            with pytest.raises(Unavailable, match=r"^zookeeper://.* quota .* raise it"):
+                backend.commit(Create(key, b""))
+
+
 def test_asking_what_a_server_grants_leaves_no_session(
     start_zookeeper: Callable[..., Any],
 ) -> None:
