@@ -24,6 +24,7 @@ from ..attempt.context import AttemptContext
 from ..attempt.job_log import log_of
 from ..files import permissions
 from ..files.disk_errors import writing
+from . import error_reasons
 from .host_configuration import is_local
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def require_shared(attempt: AttemptContext) -> None:
 
     Raises:
         Unavailable: as `look`.
-        Whatever Spark raises if the executors cannot be asked.
+        Whatever else Spark raises if the executors cannot be asked.
     """
     pyspark = sys.modules.get("pyspark")
     context = None if pyspark is None else pyspark.SparkContext._active_spark_context
@@ -144,9 +145,9 @@ def look(attempt: AttemptContext, context: SparkContext) -> list[Executor]:
     Waits for executors.
 
     Raises:
-        Unavailable: the driver itself, or an executor, cannot write there now; the call may be
-            repeated.
-        Whatever Spark raises if the executors cannot be asked.
+        Unavailable: the driver itself, or an executor, cannot write there now, or be asked; the
+            call may be repeated.
+        Whatever else Spark raises if the executors cannot be asked.
     """
     epoch = attempt.storage.epoch_folder(attempt.job_id, attempt.epoch)
     seen = epoch / f".seen-{uuid.uuid4().hex}"
@@ -175,11 +176,13 @@ def ask(context: SparkContext, function: Callable[[Iterable[Any]], Iterator[Any]
     Waits for executors.
 
     Raises:
-        Whatever Spark raises if the executors cannot be asked.
+        Unavailable: they cannot be asked now: the disk of a host is full, or similar.
+        Whatever else Spark raises if the executors cannot be asked.
     """
     # Twice as many as cores: the first tasks go to all free cores at once.
     tasks = min(2 * max(2, context.defaultParallelism), _MOST_TASKS)
-    return context.parallelize(range(tasks), tasks).mapPartitions(function).collect()
+    with error_reasons.unavailable("the executors cannot be asked now"):
+        return context.parallelize(range(tasks), tasks).mapPartitions(function).collect()
 
 
 def _looking(folder: str) -> Callable[[Iterable[Any]], Iterator[tuple[str, str, str, int]]]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from jrs.contract.errors import JrsError, Unavailable
 from jrs.contract.texts import one_line
 
 _ERROR = re.compile(r".*\b(\w*(?:Error|Exception)): (.*)")
@@ -12,10 +15,12 @@ _WRAPPERS = ("Py4JJavaError", "PythonException", "SparkException")
 _REASON = re.compile(r"Exception|Error|Invalid|Unrecognized")
 _PASSING = re.compile(
     r"No space left on device|Disk quota exceeded|Too many open files|Cannot allocate memory"
-    r"|Stale (NFS )?file handle|timed out",
+    r"|Stale (NFS )?file handle",
     re.IGNORECASE,
 )
 """What the system says of a host or a storage that fails for now, and not of a file."""
+_TIMED_OUT = re.compile("timed out", re.IGNORECASE)
+"""The same; but a source of the job's, or its function, says so of any server."""
 _LOST_STATE = re.compile(
     r"\[(CANNOT_READ_STREAMING_STATE_FILE|CANNOT_LOAD_STATE_STORE"
     # These are not about stored state either: a lock, the host's memory, a place to write.
@@ -47,6 +52,26 @@ def passes(error: BaseException) -> bool:
     return _PASSING.search(message(error)) is not None
 
 
+def passes_for_jrs(error: BaseException) -> bool:
+    """Return what `passes` does, for a call of jrs's own: a time-out is none of the job's there."""
+    return passes(error) or _TIMED_OUT.search(message(error)) is not None
+
+
+@contextmanager
+def unavailable(what: str) -> Iterator[None]:
+    """Turn an error of Spark that passes, in a call of jrs's own, into `Unavailable`.
+
+    Args:
+        what: is not possible now, for the message.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, JrsError) or not passes_for_jrs(error):
+            raise
+        raise Unavailable(f"{what}: {why(error)}") from error
+
+
 def not_computed(error: BaseException) -> bool:
     """Return whether a query died because its sink took a batch without having all of it computed.
 
@@ -62,13 +87,17 @@ def not_computed(error: BaseException) -> bool:
 
 def lost_state(error: BaseException) -> bool:
     """Return whether a query died because its checkpoint's state cannot be loaded."""
-    return _LOST_STATE.search(message(error)) is not None and not passes(error)
+    return _is_of_state(error) and not passes_for_jrs(error)
 
 
-def state_is_away(error: BaseException) -> bool:
-    """Return whether a query died because its checkpoint's state cannot be loaded here now: its
-    host, or the storage, fails for a moment, and the state may be whole."""
-    return _LOST_STATE.search(message(error)) is not None and passes(error)
+def is_interrupted(error: BaseException) -> bool:
+    """Return whether a query died because its host, or the storage, fails for a moment: the query
+    itself may be right, and its state whole."""
+    return passes(error) or (_is_of_state(error) and passes_for_jrs(error))
+
+
+def _is_of_state(error: BaseException) -> bool:
+    return _LOST_STATE.search(message(error)) is not None
 
 
 def last_words(printed: str) -> str:

@@ -65,8 +65,8 @@ class Step(enum.Enum):
     QUIESCED = "at a batch boundary"
 
 
-class _StateAway(Unavailable):
-    """A stage's state cannot be loaded in this attempt, and may be whole: the attempt ends."""
+class _Interrupted(Unavailable):
+    """The host, or the storage, fails a stage in this attempt: the attempt ends."""
 
 
 @attrs.frozen
@@ -111,8 +111,8 @@ class StageQuery:
     """The newest committed batch when the query was started."""
     _in_sink: int | None = attrs.field(default=None, init=False)
     """The planned batch, if its sink has it."""
-    _not_loaded: tuple[int, bool] | None = attrs.field(default=None, init=False)
-    """The batch before which the state could not be loaded, and whether it looks lost."""
+    _tried_at: tuple[int, bool] | None = attrs.field(default=None, init=False)
+    """The batch that was tried once more, without a death; and whether its state looks lost."""
     _deaths: int = attrs.field(default=0, init=False)
     _launched: float = attrs.field(default=0.0, init=False)
     _start_at: float = attrs.field(default=0.0, init=False)
@@ -150,7 +150,8 @@ class StageQuery:
         return f"{self.step.value}, {counted(done, 'batch', 'batches')} committed"
 
     def start(self, *, draining: bool) -> None:
-        """Start it for the first time in this attempt; Spark's exceptions reach the caller."""
+        """Start it for the first time in this attempt; Spark's exceptions reach the caller, and
+        one that passes as `Unavailable`."""
         with self._lock:
             if not self._suspending:
                 self._launch(draining)
@@ -161,7 +162,7 @@ class StageQuery:
         Raises:
             StageDied: it died once more than it may.
             StateLost: its checkpoint cannot be loaded.
-            _StateAway: it cannot be loaded here now.
+            _Interrupted: it cannot go on here now.
             JobHeld: its checkpoint is damaged.
         """
         with self._lock:
@@ -169,7 +170,7 @@ class StageQuery:
                 return
             try:
                 self._step(draining)
-            except _StateAway:
+            except _Interrupted:
                 raise
             except (Unavailable, OutcomeUnknown) as error:
                 self._wait(error)  # The same step is tried again: what it has done stays done.
@@ -242,7 +243,8 @@ class StageQuery:
             queries.set_trigger(writer, self._trigger)
         if self.committer is not None:
             writer = writer.option("run", self.committer.new_run())
-        with queries.spread(writer, self.partitions):
+        starting = error_reasons.unavailable(f"stage {self.name!r} cannot be started now")
+        with starting, queries.spread(writer, self.partitions):
             self._query, self._stopping = writer.start(), False
         self.step, self._committed = step, at.committed
 
@@ -370,12 +372,13 @@ class StageQuery:
     def _died(self, error: BaseException) -> None:
         # No check of the fence: a replaced leader's attempt is refused every consequence.
         lost = error_reasons.lost_state(error)
-        if lost or error_reasons.state_is_away(error):
+        if lost or error_reasons.is_interrupted(error):
             at = position(self.checkpoint).planned, lost
-            if at == self._not_loaded:
-                raise self._lost(error) if lost else self._away(error) from error
-            # Its storage may have been out of reach for a moment.
-            self._not_loaded, self._start_at = at, self._clock() + _AGAIN
+            if at == self._tried_at:
+                said = f"stage {self.name!r} cannot go on here now: {why(error)}"
+                raise self._lost(error) if lost else _Interrupted(said) from error
+            # Its storage may have been full, or out of reach, for a moment.
+            self._tried_at, self._start_at = at, self._clock() + _AGAIN
         else:
             restart, ran = self.declared.restart, self._clock() - self._launched
             got_on = position(self.checkpoint).committed > self._committed
@@ -390,6 +393,3 @@ class StageQuery:
         with writing(f"recording the damage of stage {self.name!r}"):
             self.run.report_damage(self.name, str(error))
         return StateLost(f"stage {self.name!r}: its state cannot be loaded")
-
-    def _away(self, error: BaseException) -> _StateAway:
-        return _StateAway(f"stage {self.name!r}: its state cannot be loaded now: {why(error)}")

@@ -13,7 +13,6 @@ from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StreamHost
 from . import error_reasons, queries, rescaling
 from .checkpoint_reads import position
-from .error_reasons import passes
 from .session import jvm_died
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class StageRescaling:
         except Exception as error:
             if error_reasons.lost_state(error) or jvm_died(error):
                 raise
-            if isinstance(error, OSError) or passes(error):
+            if isinstance(error, OSError) or error_reasons.passes_for_jrs(error):
                 raise Unavailable(
                     f"stage {self.stage!r} cannot be rescaled now: {error}"
                 ) from error

@@ -121,6 +121,19 @@ def test_c9_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         cluster.look(attempt, context)
 
 
+def test_c9_executors_that_cannot_be_asked_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of Spark in jrs's own look is none of the job, if it passes."""
+
+    def collect() -> None:
+        raise RuntimeError(f"Job aborted: java.io.IOException: {os.strerror(errno.ENOSPC)}")
+
+    context: Any = Cluster(0)
+    found = SimpleNamespace(collect=collect)
+    monkeypatch.setattr(Cluster, "mapPartitions", lambda self, function: found)
+    with pytest.raises(Unavailable, match="cannot be asked now: IOException: No space left"):
+        cluster.ask(context, iter)
+
+
 @attrs.frozen
 class Cluster:
     """Two executors, of which the second has an error, at the first so many looks."""

@@ -283,12 +283,12 @@ def test_an_error_of_a_query_that_is_being_stopped(
     monkeypatch.setattr(query, "stop", lambda: query.die(error))
     assert scene.streams.drain() is None
     until(
-        lambda: scene.streams.failure or stage._not_loaded is not None or writer.starts == 2,
+        lambda: scene.streams.failure or stage._tried_at is not None or writer.starts == 2,
         "its end is noticed",
     )
 
     assert stage._deaths == 0
-    assert (stage._not_loaded is not None) == (why == "LOST")
+    assert (stage._tried_at is not None) == (why == "LOST")
     assert isinstance(scene.streams.failure, JobHeld) == (why == "NOT_COMPUTED")
     assert scene.streams.failure is None or why == "NOT_COMPUTED"
 
@@ -526,9 +526,62 @@ def test_state_that_cannot_be_loaded_here_now(scene: Scene, cause: str) -> None:
 
     failure = scene.streams.failure
     assert isinstance(failure, Unavailable)
-    assert str(failure) == f"stage 'one': its state cannot be loaded now: IOException: {cause}"
+    assert str(failure) == f"stage 'one' cannot go on here now: IOException: {cause}"
     assert triage(failure, jvm_died=lambda: False, retried=False) is Verdict.INTERRUPTED
     assert not scene.storage.damage("job", scene.run.context.epoch, "one")
+
+
+FULL = "[STREAM_FAILED] Query [a] terminated with exception: No space left on device"
+
+
+def test_a_disk_that_is_full_for_a_moment(scene: Scene) -> None:
+    """It is no death of a stage, even under the default policy, however often it comes back."""
+    planned(scene, 2)
+    writer = scene.add("one")
+    for starts in (2, 3):
+        writer.query.die(FULL)
+        until(lambda expected=starts: writer.starts == expected, "it is started again")  # type: ignore[misc]
+        planned(scene, 2 * starts)
+    assert scene.streams._stages["one"]._deaths == 0
+
+    writer.query.die(FULL)
+    until(lambda: writer.starts == 4, "it is started again")
+    writer.query.die(FULL)
+    until(lambda: scene.streams.failure, "it does not become free")
+    failure = scene.streams.failure
+    assert failure is not None
+    assert triage(failure, jvm_died=lambda: False, retried=False) is Verdict.INTERRUPTED
+
+
+def test_a_server_that_times_out_is_a_death(scene: Scene) -> None:
+    """Nothing says that it is the storage, and not a server of the job's own."""
+    writer = scene.add("one")
+    writer.query.die("the function has failed: Connection timed out")
+    until(lambda: scene.streams.failure, "it is noticed")
+
+    assert isinstance(scene.streams.failure, StageDied)
+
+
+@pytest.mark.parametrize("cause", ["No space left on device", "Connection timed out"])
+def test_a_storage_that_fails_a_start(scene: Scene, cause: str) -> None:
+    """The first start in an attempt interrupts it, and a later one is tried again."""
+    writer, start = scene.add("one", attempts=2), Writer.start
+    left = [RuntimeError(f"java.io.IOException: {cause}")] * 2
+
+    def fails_at_first() -> Query:
+        if left:
+            raise left.pop()
+        return start(writer)
+
+    writer.start = fails_at_first
+    checkpoint = scene.storage.stream("job", scene.run.context.epoch, "one") / "ck"
+    with pytest.raises(Unavailable, match=f"stage 'one' cannot be started now: .*{cause}"):
+        stage_of(scene.run, "one", writer, checkpoint).start(draining=False)
+    writer.query.die()
+    until(lambda: writer.starts == 2, "it is started again")
+
+    assert scene.streams._stages["one"]._deaths == 1
+    assert scene.streams.failure is None
 
 
 def test_state_that_is_away_and_then_lost(scene: Scene) -> None:
