@@ -17,7 +17,8 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.backend import Diagnostic
-from jrs.records.settings import local_path
+from jrs.contract.errors import CannotStartHere
+from jrs.records.settings import JobSettings, local_path
 
 from ..attempt.job import Job, context_of
 from . import cluster_reach, host_configuration, jvm
@@ -67,9 +68,8 @@ def check(job: Job, report: str, timeout: float, known: bool) -> None:
     """
     told, context = Report(Path(report)), context_of(job)
     # Of its own first: without them there is no session.
-    conf = {**host_configuration.settings_found(os.environ), **conf_of(context.spec.settings)}
     fit = True
-    for found in (_java(), _pyspark(), *_folders(conf), *_address(conf)):
+    for found in (_java(), _pyspark(), *_configuration(context.spec.settings)):
         told.add(found)
         fit = fit and found.remedy is None
     if not fit:
@@ -121,6 +121,17 @@ def _pyspark() -> Diagnostic:
     if mine > newest:
         said += f"; the newest that was tested is {TESTED[-1]}"
     return Diagnostic("pyspark", said)
+
+
+def _configuration(settings: JobSettings) -> Iterator[Diagnostic]:
+    """Check what the configuration names."""
+    try:
+        conf = {**host_configuration.settings_found(os.environ), **conf_of(settings)}
+    except CannotStartHere as error:
+        yield Diagnostic("session", str(error), NO_SESSION)
+        return
+    yield from _folders(conf)
+    yield from _address(conf)
 
 
 def _folders(conf: dict[str, str]) -> Iterator[Diagnostic]:

@@ -29,6 +29,9 @@ def settings_found(environment: Mapping[str, str]) -> dict[str, str]:
 
     They are those of ``spark-defaults.conf``, of ``PYSPARK_SUBMIT_ARGS``, and ``MASTER``. Settings
     that a session is given would hide them.
+
+    Raises:
+        CannotStartHere: what this host has cannot be read.
     """
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     parser.add_argument("--conf", "-c", action="append", default=[])
@@ -42,9 +45,7 @@ def settings_found(environment: Mapping[str, str]) -> dict[str, str]:
     found = {}
     if "MASTER" in environment:
         found[MASTER] = environment["MASTER"]
-    path = given.properties_file or _defaults(environment)
-    if path is not None and path.is_file():
-        found |= properties_in(path.read_text())
+    found |= _in_file(given.properties_file or _defaults(environment))
     found |= dict(one.split("=", 1) for one in given.conf if "=" in one)
     if given.master is not None:
         found[MASTER] = given.master
@@ -53,8 +54,22 @@ def settings_found(environment: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def _in_file(path: Path | None) -> dict[str, str]:
+    try:
+        if path is None or not path.is_file():
+            return {}
+        text = path.read_text("utf-8", errors="replace")  # As Spark does.
+    except OSError as error:
+        raise CannotStartHere(f"{path} cannot be read: {error.strerror}") from None
+    return properties_in(text)
+
+
 def _defaults(environment: Mapping[str, str]) -> Path | None:
-    folder = configuration_folder(environment, environment.get("SPARK_HOME"))
+    try:
+        home = environment.get("SPARK_HOME") or spark_home()
+    except ImportError:
+        home = None  # The doctor says that there is no pyspark.
+    folder = configuration_folder(environment, home)
     return folder and folder / "spark-defaults.conf"
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jrs.contract.errors import CannotStartHere, InvalidInput
+from jrs.records.settings import JobSettings
+from jrs.recovery.spark import doctor
 from jrs.recovery.spark.host_configuration import (
     is_local,
     master_of,
@@ -14,6 +17,7 @@ from jrs.recovery.spark.host_configuration import (
     settings_found,
 )
 
+find_spark_home = pytest.importorskip("pyspark.find_spark_home")
 SUBMIT = "PYSPARK_SUBMIT_ARGS"
 
 
@@ -48,6 +52,46 @@ def test_files_give_way_to_the_submit_arguments(tmp_path: Path) -> None:
     assert settings_found(place) == {"spark.master": "spark://d:7077", "spark.a": "1"}
     assert settings_found({**place, SUBMIT: "--conf spark.a=3 pyspark-shell"})["spark.a"] == "3"
     assert settings_found({**place, SUBMIT: other}) == {"spark.master": "yarn", "spark.a": "2"}
+
+
+def test_the_defaults_in_the_home_of_pyspark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark looks there, too, without SPARK_HOME: a cluster that it names is no local master."""
+    monkeypatch.setattr(find_spark_home, "_find_spark_home", lambda: str(tmp_path))
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.master spark://d:7077\n")
+    (tmp_path / "spark-defaults.conf").write_text("spark.master yarn\n")
+
+    assert settings_found({}) == {"spark.master": "spark://d:7077"}
+    assert settings_found({"SPARK_CONF_DIR": str(tmp_path)}) == {"spark.master": "yarn"}
+
+
+def test_a_file_of_defaults_in_another_encoding(tmp_path: Path) -> None:
+    """Spark reads it, too."""
+    text = "# von J\xfcrgen\nspark.a 1\n"
+    (tmp_path / "spark-defaults.conf").write_bytes(text.encode("latin-1"))
+
+    assert settings_found({"SPARK_CONF_DIR": str(tmp_path)}) == {"spark.a": "1"}
+
+
+@pytest.mark.parametrize("call", ["stat", "open"])
+def test_a_file_of_defaults_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """It is the host's: the job may start on another one, and the doctor says so in a line."""
+    path = tmp_path / "spark-defaults.conf"
+    path.touch()
+
+    def refuse(self: Path, *how: Any, **more: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setattr(Path, call, refuse)
+    with pytest.raises(CannotStartHere, match=f"{path} cannot be read: Permission denied"):
+        settings_found({"SPARK_CONF_DIR": str(tmp_path)})
+    (found,) = doctor._configuration(JobSettings())
+    assert (found.what, found.remedy) == ("session", doctor.NO_SESSION)
 
 
 @pytest.mark.parametrize("arguments", ["--master", "--conf 'spark.a=1"])
