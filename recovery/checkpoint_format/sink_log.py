@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..files.safe_listing import walk
@@ -18,16 +18,19 @@ _DATA = re.compile(r"part-[0-9]{5,}(?![0-9])")
 """How the name of each data file begins that Spark writes."""
 
 
-def sink_logs(output: Path) -> list[Path]:
+def sink_logs(output: Path, passed_over: Callable[[str], bool] | None = None) -> list[Path]:
     """Return the logs of the file sinks that write to a folder or below it. A log comes before
     those of tables inside its own table. None if the folder is missing.
+
+    Args:
+        passed_over: returns whether not to search a folder of that name in `output` itself.
 
     Raises:
         OSError: a folder cannot be listed now, so that a log may be missing.
     """
     return [
         folder / SINK_LOG
-        for folder, folders, others in walk(output, missing_ok=True)
+        for folder, folders, others in walk(output, missing_ok=True, passed_over=passed_over)
         if SINK_LOG in folders or (SINK_LOG in others and (folder / SINK_LOG).is_dir())
     ]
 

@@ -100,6 +100,11 @@ def parts(folder: Path) -> list[str]:
     return list(filter(is_part, names_in(folder)))
 
 
+def is_named(name: str) -> bool:
+    """Return whether a folder has such a name as that of a batch."""
+    return _BATCH.fullmatch(name) is not None
+
+
 def number_of(folder: Path) -> int | None:
     """Return the number of a batch folder of the jrs sink; None for any other folder, such as a
     partition of the job's own table with that name. Raises `Unavailable` as `published`."""

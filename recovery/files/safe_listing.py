@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .disk_errors import GONE, reading
@@ -19,12 +19,15 @@ _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 """The errors of a path at which nothing is. Nothing ever is at one that is too long."""
 
 
-def walk(top: Path, *, missing_ok: bool = False) -> Iterator[tuple[Path, list[str], list[str]]]:
+def walk(
+    top: Path, *, missing_ok: bool = False, passed_over: Callable[[str], bool] | None = None
+) -> Iterator[tuple[Path, list[str], list[str]]]:
     """Yield `top` and each folder below it, with the names of the folders and of the other things
     in it, sorted. A link is never followed, and is none of the folders.
 
     Args:
         missing_ok: a folder that is missing, or goes away meanwhile, has nothing in it.
+        passed_over: returns whether not to enter a folder of that name in `top` itself.
 
     Raises:
         OSError: a folder cannot be listed now, so that something may be missing from what was
@@ -44,6 +47,8 @@ def walk(top: Path, *, missing_ok: bool = False) -> Iterator[tuple[Path, list[st
         folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         inner = set(folders)
         yield folder, folders, [entry.name for entry in entries if entry.name not in inner]
+        if passed_over is not None and folder == top:
+            folders = [name for name in folders if not passed_over(name)]
         left += [folder / name for name in reversed(folders)]
 
 

@@ -297,12 +297,13 @@ def check_output(storage: JobStorage, stages: Iterable[SnapshotStage], job_id: s
 
 
 def newest_batch(folder: Path) -> int:
-    """Return the newest batch that a stage's sink has published, according to its folder; -1 if
+    """Return the newest batch that a stage's sinks have published, according to its folder; -1 if
     there is none."""
-    logs = sink_log.sink_logs(folder)
-    if not logs:
-        return next(batch_folders.published(folder), -1)
-    return max((batch for log in logs for batch in sink_log.batches(log)), default=-1)
+    newest = next(batch_folders.published(folder), -1)
+    # A stream of months has a million folders of batches, and no log in them.
+    passed_over = batch_folders.is_named if newest >= 0 else None
+    logs = sink_log.sink_logs(folder, passed_over)
+    return max([newest, *(batch for log in logs for batch in sink_log.batches(log))])
 
 
 # -- the steps -----------------------------------------------------------------------------

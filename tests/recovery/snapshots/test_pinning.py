@@ -221,6 +221,40 @@ def test_a_file_sink_ahead_of_nothing(state: RecoveryPoints, job: FakeJob, lost:
     assert (job.out("hourly") / "_spark_metadata").is_dir()
 
 
+def test_a_start_lists_only_the_newest_batch(
+    state: RecoveryPoints, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream of months has a million of them, and a failover waits for that."""
+    shutil.rmtree(job.out("hourly"))
+    jrs_sink(job.out("hourly"), 5)
+    listed: list[Path] = []
+
+    def noted(real: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def listing(folder: Any) -> Any:
+            listed.append(Path(folder))
+            return real(folder)
+
+        return listing
+
+    for name in ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, noted(getattr(os, name)))
+    state.ensure_recoverable("job")
+
+    below = [path.name for path in listed if path.parent == job.out("hourly")]
+    assert below == ["batch=4"]
+
+
+def test_a_log_of_an_earlier_sink_counts(state: RecoveryPoints, job: FakeJob) -> None:
+    """The stage may have had either sink before."""
+    jrs_sink(job.out("hourly"), 2)
+    shutil.rmtree(job.query.ck)
+    with pytest.raises(JobHeld, match="batch -1, and batch 4 of it was published"):
+        state.ensure_recoverable("job")
+    jrs_sink(job.out("hourly"), 9)
+    with pytest.raises(JobHeld, match="batch -1, and batch 8 of it was published"):
+        state.ensure_recoverable("job")
+
+
 @pytest.mark.parametrize("sink", [file_sink, jrs_sink])
 def test_a_sink_ahead_by_its_first_batch(
     state: RecoveryPoints, job: FakeJob, sink: Callable[[Path, int], None]
