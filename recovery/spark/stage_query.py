@@ -162,7 +162,7 @@ class StageQuery:
         Raises:
             StageDied: it died once more than it may.
             StateLost: its checkpoint cannot be loaded.
-            _Interrupted: it cannot go on here now.
+            _Interrupted: it cannot continue here now.
             JobHeld: its checkpoint is damaged.
         """
         with self._lock:
@@ -375,7 +375,7 @@ class StageQuery:
         if lost or error_reasons.is_interrupted(error):
             at = position(self.checkpoint).planned, lost
             if at == self._tried_at:
-                said = f"stage {self.name!r} cannot go on here now: {why(error)}"
+                said = f"stage {self.name!r} cannot continue here now: {why(error)}"
                 raise self._lost(error) if lost else _Interrupted(said) from error
             # Its storage may have been full, or out of reach, for a moment.
             self._tried_at, self._start_at = at, self._clock() + _AGAIN

@@ -526,7 +526,7 @@ def test_state_that_cannot_be_loaded_here_now(scene: Scene, cause: str) -> None:
 
     failure = scene.streams.failure
     assert isinstance(failure, Unavailable)
-    assert str(failure) == f"stage 'one' cannot go on here now: IOException: {cause}"
+    assert str(failure) == f"stage 'one' cannot continue here now: IOException: {cause}"
     assert triage(failure, jvm_died=lambda: False, retried=False) is Verdict.INTERRUPTED
     assert not scene.storage.damage("job", scene.run.context.epoch, "one")
 
