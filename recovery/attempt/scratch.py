@@ -1,11 +1,12 @@
 """The folder for the temporary files of an attempt, such as what Spark spills.
 
 It is below ``JRS_SCRATCH``, a folder on a local disk of the host, and named by the attempt's mark.
+Without it, it is below the first folder of ``SPARK_LOCAL_DIRS``, where Spark would put such files.
 Other things may lie there, such as storages and work folders: only what has the name of such a
 folder, in the folder that all of them are in, is ever removed.
 The attempt's watchdog removes it. If the watchdog was killed, the next attempt on this host does:
 each attempt has a lock on its folder while it lives, which other containers see, too.
-Without ``JRS_SCRATCH``, temporary files are in the job's staging, and removed with it.
+Without either, temporary files are in the job's staging, and removed with it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from jrs.contract.errors import CannotStartHere
 from jrs.contract.storage_place import work_folder
 
 VARIABLE = "JRS_SCRATCH"
+LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 _PREFIX = "attempt-"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _held: dict[Path, int] = {}
@@ -48,7 +50,9 @@ def make(mark: str) -> Path | None:
             if (locked := _lock(folder)) is not None:
                 _held[folder] = locked
     except OSError as error:
-        raise CannotStartHere(f"{VARIABLE}: {folder} cannot be created: {error.strerror}") from None
+        raise CannotStartHere(
+            f"{_root()[0]}: {folder} cannot be created: {error.strerror}"
+        ) from None
     with suppress(OSError):  # What is left of others is no obstacle.
         for other in place.iterdir():
             if other.name.startswith(_PREFIX) and other not in _held:
@@ -77,7 +81,7 @@ def _ensure_own(place: Path) -> None:
         finally:
             os.close(opened)
     if not is_own:
-        raise CannotStartHere(f"{VARIABLE}: {place} can be changed by others; remove it")
+        raise CannotStartHere(f"{_root()[0]}: {place} can be changed by others; remove it")
 
 
 def _is_made_private(folder: int) -> bool:
@@ -91,9 +95,9 @@ def _is_made_private(folder: int) -> bool:
 
 
 def place_without_job() -> dict[str, str]:
-    """Return the environment of a process that needs a place before it has a job: what
-    ``JRS_SCRATCH`` names, or the folder for what a host keeps of jobs."""
-    return {VARIABLE: os.environ.get(VARIABLE) or str(work_folder())}
+    """Return the environment of a process that needs a place before it has a job: what the host
+    names, or the folder for what it keeps of jobs."""
+    return {VARIABLE: _root()[1] or str(work_folder())}
 
 
 def remove(mark: str) -> None:
@@ -134,5 +138,12 @@ def _lock(folder: Path, how: int = fcntl.LOCK_EX) -> int | None:
 
 
 def _place() -> Path | None:
-    root = os.environ.get(VARIABLE)
+    _, root = _root()
     return Path(root, f"jrs-scratch-{os.getuid()}") if root else None
+
+
+def _root() -> tuple[str, str]:
+    """Return the variable that names the place, and what it names; empty if neither does."""
+    if named := os.environ.get(VARIABLE):
+        return VARIABLE, named
+    return LOCAL_DIRS, os.environ.get(LOCAL_DIRS, "").partition(",")[0]

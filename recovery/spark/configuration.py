@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jrs.contract.errors import CannotStartHere
 from jrs.host import credentials
 
+from ..attempt.scratch import LOCAL_DIRS
 from ..files import permissions
-from . import class_data, host_configuration, jvm, numpy_converters, worker_python
+from . import class_data, environment, host_configuration, jvm, numpy_converters, worker_python
 from .defaults import CLUSTER, DEFAULTS, LOCAL, STREAMING
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 # Imported inside functions: pyspark, since attempts without Spark load this module, too.
 
 NAME = "spark.app.name"
+LOCAL_DIR = "spark.local.dir"
 _PYTHON = "spark.pyspark.python"
 _UMASK = "spark.hadoop.fs.permissions.umask-mode"
 _JAVA = "spark.driver.defaultJavaOptions"
@@ -76,8 +79,8 @@ def start(
     numpy_converters.spare_others()
     options = dict(conf)
     driver = [class_data.options(), java]
-    if scratch is not None and "spark.local.dir" not in conf:
-        options["spark.local.dir"] = str(scratch)
+    if scratch is not None and LOCAL_DIR not in conf:
+        options[LOCAL_DIR] = str(scratch)
         driver.append(f'"-Djava.io.tmpdir={scratch}"')
     driver.append(conf.get(_JAVA, found.get(_JAVA, "")))
     options[_JAVA] = " ".join(filter(None, driver))
@@ -86,11 +89,12 @@ def start(
         given.set(key, value)
     on_host = host_configuration.is_local(host_configuration.master_of(conf, found))
     named = _PYTHON in found or _PYTHON in conf
-    with (
-        credentials.withheld(),  # Secrets of a driver; an attempt has none.
-        permissions.for_children(shared=shared),
-        worker_python.this_one(scratch, on_host=on_host, named=named),
-    ):
+    with ExitStack() as changed:
+        changed.enter_context(credentials.withheld())  # Secrets of a driver; an attempt has none.
+        changed.enter_context(permissions.for_children(shared=shared))
+        changed.enter_context(worker_python.this_one(scratch, on_host=on_host, named=named))
+        if LOCAL_DIR in options:  # Spark takes the variable first, and nobody cleans up there.
+            changed.enter_context(environment.changed(LOCAL_DIRS, options[LOCAL_DIR]))
         return SparkSession.builder.config(conf=given).getOrCreate()
 
 

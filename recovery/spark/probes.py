@@ -24,9 +24,11 @@ from jrs.contract.backend import Diagnostic
 from jrs.contract.texts import counted
 
 from ..attempt.context import AttemptContext
+from ..attempt.scratch import LOCAL_DIRS
 from ..files import permissions
 from . import cluster, host_configuration
 from .by_value import sink_by_value
+from .configuration import LOCAL_DIR
 from .error_reasons import why
 from .session import session_of
 from .sink import JrsSink
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 _POLL = 0.2
 _SETTLED = 2.0
 """Seconds without another executor, after which no more are waited for."""
+_WRITTEN = 1 << 20
+"""Bytes that an executor writes to find out whether it has space."""
 _GIB = 1024**3
 _SAME_PYTHON = (
     "set PYSPARK_PYTHON, for the masters of jrs, to the name of a Python {}.{} with pyspark and "
@@ -125,9 +129,13 @@ def _driver(context: SparkContext) -> Diagnostic:
 
 
 def _scratch(attempt: AttemptContext, context: SparkContext) -> Diagnostic:
-    # The variable comes before the setting.
-    places = os.environ.get("SPARK_LOCAL_DIRS") or context.getConf().get("spark.local.dir", "/tmp")
-    folder = Path(str(places).partition(",")[0])
+    jvm: Any = context._jvm
+    utils = jvm.org.apache.spark.util.Utils
+    folder = Path(utils.getConfiguredLocalDirs(context._jsc.sc().conf())[0])
+    named = str(context.getConf().get(LOCAL_DIR, str(folder))).partition(",")[0]
+    if str(folder) != named:  # A variable comes before the setting, and that file before jrs.
+        said = f"{folder}: nobody removes there what attempts leave that are killed"
+        return Diagnostic("scratch", said, f"remove {LOCAL_DIRS} from spark-env.sh")
     free = f"{shutil.disk_usage(folder).free / _GIB:.1f} GiB are free"
     if folder.is_relative_to(attempt.storage.root):
         advice = "; JRS_SCRATCH names a local disk instead"
@@ -169,11 +177,14 @@ def _probing(folder: str, token: str) -> Callable[[Iterable[Any]], Iterator[tupl
                 file.write(token)
         except OSError as error:
             storage = f"{type(error).__name__}: {error.strerror}: {error.filename}"
-        try:
-            places = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
-            tempfile.TemporaryFile(dir=places[0] or None).close()
-        except OSError as error:
-            scratch = f"{places[0] or 'its temporary folder'}: {error.strerror}"
+        for place in os.environ.get(LOCAL_DIRS, "").split(","):
+            try:
+                with tempfile.TemporaryFile(dir=place or None) as file:
+                    file.write(bytes(_WRITTEN))
+                    file.flush()
+                    os.fsync(file.fileno())  # Some filesystems say only then that they are full.
+            except OSError as error:
+                scratch = f"{place or 'its temporary folder'}: {error.strerror}"
         yield (
             socket.gethostname(), str(os.getuid()), platform.python_version(),
             pyspark.__version__, arrow, importlib.util.find_spec("jrs") is not None,
@@ -208,7 +219,11 @@ def _packages(seen: list[Seen]) -> Iterator[Diagnostic]:
         yield Diagnostic("packages", f"all executors have pyspark {here[0]} and pyarrow {arrows}")
     for one in seen:
         if one.scratch:
-            yield Diagnostic("scratch", f"{one}: {one.scratch}", "let Spark's workers write there")
+            yield Diagnostic(
+                "scratch",
+                f"{one}: {one.scratch}",
+                "let Spark's workers write there, and free space",
+            )
 
 
 def _sink(context: SparkContext, seen: list[Seen]) -> Iterator[Diagnostic]:

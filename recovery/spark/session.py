@@ -38,9 +38,9 @@ def spark(
 
     The calling thread's Spark jobs get the job group and the tag ``jrs-<job id>``, so that they can
     be canceled together. An attempt in a process of its own keeps Spark's temporary files in the
-    job's staging, or in ``JRS_SCRATCH`` of its host, and they are removed however it ends;
-    ``spark.local.dir`` puts them elsewhere. On a cluster, the call that starts the session waits
-    for executors; see docs/clusters.md.
+    job's staging, or in ``JRS_SCRATCH`` or ``SPARK_LOCAL_DIRS`` of its host, and they are removed
+    however it ends; ``spark.local.dir`` puts them elsewhere. On a cluster, the call that starts the
+    session waits for executors; see docs/clusters.md.
 
     Args:
         conf: Spark's configuration, by its own keys. It overrides the job's `JobSettings`, which

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from . import environment
 from .host_configuration import spark_home
 
 _NAMED = "PYSPARK_PYTHON"
@@ -56,16 +57,8 @@ def this_one(scratch: Path | None, *, on_host: bool, named: bool) -> Iterator[No
     if change is None:
         yield
         return
-    name, value = change
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
+    with environment.changed(*change):
         yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _script(folder: Path | None) -> str | None:

@@ -1,7 +1,5 @@
 """A disk that is full in the middle of a commit, and of a compaction."""
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from jrs.backends.file.backend import FileBackend
 from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.contract.operations import Create, Delete
 from jrs.testing.contract import contents
+from tests.small_disk import fill, small_disk
 
 SIZE = 1 << 20
 NEVER = 1 << 40
@@ -19,39 +18,8 @@ NEVER = 1 << 40
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A filesystem of one MiB, of its own."""
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    done = (
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "jrs-test", str(mount)],
-            capture_output=True,
-            check=False,
-        )
-        if os.geteuid() == 0
-        else None
-    )
-    if done is None or done.returncode:
-        why = "not root" if done is None else done.stderr.decode().strip()
-        if os.environ.get("CI"):
-            pytest.fail(f"CI has to be able to mount a tmpfs: {why}")
-        pytest.skip(f"needs to mount a tmpfs: {why}")
-    try:
+    with small_disk(tmp_path / "disk", SIZE) as mount:
         yield mount
-    finally:
-        subprocess.run(["umount", str(mount)], check=True)
-
-
-def free(disk: Path) -> int:
-    stats = os.statvfs(disk)
-    return stats.f_bavail * stats.f_frsize
-
-
-def fill(disk: Path, leave: int) -> Path:
-    """Fill the disk up to `leave` bytes; return the file to remove."""
-    ballast = disk / "ballast"
-    with ballast.open("wb") as file:
-        file.write(b"x" * max(0, free(disk) - leave))
-    return ballast
 
 
 @pytest.mark.parametrize("size", [100, 5_000, 60_000])

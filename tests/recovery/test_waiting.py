@@ -30,7 +30,8 @@ from jrs.testing.servers import EtcdServer, ZooKeeperServer
 from jrs.testing.worker import Worker
 from tests.backends.etcd.support import with_option
 from tests.crash.forms import begin_in_old_form
-from tests.crash.test_disk_full import disk, fill
+from tests.crash.test_disk_full import disk
+from tests.small_disk import fill
 from tests.support import BOUND, until
 
 __all__ = ["disk"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 
 from jrs.recovery.attempt.warm_plan import WarmPlan
 from jrs.recovery.processes import marks
@@ -25,7 +26,7 @@ def main() -> None:
         return configuration.complete({"spark.app.name": "jrs job", **conf}, found, shared=False)
 
     prepared.prepare(WarmPlan({PARTITIONS: "7", JOINS: "-1"}))
-    scratch = os.path.join(os.environ["JRS_SCRATCH"], f"jrs-scratch-{os.getuid()}", "attempt-mark")
+    place = Path(os.environ["SPARK_LOCAL_DIRS"], f"jrs-scratch-{os.getuid()}", "attempt-mark")
     first = prepared.take(complete({PARTITIONS: "3"}), found)
     assert first is not None
     usual = first.conf.get(JOINS)
@@ -33,14 +34,14 @@ def main() -> None:
         "partitions": first.conf.get(PARTITIONS),
         "joins": usual,
         "rows": first.range(10).count(),
-        "scratch": first.sparkContext.getConf().get("spark.local.dir") == scratch,
+        "scratch": any(place.glob("blockmgr-*")),
         "waiting": prepared.is_waiting(),
     }
     prepared.prepare(WarmPlan({}))
     said["another"] = prepared.take(complete({"spark.driver.memory": "700m"}), found) is None
     said["lives"] = jvm.exit_status() is None
     fresh = configuration.start(
-        complete({"spark.driver.memory": "700m"}), found, None, shared=False
+        complete({"spark.driver.memory": "700m"}), found, place, shared=False
     )
     said["memory"] = fresh.sparkContext.getConf().get("spark.driver.memory")
     fresh.stop()

@@ -74,8 +74,9 @@ def test_the_next_leader_continues_in_the_prepared_session(
 
 def test_a_session_that_fits_and_one_that_does_not(tmp_path: Path) -> None:
     """Settings of SQL are changed in the session that was prepared; for others it is ended, and
-    another one starts."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JRS_SCRATCH": str(tmp_path)}
+    another one starts. All that either keeps is where it is removed, whatever the host names."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_DIRS": str(tmp_path)}
+    environment.pop("JRS_SCRATCH", None)
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("preparing.py")],
         capture_output=True,
@@ -97,4 +98,5 @@ def test_a_session_that_fits_and_one_that_does_not(tmp_path: Path) -> None:
         "memory": "700m",
         "discarded": True,
     }
+    assert os.listdir(tmp_path) == [f"jrs-scratch-{os.getuid()}"]
     assert "spark.driver.memory cannot be changed in a session that runs" in done.stderr

@@ -127,7 +127,25 @@ def test_c8_a_place_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(CannotStartHere, match=r"JRS_SCRATCH: .* cannot be created: Not a"):
         scratch.make("mine")
     monkeypatch.delenv(scratch.VARIABLE)
+    monkeypatch.delenv(scratch.LOCAL_DIRS, raising=False)
     assert scratch.make("mine") is None
+    monkeypatch.setenv(scratch.LOCAL_DIRS, f"{tmp_path / 'file'},{tmp_path}")
+    with pytest.raises(CannotStartHere, match=r"SPARK_LOCAL_DIRS: .* cannot be created: Not a"):
+        scratch.make("mine")
+
+
+def test_c8_where_spark_would_keep_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C8: jrs keeps them on the same disk, where they are removed however the attempt ends."""
+    monkeypatch.delenv(scratch.VARIABLE, raising=False)
+    monkeypatch.setenv(scratch.LOCAL_DIRS, f"{tmp_path / 'local'},/other")
+    place = tmp_path / "local" / f"jrs-scratch-{os.getuid()}"
+
+    assert scratch.make("mine") == place / "attempt-mine"
+    assert scratch.place_without_job() == {scratch.VARIABLE: str(tmp_path / "local")}
+    scratch.remove("mine")
+    assert os.listdir(place) == []
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o2770, 0o777])

@@ -26,10 +26,11 @@ from jrs.recovery.files import transfer
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders, prune
 from jrs.store.result_store import JobResultStore
-from tests.crash.test_disk_full import SIZE, disk, free
+from tests.crash.test_disk_full import SIZE, disk
 from tests.recovery.snapshots.fabricate import FakeJob, put, tree
 from tests.recovery.snapshots.test_catalog import by_format
 from tests.recovery.support import CLUSTER, FaultyMemory, result
+from tests.small_disk import free
 
 __all__ = ["disk"]
 

@@ -7,6 +7,7 @@ import re
 import sys
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -14,6 +15,7 @@ import pytest
 
 from jrs.contract.backend import Diagnostic
 from jrs.recovery.spark import cluster, doctor, error_reasons
+from tests.small_disk import fill, small_disk
 
 README = Path(__file__).parents[3] / "README.md"
 pyspark = pytest.importorskip("pyspark")
@@ -240,3 +242,39 @@ def test_packages_of_executors() -> None:
     assert wrong(arrow="") == wrong(pyspark="3.5.0") == ["packages"]
     assert wrong(python="3.9.1") == ["python"]
     assert wrong(scratch="/tmp: No space left on device") == ["scratch"]
+
+
+def test_an_executor_without_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its folders is tried, and an empty file proves no space."""
+    from jrs.recovery.spark import probes
+
+    (tmp_path / "driver").write_text("token")
+    (tmp_path / "free").mkdir()
+    with small_disk(tmp_path / "full", 1 << 20) as full:
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'free'},{full}")
+        fill(full, leave=8192)
+        ((*_, storage, problem),) = probes._probing(str(tmp_path), "token")([])
+
+    assert (storage, problem) == ("", f"{full}: No space left on device")
+
+
+@pytest.mark.parametrize("other", [False, True], ids=["the attempt's", "of spark-env.sh"])
+def test_where_the_driver_keeps_its_files(tmp_path: Path, other: bool) -> None:
+    """What a file of the host's Spark names comes before what jrs gives, and nobody cleans it."""
+    from jrs.recovery.spark import probes
+
+    mine = tmp_path / "attempt"
+    utils = SimpleNamespace(getConfiguredLocalDirs=lambda conf: [tmp_path if other else mine])
+    apache = SimpleNamespace(spark=SimpleNamespace(util=SimpleNamespace(Utils=utils)))
+    context: Any = SimpleNamespace(
+        _jvm=SimpleNamespace(org=SimpleNamespace(apache=apache)),
+        _jsc=SimpleNamespace(sc=lambda: SimpleNamespace(conf=lambda: None)),
+        getConf=lambda: {"spark.local.dir": str(mine)},
+    )
+    mine.mkdir()
+    attempt: Any = SimpleNamespace(storage=SimpleNamespace(root=Path("/jobs")))
+    found = probes._scratch(attempt, context)
+
+    assert found.detail.startswith(str(tmp_path if other else mine))
+    assert (found.remedy is not None) is other
+    assert not other or "spark-env.sh" in str(found.remedy)
