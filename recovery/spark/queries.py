@@ -88,6 +88,8 @@ def check_writer(
             f"it has a column {hidden!r}, and readers of its folders find the number of the batch "
             f'there, which format("{FORMAT}") adds as {BATCH!r}: rename the column'
         )
+    elif source == FORMAT and (ignored := _ignored(writer)) and begins():
+        problem = f'format("{FORMAT}") ignores {ignored}: leave it out, or use foreachBatch'
     elif bounded and _has_timers(writer):
         problem = (
             "its timers use processing time, so a bounded stage would end without their pending "
@@ -104,9 +106,15 @@ def check_writer(
 
 
 def _hidden_column(writer: DataStreamWriter) -> str | None:
-    """Return the column that readers of the folders of the sink would not see."""
-    # In any case: so Spark compares the names of columns.
+    """Return the column that readers of the folders of the sink would not see, in any case."""
     return next((name for name in writer._df.columns if name.lower() == BATCH), None)
+
+
+def _ignored(writer: DataStreamWriter) -> str:
+    """Return what the query asks of the sink of jrs that it does not do; empty if nothing."""
+    if _peek(writer._jwrite, "partitioningColumns").isDefined():
+        return "partitionBy"
+    return str(_peek(writer._jwrite, "extraOptions").keySet().mkString("\n")).partition("\n")[0]
 
 
 def _problem_with_objects(writer: DataStreamWriter, sink: str) -> str:

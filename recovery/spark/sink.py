@@ -18,7 +18,7 @@ import socket
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 FORMAT = "jrs"
+_ONLY_STREAMS = "format('jrs') writes only a stage of job.stream(…)"
 _PATIENCE = 600.0
 """Seconds without a word from the attempt, which says now and then that a commit takes its time: it
 is gone, or hangs."""
@@ -73,7 +74,12 @@ class JrsSink(DataSource):
 
     def streamWriter(self, schema: Any, overwrite: bool) -> _Writer:
         where = self.options
+        if "address" not in where:
+            raise ValueError(_ONLY_STREAMS)
         return _Writer(Path(where["staging"]), where["stage"], where["run"], where["address"])
+
+    def writer(self, schema: Any, overwrite: bool) -> NoReturn:
+        raise ValueError(_ONLY_STREAMS)
 
 
 class _Writer(DataSourceStreamArrowWriter):

@@ -69,6 +69,8 @@ def wrong(job: Job, folder: str) -> Json:
             mode, lambda stage: sums(read(job, folder)).writeStream.format("jrs")
             .outputMode(mode),  # noqa: B023 - called at once
         )  # fmt: skip
+    refused("partitions", lambda stage: sink(stage).partitionBy("key"))
+    refused("option", lambda stage: sink(stage).option("compression", "gzip"))
     refused("ends", lambda stage: sink(stage).trigger(availableNow=True))
     refused("continuous", lambda stage: sink(stage).trigger(continuous="1 second"))
     refused(

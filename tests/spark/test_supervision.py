@@ -77,6 +77,8 @@ def test_a_stage_that_cannot_be_recovered_is_refused(cluster: Cluster, source: s
         "column": "it has a column 'Batch', and readers of its folders find the number",
         "frame": "has to return df.writeStream…, not DataFrame",
         "batch": "has to return df.writeStream…, not DataFrameWriter",
+        "partitions": 'format("jrs") ignores partitionBy: leave it out',
+        "option": 'format("jrs") ignores compression: leave it out',
         "nothing": "has to return df.writeStream…, not NoneType",
         "name": "a/b",
         "unknown": "stage 'unknown' cannot come after 'nobody', which does not exist yet",
