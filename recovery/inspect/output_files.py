@@ -59,6 +59,8 @@ class OutputFiles:
     _paths: tuple[Path, ...]
     cursor: str = ""
     objects: tuple[OutputObject, ...] = ()
+    _folder: Path | None = attrs.field(default=None, eq=False, repr=False)
+    """What the paths lie in."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -73,6 +75,14 @@ class OutputFiles:
                 "with spark.read.format('jrs')"
             )
         return self._paths
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The files' paths in the stage's output, such as ``batch=3/part-….parquet``, in the order
+        of `paths` or `objects`."""
+        if self.objects or self._folder is None:
+            return tuple(one.name for one in self.objects)
+        return tuple(path.relative_to(self._folder).as_posix() for path in self._paths)
 
 
 def files(
@@ -134,11 +144,11 @@ def output_files(
     )
 
 
-def _of(found: Files, cursor: str) -> OutputFiles:
-    """Return files of either kind, with their cursor."""
+def _of(output: StageOutput, found: Files, cursor: str) -> OutputFiles:
+    """Return files of either kind in an output, with their cursor."""
     paths = tuple(one for one in found if isinstance(one, Path))
     objects = tuple(one for one in found if isinstance(one, OutputObject))
-    return OutputFiles(paths, cursor, objects)
+    return OutputFiles(paths, cursor, objects, Path(output.where))
 
 
 def _state(spec: Record | None, head: StreamHead | None) -> tuple[object, ...]:
@@ -239,7 +249,7 @@ class _Look:
                 )
             behind = int(cursor["batch"])
         place = f"g{generation}.b{max(newest, behind)}" if kept else ""
-        return _of(output.rows(behind, newest), place)
+        return _of(output, output.rows(behind, newest), place)
 
     def _of_batch_stage(self, finished: StageSummary | None) -> OutputFiles:
         """Return the files of a finished stage: all of them, or none if they were returned before.
@@ -270,7 +280,7 @@ class _Look:
         self._refuse_removed()
         if output.has_sink_log(anywhere=True):
             raise self._has_log()
-        return _of(output.files(), cursor or "e0.a0")
+        return _of(output, output.files(), cursor or "e0.a0")
 
     def _refuse_removed(self) -> None:
         """Raise `NotFound` if a stage of a job that has ended had output, and it is missing."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from itertools import takewhile
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -69,12 +70,13 @@ class OutputReader(DataSourceReader):
         part = Part(*partition.value)
         batch = _batch_of(part.name)
         with pq.ParquetFile(_opened(part), coerce_int96_timestamp_unit="us") as file:
-            present = [name for name in file.schema_arrow.names if name in wanted.names]
+            stored = {field.name: _stored(field.name, file.schema_arrow.names) for field in wanted}
+            present = sorted({name for name in stored.values() if name is not None})
             for rows in file.iter_batches(columns=present):
                 columns = []
                 for field in wanted:
-                    if field.name in present:
-                        columns.append(rows.column(field.name).cast(field.type))
+                    if (name := stored[field.name]) is not None:
+                        columns.append(rows.column(name).cast(field.type))
                     else:
                         value = batch if field.name == BATCH else None
                         columns.append(pa.array([value] * rows.num_rows, field.type))
@@ -122,22 +124,36 @@ def parts_of(options: Mapping[str, str]) -> list[Part]:
         cluster=options.get("cluster", "default"),
         storage=options.get("storage"),
     )
+    tables = list(map(_table_of, found.names))
     if found.objects:
-        parts = [Part(one.name, one.url, one.options) for one in found.objects]
+        every = [Part(one.name, one.url, one.options) for one in found.objects]
     else:
-        parts = [Part(str(path)) for path in found.paths]
-    parts = [part for part in parts if below in (None, _folder_of(part.name))]
-    folders = {_folder_of(part.name) for part in parts if _batch_of(part.name) is None}
-    if any("=" in folder for folder in folders):
+        every = [Part(str(path)) for path in found.paths]
+    known = ", ".join(sorted(set(tables))[:5])
+    wanted = None if below is None else PurePosixPath(below).as_posix()
+    if wanted is not None and tables and wanted not in tables:
+        raise ValueError(f"stage {stage!r} has no table in the folder {below!r}; it has: {known}")
+    if wanted is None and len(set(tables)) > 1:
+        raise ValueError(
+            f"stage {stage!r} has several tables: choose one, with option('folder', …): {known}"
+        )
+    chosen = zip(every, found.names, tables, strict=True)
+    parts = [(part, name) for part, name, table in chosen if wanted in (None, table)]
+    if any("=" in str(Path(name).parent) and _batch_of(name) is None for _, name in parts):
         raise ValueError(
             f"stage {stage!r} has a partitioned table: read it with spark.read.parquet(…)"
         )
-    if len(folders) > 1:
-        raise ValueError(
-            f"stage {stage!r} has several tables: choose one, with option('folder', …): "
-            f"{', '.join(sorted(folders)[:5])}"
-        )
-    return parts
+    return [part for part, _ in parts]
+
+
+def _stored(name: str, names: Sequence[str]) -> str | None:
+    """Return the column of a file that has a name, in any case as in Spark; None if it has none."""
+    if name in names:
+        return name
+    found = [one for one in names if one.lower() == name.lower()]
+    if len(found) > 1:
+        raise ValueError(f"the column {name!r} can be any of {', '.join(found)}")
+    return found[0] if found else None
 
 
 def _opened(part: Part) -> Any:
@@ -155,13 +171,16 @@ def _opened(part: Part) -> Any:
     return pa.BufferReader(bytes(store.get(name).bytes()))
 
 
-def _folder_of(name: str) -> str:
-    return Path(name).parent.name
+def _table_of(name: str) -> str:
+    """Return the folder of the table that a file of an output is in, without the folders of its
+    partitions or batches; ``.`` for the output itself."""
+    folders = PurePosixPath(name).parent.parts
+    return PurePosixPath(*takewhile(lambda one: "=" not in one, folders)).as_posix()
 
 
 def _batch_of(name: str) -> int | None:
     """Return the number of the batch that a file belongs to; None for a file of no stream."""
-    found = _BATCH.fullmatch(_folder_of(name))
+    found = _BATCH.fullmatch(Path(name).parent.name)
     return int(found[1]) if found else None
 
 

@@ -43,7 +43,7 @@ def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Output:
 
     def files(*which: object, **where: object) -> jrs.OutputFiles:
         made.asked = (*which, where)
-        return jrs.OutputFiles(made.paths)
+        return jrs.OutputFiles(made.paths, folder=made.folder)
 
     monkeypatch.setattr(output_files, "files", files)
     return made
@@ -153,6 +153,33 @@ def test_a_stage_with_several_tables(output: Output) -> None:
     assert rows(JrsSink(chosen).schema(), chosen) == [{"item": 2}]
 
 
+def test_tables_are_told_by_their_paths(output: Output) -> None:
+    """Two of the same name are two; one that does not exist is no empty one."""
+    output.write("eu/orders/part-1.parquet", eur=[1])
+    output.write("us/orders/part-2.parquet", usd=[2])
+    output.write("us/sums/day=1/part-3.parquet", usd=[2])
+
+    with pytest.raises(ValueError, match=r"several tables: .*: eu/orders, us/orders, us/sums$"):
+        JrsSink(WHICH).schema()
+    chosen = {**WHICH, "folder": "us/orders/"}
+    assert rows(JrsSink(chosen).schema(), chosen) == [{"usd": 2}]
+    wrong = {**WHICH, "folder": "orders"}
+    with pytest.raises(ValueError, match="no table in the folder 'orders'; it has: eu/orders, us"):
+        rows(StructType().add("usd", LongType()), wrong)
+    with pytest.raises(ValueError, match="partitioned table"):
+        JrsSink({**WHICH, "folder": "us/sums"}).schema()
+
+
+def test_columns_are_found_in_any_case(output: Output) -> None:
+    """So Spark compares their names; one that can be two columns is refused."""
+    output.write("batch=0/part-1.parquet", Word=["wind"])
+    assert rows(StructType().add("word", StringType())) == [{"word": "wind"}]
+    output.write("batch=1/part-2.parquet", Word=["rain"], WORD=["snow"])
+    assert rows(StructType().add("WORD", StringType()))[1:] == [{"WORD": "snow"}]
+    with pytest.raises(ValueError, match="'word' can be any of Word, WORD"):
+        rows(StructType().add("word", StringType()))
+
+
 def test_no_files_yet(output: Output) -> None:
     """Without a file the columns are not known; with columns there are no rows."""
     with pytest.raises(ValueError, match="there are no files yet"):
@@ -176,6 +203,14 @@ def test_bad_options(options: dict[str, str], message: str) -> None:
     """They are named, with those that there are."""
     with pytest.raises(ValueError, match=f"{message}; the options are backend, job, stage"):
         JrsSink(options).schema()
+
+
+def test_what_only_a_stage_of_a_job_can_write() -> None:
+    """One line says so, instead of an error of the sink's own code."""
+    schema = StructType().add("word", StringType())
+    for write in (JrsSink({}).streamWriter, JrsSink({}).writer):
+        with pytest.raises(ValueError, match=r"writes only a stage of job\.stream"):
+            write(schema, False)
 
 
 def test_a_reader_is_one_of_spark(output: Output) -> None:
