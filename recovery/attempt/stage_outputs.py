@@ -20,8 +20,8 @@ from jrs.store import heads
 
 from ..files import removal
 from ..files.disk_errors import reading, unavailable
-from ..files.job_folders import sync_tree
 from ..files.safe_listing import exists, is_folder
+from ..files.transfer import sync_tree
 from ..storage.batches import files_of, in_batch
 from ..storage.packed_copies import fetch, read_record
 from .context import AttemptContext

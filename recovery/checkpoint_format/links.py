@@ -19,7 +19,8 @@ _FIRST = ("offsets", "commits")
 def link_checkpoint(source: Path, target: Path) -> None:
     """Make a folder with links to the files of a checkpoint; what is half written is left out.
 
-    What a source of the user's own keeps is copied, because it may change.
+    What a source of the user's own keeps is copied, because it may change; its pipes and sockets
+    are left out.
 
     Raises:
         FileNotFoundError: the checkpoint, or a file of it, is gone: try again.
@@ -47,4 +48,4 @@ def _link(source: Path, target: Path, path: str) -> None:
     elif is_sparks(path):
         transfer.link_tree(source, target)
     else:
-        transfer.copy(source, target)
+        transfer.copy_tree(source, target)

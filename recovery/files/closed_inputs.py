@@ -14,8 +14,9 @@ from jrs.contract.errors import InvalidInput, Unavailable
 
 from . import permissions
 from .disk_errors import reading, unavailable
-from .job_folders import JobStorage, sync_folder, sync_tree
+from .job_folders import JobStorage
 from .safe_listing import everything_below, is_folder
+from .transfer import sync_folder, sync_tree
 from .visible_files import visible_files
 
 PORTABLE_SINCE = 7

@@ -96,6 +96,11 @@ def left(folder: Path, up_to: int | None = None) -> list[Path]:
     return found
 
 
+def unfinished(folder: Path, up_to: int) -> list[Path]:
+    """Return what take-overs up to an epoch have built in a job's folder and not put in place."""
+    return [path for path in left(folder, up_to) if _UNFINISHED.fullmatch(path.name)]
+
+
 def in_place(folder: Path) -> Path | None:
     """Return the newest epoch folder in a job's folder; None if it has none, or a withdrawn one."""
     try:
@@ -255,8 +260,21 @@ def _move_out(old: Path, new: Path, above: int) -> None:
 
 
 def _renew(kept: Path, target: Path, link_checkpoint: Link) -> None:
-    """Put a new folder in place, with links to the files of a kept one. Durable."""
+    """Put a new folder in place, with links to the files of a kept one. Durable. What was built of
+    one that fails is removed: it takes space, also that which a repetition needs."""
     building = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        _link_all(kept, building, link_checkpoint)
+        transfer.sync_folders(building)
+    except BaseException:
+        with suppress(OSError):
+            removal.remove(building)
+        raise
+    # Behind it: the client of a network filesystem may report a failure although it was renamed.
+    os.rename(building, target)
+
+
+def _link_all(kept: Path, building: Path, link_checkpoint: Link) -> None:
     permissions.make(building)
     for path in sorted(kept.iterdir()):
         if path.name != _STREAMS:
@@ -268,8 +286,6 @@ def _renew(kept: Path, target: Path, link_checkpoint: Link) -> None:
             for part in sorted(stage.iterdir()):
                 link = link_checkpoint if part.is_dir() else transfer.link_tree
                 link(part, building / _STREAMS / stage.name / part.name)
-    transfer.sync_folders(building)
-    os.rename(building, target)
 
 
 def _names(folder: Path) -> list[str]:

@@ -20,9 +20,8 @@ of it (see `epoch_folders`). So a process that no longer leads publishes nothing
 from __future__ import annotations
 
 import os
-import stat
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,7 +35,8 @@ from jrs.records.model import StageRecord
 from ..storage.objects import Objects
 from . import epoch_folders, permissions, removal, written_root
 from .disk_errors import GONE, unavailable
-from .safe_listing import exists, is_folder, walk
+from .safe_listing import exists, is_folder
+from .transfer import sync_folder, sync_tree
 
 _DAMAGED = "damaged"
 
@@ -105,18 +105,24 @@ class JobStorage:
     ) -> Path:
         """Put the job's newest epoch folder in place as `epoch`'s, or create it; return it.
 
-        Durable. From then on no older epoch can publish. Folders of other older epochs are
-        discarded. See `epoch_folders` for the arguments, and for what it raises.
+        Durable. From then on no older epoch can publish. Folders of other older epochs, and what
+        earlier take-overs have not completed, are discarded. See `epoch_folders` for the arguments,
+        and for what it raises.
         """
         folder = self.folder(job_id)
         permissions.make(folder, parents=True, exist_ok=True)
+        # What died or failed there first: it may take the space that this one needs.
+        self._discard_all(job_id, epoch_folders.unfinished(folder, up_to=epoch))
         target = epoch_folders.take_over(folder, epoch, staged, link_checkpoint)
         self.sync_names(target)
-        for older in epoch_folders.left(folder, up_to=epoch):
-            if older != target and not older.is_file():
-                with suppress(Unavailable):  # It is in the trash, which is emptied again.
-                    self.discard(job_id, older)
+        left = epoch_folders.left(folder, up_to=epoch)
+        self._discard_all(job_id, (one for one in left if one != target and not one.is_file()))
         return target
+
+    def _discard_all(self, job_id: str, paths: Iterable[Path]) -> None:
+        for path in paths:
+            with suppress(Unavailable):  # It is in the trash, which is emptied again.
+                self.discard(job_id, path)
 
     def staging(self, job_id: str, epoch: int, stage: str, attempt: int) -> Path:
         """Return an empty staging folder for a stage that has no record. Those of the stage's
@@ -367,34 +373,3 @@ def storage_place(backend: Backend | None, named: str | Path | None) -> StorageP
     default = None if backend is None else backend.default_storage
     found = (os.environ.get(STORAGE) or default) if named in (None, "") else named
     return None if found is None else place_of(found)
-
-
-def sync_tree(root: Path) -> None:
-    """Sync all files and folders below a folder, and the folder itself.
-
-    Raises:
-        OSError: not all of it can be synced.
-    """
-    for folder, _, others in walk(root):
-        for name in others:
-            path = os.path.join(folder, name)
-            if not stat.S_ISREG(os.lstat(path).st_mode):
-                continue  # A link has no data of its own, and opening a pipe would block.
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-        sync_folder(folder)
-
-
-def sync_folder(path: Path) -> None:
-    """Sync the names in a folder; does nothing if it is gone."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return  # A newer leader has just renamed it.
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

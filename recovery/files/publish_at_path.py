@@ -23,8 +23,9 @@ from jrs.contract.errors import Fenced, InvalidInput, Unavailable
 from jrs.records.model import StageRecord
 
 from . import removal, transfer
-from .job_folders import JobStorage, sync_tree
+from .job_folders import JobStorage
 from .safe_listing import everything_below, is_folder
+from .transfer import sync_tree
 
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 

@@ -11,7 +11,8 @@ from typing import Protocol
 from jrs.contract.errors import CorruptRecord
 
 from ..storage.objects import Objects
-from .job_folders import JobStorage, sync_folder, sync_tree
+from .job_folders import JobStorage
+from .transfer import sync_folder, sync_tree
 
 FOLDER = ".storage"
 EPOCH = "e"

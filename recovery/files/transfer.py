@@ -9,6 +9,7 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -68,14 +69,23 @@ def link_or_copy(source: Path, target: Path) -> bool:
 def link_tree(source: Path, target: Path) -> None:
     """Make a file or folder like another one, with links to its files. Pipes and sockets are left
     out."""
+    _make_like(source, target, link_or_copy)
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Do what `link_tree` does, with copies of the files."""
+    _make_like(source, target, copy)
+
+
+def _make_like(source: Path, target: Path, put: Callable[[Path, Path], object]) -> None:
     if source.is_symlink():
         target.symlink_to(os.readlink(source))
     elif source.is_dir():
         permissions.make(target)
         for path in sorted(source.iterdir()):
-            link_tree(path, target / path.name)
+            _make_like(path, target / path.name, put)
     elif source.is_file():
-        link_or_copy(source, target)
+        put(source, target)
     elif not os.path.lexists(source):
         raise FileNotFoundError(errno.ENOENT, "is missing", str(source))
 
@@ -85,6 +95,37 @@ def sync_folders(top: Path) -> None:
     for folder, _, _ in walk(top):
         sync(folder)
     sync(top.parent)
+
+
+def sync_tree(root: Path) -> None:
+    """Sync all files and folders below a folder, and the folder itself.
+
+    Raises:
+        OSError: not all of it can be synced.
+    """
+    for folder, _, others in walk(root):
+        for name in others:
+            path = os.path.join(folder, name)
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                continue  # A link has no data of its own, and opening a pipe would block.
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        sync_folder(folder)
+
+
+def sync_folder(path: Path) -> None:
+    """Sync the names in a folder; does nothing if it is gone."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return  # A newer leader has just renamed it.
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def parents(files: Iterable[Path]) -> None:

@@ -21,8 +21,8 @@ from ..checkpoint_format.position import state_plan
 from ..checkpoint_format.sink_log import SINK_LOG
 from ..files import transfer
 from ..files.disk_errors import writing
-from ..files.job_folders import sync_tree
 from ..files.rescaled_checkpoint import complete_interrupted_rescale, done_folder, work_folder
+from ..files.transfer import sync_tree
 from .checkpoint_reads import or_held, position
 
 if TYPE_CHECKING:

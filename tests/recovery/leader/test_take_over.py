@@ -207,17 +207,24 @@ def test_what_a_successor_finds(storage: JobStorage) -> None:
 
 
 def test_what_may_change_is_copied(storage: JobStorage) -> None:
-    """What a source of the user's own keeps is copied; half-written files are left out."""
+    """What a source of the user's own keeps is copied, its links as links; half-written files and
+    pipes are left out."""
     query = make(storage)
     for name in ("sources/0/cursor", "sources/0/7/shard", "commits/.4.tmp", "offsets/.4.crc"):
         (query.ck / name).parent.mkdir(parents=True, exist_ok=True)
         (query.ck / name).write_text(name)
     own = ("sources/0/cursor", "sources/0/7/shard")
     inodes = [(query.ck / name).stat().st_ino for name in own]
+    links = {"sources/0/newest": "cursor", "sources/0/8": "7", "sources/0/lost": "nowhere"}
+    for name, leads_to in links.items():
+        (query.ck / name).symlink_to(leads_to)
+    os.mkfifo(query.ck / "sources/0/pipe")
     new = take_over(storage, 6) / CK
 
     assert (new / "sources/0/cursor").read_text() == "sources/0/cursor"
     assert set(inodes).isdisjoint((new / name).stat().st_ino for name in own)
+    assert {name: os.readlink(new / name) for name in links} == links
+    assert not os.path.lexists(new / "sources/0/pipe")
     assert (new / "offsets/.4.crc").exists()
     assert not (new / "commits/.4.tmp").exists()
 
@@ -257,14 +264,17 @@ STEPS: tuple[tuple[Any, str], ...] = (
 )
 
 
-def at_step(patch: pytest.MonkeyPatch, last: int, act: Callable[[], object]) -> list[str]:
-    """Have the call of that number do something first; return the list of all calls."""
+def at_step(
+    patch: pytest.MonkeyPatch, last: int, act: Callable[[], object], *, lasts: bool = False
+) -> list[str]:
+    """Have the call of that number do something first, and each later one if it `lasts`; return the
+    list of all calls."""
     calls: list[str] = []
 
     def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any, **how: Any) -> Any:
             calls.append(method.__name__)
-            if len(calls) == last:
+            if len(calls) == last or (lasts and len(calls) > last):
                 act()
             return method(*args, **how)
 
@@ -288,7 +298,7 @@ def test_b1_death_at_every_step(tmp_path: Path) -> None:
         make(storage)
         expected = wanted(storage)
         with pytest.MonkeyPatch.context() as patch:
-            at_step(patch, last, die)
+            at_step(patch, last, die, lasts=True)
             try:
                 take_over(storage, 6)
                 died = False
@@ -359,8 +369,13 @@ def test_b4_where_links_are_refused(storage: JobStorage, monkeypatch: pytest.Mon
     assert {path.stat().st_mode & 0o777 for path in new.rglob("*") if path.is_file()} == {0o660}
 
 
+def unfinished(storage: JobStorage) -> list[Path]:
+    """Return what take-overs have built, and not put in place."""
+    return sorted(storage.folder("job").glob(".e6.*"))
+
+
 def test_a_full_disk(storage: JobStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is lost, and the call can be repeated."""
+    """Nothing is lost, no half-made folder takes space, and the call can be repeated."""
     make(storage)
     expected = wanted(storage)
 
@@ -371,6 +386,7 @@ def test_a_full_disk(storage: JobStorage, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(Unavailable, match=r"job cannot be taken over: .*no space left"):
         take_over(storage, 6)
     monkeypatch.undo()
+    assert unfinished(storage) == []
 
     assert files(take_over(storage, 6)) == expected
 
@@ -387,9 +403,32 @@ def test_files_that_go_all_the_time(storage: JobStorage, monkeypatch: pytest.Mon
     with pytest.raises(Unavailable, match="job cannot be taken over: it changes all the time"):
         take_over(storage, 6)
     monkeypatch.undo()
+    assert unfinished(storage) == []
 
     assert files(take_over(storage, 6)) == expected
     assert not list(storage.folder("job").glob(".e*"))
+
+
+def test_what_a_death_has_built_makes_room(
+    storage: JobStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What leaders of these epochs had built when they died goes before anything else is built;
+    what a newer one builds stays."""
+    make(storage)
+    folder, link = storage.folder("job"), os.link
+    for epoch in (5, 6, 7):
+        (folder / f".e{epoch}.{epoch:032x}").mkdir()
+    dead = {path.name for path in folder.iterdir() if path.name.startswith(".e")}
+    found = []
+
+    def look(*args: Any, **how: Any) -> None:
+        found.append(dead & set(os.listdir(folder)))
+        link(*args, **how)
+
+    monkeypatch.setattr(os, "link", look)
+    take_over(storage, 6)
+
+    assert found[0] == {f".e7.{7:032x}"}
 
 
 def test_a_snapshot_meanwhile(memory: FaultyMemory, storage: JobStorage) -> None:
