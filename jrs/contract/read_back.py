@@ -6,8 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Conflict, OutcomeUnknown, Refused, Unavailable
+from jrs.contract.errors import Conflict, JrsError, OutcomeUnknown, Refused, Unavailable
 from jrs.contract.operations import Create, Fence, Op, Update
+
+
+def may_have_happened(error: BaseException) -> bool:
+    """Return whether a commit that raised this may have happened, or may still happen: its outcome
+    is unknown, or no error of jrs ended the wait for it, as Ctrl-C does."""
+    return isinstance(error, OutcomeUnknown) or not isinstance(error, JrsError)
 
 
 @contextmanager

@@ -24,11 +24,11 @@ from jrs.contract.errors import (
     InvalidInput,
     JrsError,
     NoSuchSnapshot,
-    OutcomeUnknown,
     SnapshotInUse,
     WrongState,
 )
 from jrs.contract.operations import Fence
+from jrs.contract.read_back import may_have_happened
 from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat, SnapshotRecord
 from jrs.store import cluster_format
 
@@ -89,7 +89,7 @@ def _converted(
     with opened(catalog.storage, record) as found, ExitStack() as held:
         if to is SnapshotFormat.CAS:
             held.enter_context(Blobs(storage).acquire())
-        folder = _begin(storage, record, held)
+        folder, is_whole = _begin(storage, record, held), False
         try:
             with writing(f"the conversion of {record}"):
                 described, new_bytes = _fill(storage, folder, found, to, progress)
@@ -103,10 +103,11 @@ def _converted(
                 storage.sync_names(folder)
             text = f"snapshot {number} was converted from {record.format} to {to}"
             changes = {"format": to, "manifest": digest, "new_bytes": new_bytes, "parent": None}
+            is_whole = True
             changed = replace_entry(catalog, record, fence, text, **changes)
-        except OutcomeUnknown:
-            raise  # It may be listed, so its files have to stay.
         except BaseException as error:
+            if is_whole and may_have_happened(error):
+                raise  # It may be listed, so its files have to stay.
             with suppress(JrsError):  # A repeat tries again; the first error counts.
                 if not _is_listed(catalog, record, folder):
                     storage.discard(job_id, folder)

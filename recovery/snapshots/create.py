@@ -17,11 +17,10 @@ from jrs.contract.errors import (
     CorruptRecord,
     InvalidInput,
     JrsError,
-    OutcomeUnknown,
     Unavailable,
 )
 from jrs.contract.operations import Absent, Check, Create, Fence, Op
-from jrs.contract.read_back import commit_and_read_back
+from jrs.contract.read_back import commit_and_read_back, may_have_happened
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.history import HistoryKind
@@ -102,7 +101,7 @@ def create(
         if request.format is SnapshotFormat.CAS:
             held.enter_context(Blobs(storage).acquire())
         number, folder = _begin(storage, job_id, known, held)
-        noted = None
+        noted, is_whole = None, False
         try:
             taken = take(backend, storage, job_id, folder, request, parent, catalog.sleep)
             if fence is None:  # All masters use the same path, so a master needs no check.
@@ -118,13 +117,14 @@ def create(
                 os.rename(folder, whole)
                 folder = whole
                 storage.sync_names(folder)
+            is_whole = True
             _list(catalog, record, taken.same_generation, fence)
-        except OutcomeUnknown:
-            raise  # It may be listed, so its files have to stay.
-        except BaseException:
-            with suppress(JrsError):  # The next call tries again; the first error counts.
-                storage.discard(job_id, folder)
-                deletion_notes.forget(noted)
+        except BaseException as error:
+            # One that may be listed keeps its files. If it is not, its note lets `gc` remove them.
+            if not (is_whole and may_have_happened(error)):
+                with suppress(JrsError):  # The next call tries again; the first error counts.
+                    storage.discard(job_id, folder)
+                    deletion_notes.forget(noted)
             raise
         deletion_notes.forget(noted)
     return record

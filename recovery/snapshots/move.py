@@ -6,7 +6,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import attrs
@@ -14,11 +14,12 @@ import attrs
 from jrs.contract.errors import (
     DamagedSnapshot,
     InvalidInput,
-    OutcomeUnknown,
+    JrsError,
     SnapshotInUse,
     Unavailable,
 )
 from jrs.contract.operations import Fence
+from jrs.contract.read_back import may_have_happened
 from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat, SnapshotRecord
 
 from ..files import permissions, transfer
@@ -150,15 +151,26 @@ def _copy(
             target.make()
         # The copy's place is listed first: it is known whatever happens.
         record = replace_entry(catalog, record, fence, copy=str(target.root.parent))
+        is_whole = False
         try:
             _copy_to(catalog, record, found, target, held, progress)
+            is_whole = True
             return _swap(catalog, record, target, fence)
-        except OutcomeUnknown:
-            raise  # Both places are listed, wherever the snapshot is.
-        except BaseException:
-            held.close()
-            _drop_copy(catalog, record, fence)
+        except BaseException as error:
+            # One that may be listed keeps its files. The entry names both places, so that a repeat
+            # completes the move.
+            if not (is_whole and may_have_happened(error)):
+                held.close()
+                with suppress(JrsError):  # A repeat tries again; the first error counts.
+                    _drop_unlisted(catalog, record, fence)
             raise
+
+
+def _drop_unlisted(catalog: SnapshotIndex, record: SnapshotRecord, fence: Fence | None) -> None:
+    """Delete the copy of a move that failed, unless another process has changed the entry since,
+    and has perhaps listed the copy."""
+    if catalog.get(record.job_id, record.number) == record:
+        _drop_copy(catalog, record, fence)
 
 
 def _copy_to(

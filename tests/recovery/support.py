@@ -70,7 +70,7 @@ class Fault:
     """Makes commits that touch `key` (a prefix) by an operation of `kind` fail."""
 
     key: str
-    error: type[Exception]
+    error: type[BaseException]
     kind: type[Op] | None = None
     after: bool = False
     """Whether the commit really happens before the error is raised."""
@@ -118,7 +118,7 @@ class Faults:
         if not number:
             action()
 
-    def fault(self, key: str, error: type[Exception], **how: Any) -> Fault:
+    def fault(self, key: str, error: type[BaseException], **how: Any) -> Fault:
         fault = Fault(key, error, **how)
         self.faults.append(fault)
         return fault

@@ -6,6 +6,7 @@ import errno
 import itertools
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from jrs.backends.file.backend import FileBackend
 from jrs.contract.errors import (
     CorruptRecord,
     DamagedSnapshot,
@@ -32,6 +34,7 @@ from jrs.records.codec import encode
 from jrs.records.model import StageRecord
 from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.checkpoint_format import checkpoint
+from jrs.recovery.cleanup.garbage import collect_garbage
 from jrs.recovery.files import transfer
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, contents, create, find_orphans, folders, index
@@ -950,6 +953,57 @@ def test_backend_that_fails(
         assert "snapshots/1: a snapshot that is not listed" in line
         catalog.delete("job", 1)
     assert not list(find_orphans(memory, job.storage))
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_interrupted_while_it_is_listed(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, after: bool
+) -> None:
+    """Ctrl-C ends the wait for the commit, and not the commit: the files stay. If it is not listed
+    after all, `gc` removes them."""
+    memory.fault(keys.SNAPSHOTS, KeyboardInterrupt, after=after, times=1)
+    with pytest.raises(KeyboardInterrupt):
+        catalog.create("job")
+
+    assert len(catalog.list("job")) == after
+    if after:
+        catalog.verify("job", 1)
+    collected = collect_garbage(SnapshotCatalog(memory, job.storage), 0, dry_run=False).removed
+    unlisted = folders.snapshot(job.storage, "job", 1)
+    assert [found.path for found in collected][:1] == ([] if after else [str(unlisted)])
+    assert not list(find_orphans(memory, job.storage))
+
+
+def test_interrupted_in_its_wait(
+    storage: JobStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same by a signal, where a thread of the file backend writes and syncs the entry."""
+    interrupted = threading.Event()
+    sync = os.fdatasync
+
+    def interrupt(*_: object) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    def sync_late(fd: int) -> None:
+        sync(fd)
+        is_being_listed = folders.snapshot(storage, "job", 1).is_dir()
+        if is_being_listed and not interrupted.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            assert interrupted.wait(60)
+
+    with FileBackend(tmp_path / "b", cluster=CLUSTER, create=True) as backend:
+        FakeJob(backend, storage).run(5)
+        catalog = SnapshotCatalog(backend, storage)
+        monkeypatch.setattr(os, "fdatasync", sync_late)
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                catalog.create("job")
+        finally:
+            signal.signal(signal.SIGINT, before)
+            monkeypatch.undo()
+        catalog.verify("job", 1)
 
 
 def test_record_without_files(catalog: SnapshotCatalog, job: FakeJob) -> None:

@@ -139,6 +139,22 @@ def test_deleted_meanwhile(
     assert not list(folders.snapshots(catalog.storage, "job").glob("1-*"))
 
 
+def test_interrupted_while_it_is_listed(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory
+) -> None:
+    """Ctrl-C ends the wait for the commit, and not the commit: the files stay until a repeat."""
+    catalog.create("job")
+    memory.fault(keys.SNAPSHOTS, KeyboardInterrupt, times=1)
+    with pytest.raises(KeyboardInterrupt):
+        catalog.convert("job", 1, FULL)
+    folder = folders.snapshots(catalog.storage, "job")
+    assert sorted(path.name.partition("-")[0] for path in folder.iterdir()) == ["1", "1"]
+
+    catalog.convert("job", 1, FULL)
+    assert len(os.listdir(folder)) == 1
+    assert catalog.verify("job", 1).format is FULL
+
+
 def test_by_its_handle(memory: FaultyMemory, job: FakeJob) -> None:
     """U11: users convert by the handle; its progress counts files."""
     client = Client(memory, storage=job.storage.root.parent)

@@ -9,7 +9,13 @@ from typing import Any
 import attrs
 import pytest
 
-from jrs.contract.errors import DamagedSnapshot, InvalidInput, SnapshotInUse, Unavailable
+from jrs.contract.errors import (
+    DamagedSnapshot,
+    InvalidInput,
+    NoSuchSnapshot,
+    SnapshotInUse,
+    Unavailable,
+)
 from jrs.contract.operations import Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -135,6 +141,49 @@ def copied(
     record = catalog.get("job", 1)
     assert (record.storage, record.copy) == (None, str(tmp_path / "far"))
     return record
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_interrupted_while_the_copy_is_listed(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, after: bool,
+) -> None:  # fmt: skip
+    """Ctrl-C ends the wait for the commit, and not the commit: both places stay, and a repeat
+    completes the move."""
+    catalog.create("job")
+    here, far, swap = tmp_path / "jobs", tmp_path / "far", move._swap
+
+    def interrupted(*args: Any) -> SnapshotRecord:
+        memory.fault(keys.SNAPSHOTS, KeyboardInterrupt, after=after, times=1)
+        return swap(*args)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(move, "_swap", interrupted)
+        catalog.move("job", 1, far)
+    record = catalog.verify("job", 1)
+    assert (record.storage, record.copy) == ((str(far), str(here)) if after else (None, str(far)))
+    assert all(list(place.rglob("manifest.json")) for place in (here, far))
+
+    assert catalog.move("job", 1, far).copy is None
+    assert catalog.verify("job", 1).storage == str(far)
+    assert not list(find_orphans(catalog.backend, job.storage))
+
+
+def test_listed_by_another_process_meanwhile(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A move that fails does not delete the copy that another one of it has listed."""
+    catalog.create("job")
+    swap = move._swap
+
+    def slower(*args: Any) -> SnapshotRecord:
+        swap(*args)
+        return swap(*args)
+
+    monkeypatch.setattr(move, "_swap", slower)
+    with pytest.raises(NoSuchSnapshot, match="just deleted, moved or converted by another"):
+        catalog.move("job", 1, tmp_path / "far")
+    assert catalog.verify("job", 1).storage == str(tmp_path / "far")
 
 
 def test_continues_with_a_whole_copy(
