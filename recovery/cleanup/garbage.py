@@ -29,6 +29,7 @@ from jrs.records.codec import decode
 from jrs.records.model import Tombstone
 from jrs.records.snapshots import SnapshotRecord
 
+from ..files.disk_errors import check_answers
 from ..processes import left_running
 from ..snapshots import convert, delete, deletion_notes, folders, for_forks
 from ..snapshots.blobs import Blobs
@@ -89,17 +90,19 @@ class GarbageCollector:
         """Remove what is garbage, or find it only. Idempotent."""
         known: dict[str, _Known] = {}
         for job_id in self._storage.jobs():
-            with self._named(job_id):
+            with self._named(self._storage.folder(job_id)):
                 known[job_id] = _Known.of(self._backend, job_id)
-        self._doomed()
+        with self._named(self._storage.root):
+            self._doomed()
         self._forks()
         for job_id, job in known.items():
-            with self._named(job_id):
+            with self._named(self._storage.folder(job_id)):
                 self._folder(job_id, job)
         if self._storage.objects is not None:
             for job_id, job in known.items():
                 self._objects(job_id, job, self._storage.objects)
-        self._outputs(known)
+        with self._named(self._storage.root):
+            self._outputs(known)
         self._records()
         for job_id, job in known.items():
             if job.has_ended and not self._dry_run:
@@ -111,12 +114,13 @@ class GarbageCollector:
     # -- what is garbage ---------------------------------------------------------------------
 
     @contextmanager
-    def _named(self, job_id: str) -> Iterator[None]:
-        """Name the folder of a job with an unreadable record: it keeps no garbage of other jobs."""
+    def _named(self, folder: Path) -> Iterator[None]:
+        """Name a folder if its records, or what is in it, cannot be read: nothing else stays."""
         try:
             yield
-        except CorruptRecord as error:
-            self._left.append(f"{self._storage.folder(job_id)}: {error}")
+        except (CorruptRecord, Unavailable, OSError) as error:
+            check_answers(self._backend)
+            self._left.append(f"{folder}: {error}")
 
     def _folder(self, job_id: str, job: _Known) -> None:
         """Remove what is left over in the folder of a job."""
@@ -336,10 +340,7 @@ class GarbageCollector:
         self._removed.append(Garbage(str(path), _size(path), why))
 
     def _remove_empty(self, job_id: str) -> None:
-        for folder in (
-            folders.snapshots(self._storage, job_id),
-            self._storage.folder(job_id),
-        ):
+        for folder in (folders.snapshots(self._storage, job_id), self._storage.folder(job_id)):
             try:
                 folder.rmdir()
             except FileNotFoundError:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from jrs.contract.errors import Unavailable
+from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord, Unavailable
+from jrs.records import keys
 
 GONE = (FileNotFoundError, NotADirectoryError)
 """The errors of a path whose epoch folder was renamed: a file takes the folder's place."""
@@ -26,6 +28,13 @@ def is_lost(error: OSError) -> bool:
     snapshot that is whole.
     """
     return error.errno in _LOST
+
+
+def check_answers(backend: Backend) -> None:
+    """Raise `Unavailable` if the backend does not answer. Else another `Unavailable` was that of a
+    storage, and its caller can do the rest."""
+    with suppress(CorruptRecord):
+        backend.get(keys.EPOCH)
 
 
 @contextmanager

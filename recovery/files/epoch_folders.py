@@ -35,7 +35,7 @@ from jrs.contract.errors import Fenced, Unavailable
 from jrs.store import cluster_format
 
 from . import permissions, removal, transfer
-from .safe_listing import names_in
+from .safe_listing import is_folder, names_in
 
 SINCE_FORMAT = 5
 """The first cluster format in which a take-over makes new folders. Older versions of jrs, which may
@@ -78,9 +78,9 @@ def of_job(folder: Path) -> dict[int, Path]:
     """Return the epoch folders in a job's folder, by epoch; a withdrawn or kept one only if the
     epoch has no other."""
     found: dict[int, Path] = {}
-    for name in sorted(_names(folder), reverse=True):  # Withdrawn ones, with a dot, come last.
+    for name in reversed(names_in(folder)):  # Withdrawn ones, with a dot, come last.
         match = _NAME.fullmatch(name)
-        if match is not None and (folder / name).is_dir():
+        if match is not None and is_folder(folder / name):
             found.setdefault(_epoch_in(match), folder / name)
     return found
 
@@ -89,7 +89,7 @@ def left(folder: Path, up_to: int | None = None) -> list[Path]:
     """Return the epoch folders in a job's folder, and all that replacing them may leave there, up
     to an epoch."""
     found = []
-    for name in sorted(_names(folder)):
+    for name in names_in(folder):
         match = _NAME.fullmatch(name) or _UNFINISHED.fullmatch(name)
         if match is not None and (up_to is None or _epoch_in(match) <= up_to):
             found.append(folder / name)
@@ -182,7 +182,7 @@ def sweep_bars(folder: Path, epoch: int) -> None:
     making their folders again: each leadership leaves one, and none of those attempts is left."""
     if folder.is_symlink():
         return  # Other users of a shared storage may put one in its place.
-    for name in _names(folder):
+    for name in names_in(folder):
         match = _NAME.fullmatch(name)
         if match is None or match[1] is None or int(match[1]) >= epoch - _BARS:
             continue
@@ -286,10 +286,6 @@ def _link_all(kept: Path, building: Path, link_checkpoint: Link) -> None:
             for part in sorted(stage.iterdir()):
                 link = link_checkpoint if part.is_dir() else transfer.link_tree
                 link(part, building / _STREAMS / stage.name / part.name)
-
-
-def _names(folder: Path) -> list[str]:
-    return os.listdir(folder) if folder.is_dir() else []
 
 
 def _staging_in(folder: Path, staged: Collection[str] | None) -> Iterator[Path]:

@@ -279,7 +279,7 @@ class JobStorage:
     def left_in_staging(self, job_id: str) -> list[Path]:
         """Return the job's epoch and temporary folders, which cleanup removes."""
         folder = self.folder(job_id)
-        others = [name for name in ("tmp", "in", "copies") if (folder / name).exists()]
+        others = [name for name in ("tmp", "in", "copies") if exists(folder / name)]
         return [*epoch_folders.left(folder), *(folder / name for name in others)]
 
     def sweep(self, job_id: str) -> None:

@@ -10,7 +10,7 @@ from itertools import chain
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord, Unavailable
 from jrs.contract.texts import counted
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
@@ -56,6 +56,7 @@ from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 
 from ..cleanup.records_left import half_published, records_left
+from ..files.disk_errors import check_answers
 from ..files.job_folders import JobStorage
 from ..files.storage_identity import StorageIdentity
 from ..rules.decision import Action
@@ -102,7 +103,7 @@ class FsckReport:
     """What is wrong with a cluster, one line for each thing."""
 
     damaged: tuple[str, ...]
-    """Damage of the backend, and records that cannot be read."""
+    """Damage of the backend, records that cannot be read, and what could not be checked."""
     left_over: tuple[str, ...]
     """Records, files and folders without an owner, and entries of an index that do not fit."""
     held: tuple[str, ...] = ()
@@ -117,25 +118,36 @@ def fsck(backend: Backend, folders: JobStorage | None) -> FsckReport:
 
     Args:
         folders: where jobs keep their files; without it, only records are checked.
+
+    Raises:
+        Unavailable: the backend did not answer. What cannot be read of the storage is reported.
     """
     damaged = list(backend.check())
     left: list[str] = []
     held: list[str] = []
+
+    def alone(check: Iterator[str]) -> Iterator[str]:
+        """Yield what a check finds; what ends it ends no other one, and is damage."""
+        try:
+            yield from check
+        except CorruptRecord as error:
+            if str(error) not in damaged:
+                damaged.append(str(error))
+        except (Unavailable, OSError) as error:
+            check_answers(backend)
+            damaged.append(f"could not be checked: {error}")
+
     checks = [(damaged, unreadable(backend))]
     if folders is not None:
         checks.append((damaged, StorageIdentity(backend, folders).problems()))
         checks.append((damaged, object_check.missing(backend, folders)))
     checks.append((damaged, wrong_histories(backend)))
-    checks.append((left, left_over(backend, folders)))
+    checks.append((left, left_over(backend, folders, alone)))
     checks.append((left, _index(backend)))
     checks.append((held, _held(backend)))
     checks.append((held, _given_up(backend)))
     for found, check in checks:
-        try:
-            found.extend(check)
-        except CorruptRecord as error:  # It ends this check alone.
-            if str(error) not in damaged:
-                damaged.append(str(error))
+        found.extend(alone(check))
     leader = Registry(backend).leading()
     nobody = "" if leader.leader is not None else str(leader)
     return FsckReport(tuple(damaged), tuple(left), tuple(held), nobody)
@@ -243,11 +255,16 @@ def _told_of_nobody(backend: Backend, known: Callable[[str], bool]) -> Iterator[
             yield f"{keys.history(job_id)}: the history of an unknown job"
 
 
-def left_over(backend: Backend, folders: JobStorage | None) -> Iterator[str]:
+def left_over(
+    backend: Backend,
+    folders: JobStorage | None,
+    each: Callable[[Iterator[str]], Iterator[str]] = iter,
+) -> Iterator[str]:
     """Yield what is left over without an owner, one line each.
 
     Args:
         folders: where jobs keep their files; without it, only records are checked.
+        each: goes through the check of the files of each job; it may end that check alone.
     """
 
     def known(job_id: str) -> bool:
@@ -268,10 +285,14 @@ def left_over(backend: Backend, folders: JobStorage | None) -> Iterator[str]:
             yield f"{copy}: half published by job {job_id!r}, which has ended"
     if folders is None:
         return
-    yield from find_orphans(backend, folders)
+    yield from find_orphans(backend, folders, each)
     for job_id in folders.jobs():
         if not known(job_id):
             yield f"{folders.folder(job_id)}: the folder of an unknown job"
         elif not any(backend.get(prefix + job_id) for prefix in (keys.JOBS, keys.DIRTY)):
-            for path in folders.left_in_staging(job_id):
-                yield f"{path}: left over by a job that has ended"
+            yield from each(_left_in_staging(folders, job_id))
+
+
+def _left_in_staging(folders: JobStorage, job_id: str) -> Iterator[str]:
+    for path in folders.left_in_staging(job_id):
+        yield f"{path}: left over by a job that has ended"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from jrs.contract.backend import Backend
@@ -16,17 +16,25 @@ from jrs.store import restores
 from ..files.job_folders import JobStorage
 from . import deletion_notes, folders, for_forks
 from .blobs import Blobs
+from .deletion_notes import Doomed
 from .open import place, read
 from .unnamed_blobs import unnamed
 
 
-def find_orphans(backend: Backend, storage: JobStorage) -> Iterator[str]:
+def find_orphans(
+    backend: Backend,
+    storage: JobStorage,
+    each: Callable[[Iterator[str]], Iterator[str]] = iter,
+) -> Iterator[str]:
     """Yield a line for each part of a snapshot that has no owner. Work in progress has one.
 
     Changes nothing.
 
+    Args:
+        each: goes through each check, of one job or one kind; it may end that check alone.
+
     Raises:
-        Unavailable: from the backend.
+        Unavailable, OSError: from the backend, or a folder cannot be read now.
     """
     records = []
     for stored in backend.scan(keys.SNAPSHOTS):
@@ -34,11 +42,17 @@ def find_orphans(backend: Backend, storage: JobStorage) -> Iterator[str]:
             records.append(decode(SnapshotRecord, stored.value, stored.key))
         except CorruptRecord:
             continue  # It is reported as damage.
-    yield from _of_records(storage, records)
-    yield from _of_folders(backend, storage, records)
-    yield from _of_deletions(backend, storage)
-    yield from _of_restores(backend, storage)
-    yield from _of_forks(backend, storage, records)
+    of_jobs: dict[str, list[SnapshotRecord]] = {}
+    for record in records:
+        yield from each(_of_record(storage, record))
+        of_jobs.setdefault(record.job_id, []).append(record)
+    notes = [left for left in deletion_notes.noted(storage) if left.counts(backend)]
+    for job_id in storage.jobs():
+        own = (left for left in notes if left.job_id == job_id)
+        yield from each(_of_folder(storage, job_id, of_jobs.get(job_id, []), own))
+    yield from each(_of_deletions(backend, storage))
+    yield from each(_of_restores(backend, storage))
+    yield from each(_of_forks(backend, storage, records))
     yield from _of_blobs(storage)
     for root in sorted({each.storage for each in records if each.storage is not None}):
         moved = JobStorage(Path(root), storage.root.name)
@@ -49,59 +63,52 @@ def find_orphans(backend: Backend, storage: JobStorage) -> Iterator[str]:
 # -- inside --------------------------------------------------------------------------------
 
 
-def _of_records(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[str]:
-    for record in records:
-        if record.objects is not None:
-            continue  # It has no folder; `jrs snapshot verify` reads its objects.
-        holds = place(storage, record)
-        folder = folders.listed(holds, record)
-        if not holds.root.is_dir():
-            yield f"{record}: its storage {holds.root} is missing: mount it"
-        elif not folder.is_dir():
-            yield (
-                f"{record}: its folder {folder} is gone; "
-                f"jrs snapshot delete {record.job_id} {record.number}"
-            )
-        if record.copy is not None:
-            yield (
-                f"{record}: a move was interrupted, {record.copy} may have a part of it; repeat "
-                "the move, or "
-                f"jrs snapshot delete {record.job_id} {record.number}"
-            )
+def _of_record(storage: JobStorage, record: SnapshotRecord) -> Iterator[str]:
+    if record.objects is not None:
+        return  # It has no folder; `jrs snapshot verify` reads its objects.
+    holds = place(storage, record)
+    folder = folders.listed(holds, record)
+    if not holds.root.is_dir():
+        yield f"{record}: its storage {holds.root} is missing: mount it"
+    elif not folder.is_dir():
+        yield (
+            f"{record}: its folder {folder} is gone; "
+            f"jrs snapshot delete {record.job_id} {record.number}"
+        )
+    if record.copy is not None:
+        yield (
+            f"{record}: a move was interrupted, {record.copy} may have a part of it; repeat "
+            "the move, or "
+            f"jrs snapshot delete {record.job_id} {record.number}"
+        )
 
 
-def _of_folders(
-    backend: Backend, storage: JobStorage, records: list[SnapshotRecord]
+def _of_folder(
+    storage: JobStorage, job_id: str, records: Iterable[SnapshotRecord], notes: Iterable[Doomed]
 ) -> Iterator[str]:
-    noted = {
-        folder
-        for left in deletion_notes.noted(storage) if left.counts(backend)
-        for folder in left.folders_in(storage)
-    }  # fmt: skip
+    noted = {folder for left in notes for folder in left.folders_in(storage)}
     here = {
-        (record.job_id, record.number): folders.listed(storage, record)
+        record.number: folders.listed(storage, record)
         for record in records
         if record.storage is None or str(storage.root.parent) in (record.storage, record.copy)
     }
-    for job_id in storage.jobs():
-        for number in sorted(folders.unfinished(storage, job_id)):
-            path = folders.building(storage, job_id, number)
-            if _is_abandoned(path):
-                yield f"{path}: an unfinished snapshot; the next snapshot removes it"
-        for number in sorted(folders.whole(storage, job_id)):
-            for path in folders.of_number(storage, job_id, number):
-                if path == here.get((job_id, number)) or not _is_abandoned(path):
-                    continue
-                if (job_id, number) in here:
-                    yield f"{path}: left over by a conversion of the snapshot; jrs gc removes it"
-                    continue
-                if path in noted:
-                    yield (
-                        f"{path}: a snapshot that is not listed; "
-                        f"jrs snapshot delete {job_id} {number}, or jrs gc removes it"
-                    )
-                else:
-                    yield not_listed(storage, job_id, number, path)
+    for number in sorted(folders.unfinished(storage, job_id)):
+        path = folders.building(storage, job_id, number)
+        if _is_abandoned(path):
+            yield f"{path}: an unfinished snapshot; the next snapshot removes it"
+    for number in sorted(folders.whole(storage, job_id)):
+        for path in folders.of_number(storage, job_id, number):
+            if path == here.get(number) or not _is_abandoned(path):
+                continue
+            if number in here:
+                yield f"{path}: left over by a conversion of the snapshot; jrs gc removes it"
+            elif path in noted:
+                yield (
+                    f"{path}: a snapshot that is not listed; "
+                    f"jrs snapshot delete {job_id} {number}, or jrs gc removes it"
+                )
+            else:
+                yield not_listed(storage, job_id, number, path)
 
 
 def not_listed(storage: JobStorage, job_id: str, number: int, path: Path) -> str:

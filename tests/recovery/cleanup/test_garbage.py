@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import shutil
@@ -15,7 +16,7 @@ import pytest
 
 from jrs import Client, NoSuchResult, ResultIsDirty
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Conflict, CorruptRecord
+from jrs.contract.errors import Conflict, CorruptRecord, Unavailable
 from jrs.contract.operations import Create, Delete, Record
 from jrs.contract.runtime import random_token
 from jrs.records import keys
@@ -28,6 +29,7 @@ from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files import closed_inputs, publish_at_path
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.inspect.fsck import fsck
 from jrs.recovery.processes import marks
 from jrs.recovery.snapshots import (
     SnapshotCatalog,
@@ -422,6 +424,38 @@ def unlist(catalog: SnapshotCatalog, record: SnapshotRecord, *, noted: bool) -> 
             catalog.backend, catalog.storage, record, deletion_notes.What.LISTING
         )
     catalog.backend.commit(Delete(keys.snapshot(record.job_id, record.number)))
+
+
+def test_a_folder_that_cannot_be_listed(
+    client: Client, storage: JobStorage, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fsck` and `gc` name it and look at the rest: records, and the files of other jobs. Only
+    without an answer of the backend nothing is checked."""
+    output = expired(client, "old", storage)
+    spoil(memory, keys.JOBS + "spoilt")
+    for job_id in ("bad", "good"):
+        put_record(memory, keys.RESULTS + job_id, result(job_id))
+        put(storage.folder(job_id) / "e1" / "stage.1" / "part", "rows")
+        put(folders.snapshot(storage, job_id, 1) / folders.MANIFEST, "")
+    bad = folders.snapshots(storage, "bad")
+    fail_to_list(monkeypatch, bad, errno.EIO)
+    report = fsck(memory, storage)
+
+    assert [line for line in report.damaged if str(bad) in line] == [
+        f"could not be checked: listing {bad} failed: [Errno 5] Input/output error: '{bad}'"
+    ]
+    assert any("jobs/spoilt" in line for line in report.damaged)
+    for left in (storage.folder("good") / "e1", folders.snapshot(storage, "good", 1)):
+        assert any(line.startswith(f"{left}: ") for line in report.left_over)
+
+    collection = client.gc(older_than=0)
+    assert [line for line in collection.left if str(bad) in line]
+    removed = {one.path for one in collection.removed}
+    assert {str(storage.folder("good") / "e1"), str(output.parents[1])} <= removed
+
+    memory.before_read(keys.STAGES, 0, lambda: setattr(memory, "down", True))
+    with pytest.raises(Unavailable, match="injected: away"):
+        fsck(memory, storage)
 
 
 def test_a_backend_that_was_restored_from_a_backup(
