@@ -36,18 +36,22 @@ from ..storage.objects import Objects
 from ..storage.packed_copies import PrefixWriter, copies_prefix, fetch, in_threads, read_record
 
 
-def adopt(objects: Objects, found: Manifest, job_id: str, folder: Path, *, fork: bool) -> Manifest:
+def adopt(
+    objects: Objects, found: Manifest, job_id: str, folder: Path, work: Path, *, fork: bool
+) -> Manifest:
     """Return the manifest of a snapshot for another job, which names copies.
 
     Args:
         folder: of the other job, on each host.
+        work: a folder of this process, for one checkpoint after the other.
         fork: its queries get new ids.
 
     Raises:
         DamagedSnapshot: an object is missing, or was changed.
         Unavailable: from the store; begin again. What was copied nothing names.
+        OSError: the disk is full, or fails; the same holds.
     """
-    one = _Adoption(objects, found, job_id, str(folder), fork)
+    one = _Adoption(objects, found, job_id, str(folder), work, fork)
     try:
         return attrs.evolve(
             found,
@@ -63,11 +67,12 @@ def adopt(objects: Objects, found: Manifest, job_id: str, folder: Path, *, fork:
 
 class _Adoption:
     def __init__(
-        self, objects: Objects, found: Manifest, job_id: str, folder: str, fork: bool
+        self, objects: Objects, found: Manifest, job_id: str, folder: str, work: Path, fork: bool
     ) -> None:
         self._objects = objects
         self._job_id = job_id
         self._old, self._new = found.root, folder
+        self._work = work
         self._fork = fork
         self._writer = PrefixWriter(objects, job_id, copies_prefix())
 
@@ -136,7 +141,7 @@ class _Adoption:
             yield EarlierBatches(some[0].batch, some[-1].batch, 1, named)
 
     def _checkpoint(self, stage: str, newest: BatchManifest) -> tuple[StoredFile, ...]:
-        with tempfile.TemporaryDirectory(prefix="jrs-adopt-") as work:
+        with tempfile.TemporaryDirectory(dir=self._work) as work:
             top = Path(work)
             fetch(self._objects, newest.checkpoint, top)
             for one in newest.checkpoint:

@@ -166,7 +166,7 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
     folder = catalog.storage.folder(job_id)
     if request.left is None:
         restored_records.check_spec(catalog, found, job_id, request.changes)
-    with _building(catalog.storage, job_id):
+    with _building(catalog.storage, job_id) as work:
         guards = reserve_and_swap.suspended_guards(catalog.backend, job_id)
         before = _check_startable(catalog, found, job_id, request)
         _check_accepted(catalog, found, job_id, request)
@@ -175,7 +175,8 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
         in_objects.check(objects, source, thorough=False, progress=request.progress)
         if job_id != found.job_id:
             # Before the reservation: what a death leaves of it nothing names.
-            found = adopt(objects, found, job_id, folder, fork=request.fork)
+            with writing(f"the restore of job {job_id!r}"):
+                found = adopt(objects, found, job_id, folder, work, fork=request.fork)
         reserved = reserve_and_swap.reserve(catalog, found, job_id, before, guards, request)
         with reserve_and_swap.completed_by_a_repeat(job_id):
             reserve_and_swap.commit(catalog, found, job_id, guards, reserved, request, [mine])

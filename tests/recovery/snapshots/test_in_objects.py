@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -58,6 +60,7 @@ from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.leader.trust import Trust
 from jrs.recovery.snapshots import (
     SnapshotCatalog,
+    adopt,
     create_in_objects,
     delete,
     find_orphans,
@@ -491,6 +494,28 @@ def test_a_fork_needs_nothing_of_its_job(
     stage = decode(StageRecord, stored.value, stored.key)
     assert stage.manifest is not None
     assert stage.manifest.name.startswith("copy/data/r.")
+
+
+def test_a_fork_without_room_for_a_checkpoint(
+    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It works in the folder of the new job, on the disk for copies, says which job has no room
+    there, and leaves nothing."""
+    run(begin(lead), 2)
+    used = []
+
+    def full(objects: Any, files: Any, work: Path) -> None:
+        used.append(work)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(work / "metadata"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(adopt, "fetch", full)
+        with pytest.raises(Unavailable, match="the restore of job 'copy' failed, nothing was"):
+            catalog.fork("job", "copy")
+
+    assert used[0].is_relative_to(lead.storage.folder("copy"))
+    assert not lead.storage.folder("copy").exists()
+    assert catalog.fork("job", "copy").job_id == "copy"
 
 
 def test_a7_a_sweep_next_to_a_fork(
