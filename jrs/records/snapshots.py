@@ -155,6 +155,10 @@ class Manifest(Stored):
     """The same, for the calls of functions of `foreachBatch`."""
     inputs: dict[str, str] = attrs.field(factory=dict)
     """The records of closed inputs in stored form, by ``<stage>/<input>``."""
+    left_out: dict[str, int] | None = None
+    """The output that was published and is not in the snapshot: the newest batch in each folder,
+    ``out/<stage>`` or ``tmp/<stage>``; -1 in one that has no batches. None if all output is in it,
+    or an older version took it."""
 
     def stored(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
         """Yield the job's records below a prefix, as the backend had them, with their keys."""
@@ -175,6 +179,9 @@ class Manifest(Stored):
             check_path(path, "the snapshot")
             _check_below(path, ("in",))
             _take(path, places)
+        for path in self.left_out or ():
+            check_path(path, "the snapshot")
+            _check_below(path, ("out", "tmp"))
         for above, below in pairwise(sorted(path.split("/") for path in places)):
             if below[: len(above)] == above:
                 # If `above` is a link, `below` would be created in the link's target.

@@ -27,7 +27,7 @@ from ..files.rescaled_checkpoint import complete_interrupted_rescale
 from ..rules.events import EventKind
 from ..snapshots import earlier_life, folders, outside_effects
 from ..snapshots.catalog import SnapshotCatalog
-from ..snapshots.restore import newest_batch
+from ..snapshots.left_out import newest_batch
 from ..snapshots.scheduled import take_scheduled_snapshot, until_scheduled_snapshot
 from .context import LeaderContext
 from .fetched_checkpoints import CheckpointCopies

@@ -37,7 +37,7 @@ from jrs.records.snapshots import (
 from jrs.store import restores
 
 from ..files import transfer
-from . import convert, create, delete, folders, in_objects, logical, move, restore
+from . import convert, create, delete, folders, in_objects, left_out, logical, move, restore
 from .index import SnapshotIndex, SnapshotRef
 from .open import places
 from .reserve_and_swap import RestoreRequest
@@ -150,7 +150,7 @@ class SnapshotCatalog(SnapshotIndex):
             try:
                 found = self.verify(job_id, record.number)
                 if not found.output:
-                    restore.check_output(self.storage, found.stages, job_id)
+                    left_out.check(self.storage, self.manifest(job_id, record.number))
                 return RecoverySource(found, tuple(skipped))
             except (CorruptRecord, NoSuchSnapshot, InvalidInput) as error:
                 skipped.append((record, str(error)))

@@ -31,6 +31,7 @@ from ..checkpoint_format.sink_log import SINK_LOG, files_until, is_of_sink, sink
 from ..files import batch_folders, epoch_folders, written_root
 from ..files.job_folders import JobStorage
 from ..files.safe_listing import names_in
+from . import left_out
 
 
 @attrs.frozen
@@ -52,8 +53,8 @@ class Contents:
     records: dict[str, str]
     items: tuple[Item, ...]
     links: dict[str, str]
-    complete: bool
-    """Whether all published output is among the items."""
+    left_out: dict[str, int] | None
+    """The published output that is not among the items, for the manifest; None if all of it is."""
     root: Path
     """The folder of the job by which its logs name it."""
 
@@ -157,19 +158,20 @@ def gather(
             Item(folder / path, f"streams/{name}/ck/{path}", final=checkpoint.is_sparks(path))
             for path in found.files
         ]
-    published = _published(storage, job_id, epoch, records, pinned)
+    finished = _finished(records)
+    published = _published(storage, job_id, epoch, finished, pinned)
+    left = None
     if output:
         items += published
-        complete = True
-    else:
-        complete = _is_empty(published)
+    elif not _is_empty(published):
+        left = left_out.of(storage.folder(job_id), epoch, finished, pinned)
     _check_streams(storage, job_id, epoch, records, streams)
     links = dict(_links(storage.folder(job_id), "in"))
     if epoch_folders.newest(storage.folder(job_id)) != epoch:
         # A newer leader has renamed it: its files look as if they had never existed.
         raise FileNotFoundError(2, "is missing", str(epoch))
     root = _root(storage, streams) / job_id
-    return Contents(tuple(stages), records, tuple(items), links, complete, root)
+    return Contents(tuple(stages), records, tuple(items), links, left, root)
 
 
 def check_spelling(items: Iterable[Item], root: Path) -> None:
@@ -247,18 +249,23 @@ def _pin(streams: Mapping[str, Path], wanted: Mapping[str, int]) -> dict[str, in
         before = now
 
 
+def _finished(records: Mapping[str, str]) -> dict[str, StageRecord]:
+    """Return the records of the finished stages, by name."""
+    found = (
+        decode(StageRecord, as_stored(text), key)
+        for key, text in records.items()
+        if key.startswith(keys.STAGES)
+    )
+    return {record.name: record for record in found}
+
+
 def _published(
     storage: JobStorage,
     job_id: str,
     epoch: Path | None,
-    records: Mapping[str, str],
+    finished: Mapping[str, StageRecord],
     pinned: Mapping[str, int | None],
 ) -> Iterator[Item]:
-    finished = {}
-    for key, text in records.items():
-        if key.startswith(keys.STAGES):
-            record = decode(StageRecord, as_stored(text), key)
-            finished[record.name] = record
     for name in sorted({*finished, *pinned}):
         for temporary in (False, True):
             folder = storage.published(job_id, name, temporary=temporary)

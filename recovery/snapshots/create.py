@@ -357,8 +357,7 @@ def _put(
     elif how is SnapshotFormat.LINK and digest and _links_copy(copy, item.source, target):
         new = 0
     else:
-        copied = transfer.copy(item.source, target)
-        digest, size = copied, os.lstat(target).st_size
+        digest, size = transfer.copy(item.source, target), os.lstat(target).st_size
     return SnapshotFile(item.path, size, digest, found.st_mtime_ns, inode), new
 
 
@@ -385,7 +384,8 @@ def finish(folder: Path, taken: Capture, described: Manifest) -> tuple[Manifest,
     """Write the manifest of the capture and sync everything; return it and its sha256."""
     whole = attrs.evolve(
         described,
-        output=taken.contents.complete,
+        output=taken.contents.left_out is None,
+        left_out=taken.contents.left_out,
         stages=taken.contents.stages,
         records=taken.contents.records,
         files=taken.files,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -50,9 +50,9 @@ from jrs.store import object_order, restores
 from jrs.store.result_store import JobResultStore
 from jrs.store.stored_result import check_certain
 
-from ..checkpoint_format import relocation, sink_log
-from ..files import batch_folders, epoch_folders, permissions, transfer, written_root
-from ..files.disk_errors import reading, writing
+from ..checkpoint_format import relocation
+from ..files import epoch_folders, permissions, transfer, written_root
+from ..files.disk_errors import writing
 from ..files.job_folders import JobStorage
 from ..storage.objects import Objects
 from ..storage.publication import is_there
@@ -62,6 +62,7 @@ from . import (
     folders,
     from_stage,
     in_objects,
+    left_out,
     outside_effects,
     reserve_and_swap,
     restored_records,
@@ -141,7 +142,7 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
                     f"{found.folder} was taken of a job without a spec: there is nothing to start"
                 )
             if not found.manifest.output:
-                check_output(storage, found.manifest.stages, job_id)
+                left_out.check(storage, found.manifest)
             with _writing(f"the restore of job {job_id!r}", found):
                 stages = _build(storage, found, job_id, built, request)
             epoch = epoch_folders.in_place(storage.folder(job_id))
@@ -279,32 +280,6 @@ def _from_stage(
     if lineage is None or not lineage.job_id == found.job_id != job_id:
         return ""
     return lineage.from_stage
-
-
-def check_output(storage: JobStorage, stages: Iterable[SnapshotStage], job_id: str) -> None:
-    """Raise `InvalidInput` if the output is ahead of a snapshot without output: Spark's sinks skip
-    a batch that they already have. Raise `Unavailable` if the output cannot be read now."""
-    for stage in stages:
-        last = -1 if stage.batch is None else stage.batch
-        for temporary in (False, True):
-            folder = storage.published(job_id, stage.name, temporary=temporary)
-            with reading(f"reading {folder}"):
-                newest = newest_batch(folder)
-            if newest > last:
-                raise InvalidInput(
-                    f"the snapshot was taken without output, and {folder} is at batch {newest}, "
-                    f"ahead of batch {last}; restore one with output"
-                )
-
-
-def newest_batch(folder: Path) -> int:
-    """Return the newest batch that a stage's sinks have published, according to its folder; -1 if
-    there is none."""
-    newest = next(batch_folders.published(folder), -1)
-    # A stream of months has a million folders of batches, and no log in them.
-    passed_over = batch_folders.is_named if newest >= 0 else None
-    logs = sink_log.sink_logs(folder, passed_over)
-    return max([newest, *(batch for log in logs for batch in sink_log.batches(log))])
 
 
 # -- the steps -----------------------------------------------------------------------------

@@ -81,10 +81,10 @@ PROCESSES = {
         "import jrs.recovery.attempt_main",
         RUNS,
         {"cattrs", "tenacity"},
-        # Five of them give a job that is made from another the span of who made it, run what may
-        # hang in a thread of its own, have the pools of all rooms, tell the snapshots of forks, and
-        # check arguments.
-        192,
+        # Six of them give a job that is made from another the span of who made it, run what may
+        # hang in a thread of its own, have the pools of all rooms, tell the snapshots of forks,
+        # compare the output that a snapshot has left out, and check arguments.
+        193,
     ),
     "a master": (
         "import jrs.cli.master",

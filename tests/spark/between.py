@@ -16,7 +16,7 @@ from jrs import Job
 from jrs.records.model import Json
 from jrs.recovery.attempt.job import context_of
 from jrs.recovery.checkpoint_format.position import position
-from jrs.recovery.snapshots.restore import newest_batch
+from jrs.recovery.snapshots.left_out import newest_batch
 from jrs.store.stops import JobStops
 
 RESCALED = 3

@@ -24,7 +24,7 @@ from jrs.recovery.attempt.uploads import Uploads
 from jrs.recovery.files import batch_folders, closed_inputs, publish_at_path, safe_listing, transfer
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.inspect.stage_output import OutputInFolder
-from jrs.recovery.snapshots.restore import newest_batch
+from jrs.recovery.snapshots.left_out import newest_batch
 from tests.recovery.support import CLUSTER, fail_to_list
 
 NAMED = StoredObject("job/data/e1.a1.x/s/out/0", 1, "0" * 64)
