@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -26,10 +26,12 @@ from jrs.contract.errors import (
     SnapshotInUse,
     Unavailable,
 )
+from jrs.contract.operations import Record
 from jrs.contract.texts import error_text
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import JobSpec
+from jrs.records.snapshots import SnapshotRecord
 from jrs.store import expiry
 from jrs.store.cluster_history import recording_expired
 from jrs.store.history import drop_older
@@ -190,10 +192,70 @@ class Retention(Upkeep):
         self._backend.check_current(self._context.fence, "retention stops here")
 
     def _retain_folders(self, now: Now, removed: Counter[Kind]) -> _Turns:
-        """Remove snapshots and outputs that are due."""
+        """Remove snapshots that are due, then outputs that are, and that none of the rest names."""
+        if self._policy.snapshots is not None:
+            with self._noting():
+                yield from self._retain_snapshots(now, removed)
+        if self._policy.outputs is not None:
+            yield from self._retain_outputs(now, removed)
+
+    def _retain_snapshots(self, now: Now, removed: Counter[Kind]) -> _Turns:
+        """Go through all snapshots: remove those of ended jobs that are due, that the system took
+        and that no restore needs."""
+        stored = self._backend.scan(keys.SNAPSHOTS)
+        while page := list(islice(stored, _PAGE)):
+            due, gone = self._due_snapshots(page, now), set[str]()
+            try:
+                entries = delete.Entries.of(self._backend, due.values())
+            except CorruptRecord:
+                return  # It is unknown what restores need: all stay. `jrs fsck` names it.
+            for one in page:
+                yield one
+                if one.key in due:
+                    with self._noting():
+                        if self._remove_snapshot(due[one.key], entries, removed):
+                            gone.add(due[one.key].job_id)
+            for job_id in sorted(gone):
+                with self._noting():
+                    self._sweep_ended(job_id, now)
+
+    def _due_snapshots(self, page: Iterable[Record], now: Now) -> dict[str, SnapshotRecord]:
+        """Return those of the entries whose snapshots may go for their age."""
+        systems = dict[str, SnapshotRecord]()
+        for one in page:
+            with suppress(CorruptRecord):  # `jrs fsck` names it.
+                record = decode(SnapshotRecord, one.value, one.key)
+                if record.is_systems:
+                    systems[one.key] = record
+        ended = dict(self._ended.in_pages({record.job_id: None for record in systems.values()}))
+        return {
+            key: record
+            for key, record in systems.items()
+            if (job := ended[record.job_id]) and is_due(self._policy, Kind.SNAPSHOTS, job, now)
+        }
+
+    def _remove_snapshot(
+        self, record: SnapshotRecord, entries: delete.Entries, removed: Counter[Kind]
+    ) -> bool:
+        """Remove a snapshot, unless a restore needs it; return whether it is gone."""
+        try:
+            delete.remove(self._backend, self._storage, record, self._context.fence, entries)
+        except (CorruptRecord, SnapshotInUse, Unavailable):
+            return False  # It is needed or damaged, or its storage is not mounted: next time.
+        self._count(Kind.SNAPSHOTS, removed)
+        return True
+
+    def _retain_outputs(self, now: Now, removed: Counter[Kind]) -> _Turns:
+        """Go through the ended jobs that have a folder: remove outputs that are due, unless
+        something needs them."""
         with_output = list[str]()
         with self._noting():
-            yield from self._retain_snapshots(now, removed, with_output)
+            for job_id, job in self._ended.in_pages(self._storage.jobs()):
+                yield job_id
+                if job is not None and is_due(self._policy, Kind.OUTPUTS, job, now):
+                    with self._noting():
+                        if self._has_output(job_id):
+                            with_output.append(job_id)
         if with_output:
             used = jobs_in_use(self._snapshots)  # If this raises, all outputs stay.
             for job_id in with_output:
@@ -202,45 +264,12 @@ class Retention(Upkeep):
                         self._remove_output(job_id, removed)
                 yield job_id
 
-    def _retain_snapshots(
-        self, now: Now, removed: Counter[Kind], with_output: list[str]
-    ) -> Iterator[object]:
-        """Go through the ended jobs that have a folder: remove snapshots that are due, and list the
-        jobs with output that may be removed, if nothing needs it."""
-        for job_id, job in self._ended.in_pages(self._storage.jobs()):
-            yield job_id
-            if job is None:
-                continue
-            without_output = is_due(self._policy, Kind.OUTPUTS, job, now)
-            if is_due(self._policy, Kind.SNAPSHOTS, job, now):
-                with self._noting():
-                    gone = self._remove_snapshots(job_id, removed)
-                    if gone and self._objects is not None and not without_output:
-                        self._sweep_ended(job_id, now, self._objects)
-            if without_output:
-                with self._noting():
-                    if self._has_output(job_id):
-                        with_output.append(job_id)
-
-    def _remove_snapshots(self, job_id: str, removed: Counter[Kind]) -> int:
-        """Remove the job's snapshots that the system took and no restore needs; return how many."""
-        before = removed[Kind.SNAPSHOTS]
-        try:
-            found = [one for one in self._snapshots.list(job_id) if one.is_systems]
-            entries = delete.Entries.of(self._backend, found)
-        except CorruptRecord:
-            return 0  # `jrs fsck` names it.
-        for record in found:
-            try:
-                delete.remove(self._backend, self._storage, record, self._context.fence, entries)
-            except (CorruptRecord, SnapshotInUse, Unavailable):
-                continue  # It is needed or damaged, or its storage is not mounted: next time.
-            self._count(Kind.SNAPSHOTS, removed)
-        return removed[Kind.SNAPSHOTS] - before
-
-    def _sweep_ended(self, job_id: str, now: Now, objects: Objects) -> None:
-        """Remove what only snapshots named that are gone."""
-        garbage = ObjectGarbage(self._backend, objects)
+    def _sweep_ended(self, job_id: str, now: Now) -> None:
+        """Remove the objects that only snapshots named that are gone, unless all output goes."""
+        job = self._ended.of(job_id)
+        if self._objects is None or job is None or is_due(self._policy, Kind.OUTPUTS, job, now):
+            return
+        garbage = ObjectGarbage(self._backend, self._objects)
         with suppress(CorruptRecord):  # It is not known what the output is: all of it stays.
             garbage.sweep_unnamed(job_id, now.here, ended=True, dry_run=False)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -87,6 +89,14 @@ class World:
 
     def left(self, place: str) -> set[str]:
         return {path.parent.name for path in self.storage.root.glob(f"*/{place}")}
+
+
+def list_snapshot(world: World, job_id: str, number: int = 1, by: TakenBy = TakenBy.SYSTEM) -> None:
+    """List a snapshot that has no files."""
+    record = SnapshotRecord(
+        job_id, number, SnapshotFormat.FULL, time.time(), "0" * 64, 0, 0, 0, taken_by=by
+    )
+    world.backend.commit(Create(keys.snapshot(job_id, number), encode(record)))
 
 
 @pytest.fixture
@@ -397,11 +407,44 @@ def test_a_snapshot_that_is_listed_after_its_job_has_ended(world: World) -> None
     context = leader_context(world.leader.leadership, world.backend, world.storage)
     task = Retention(context, attrs.evolve(NOTHING, snapshots=DAY))
     assert task.run_once() == {}
-    late = SnapshotRecord(
-        "job", 1, SnapshotFormat.FULL, time.time(), "0" * 64, 0, 0, 0, taken_by=TakenBy.SYSTEM
-    )
-    world.backend.commit(Create(keys.snapshot("job", 1), encode(late)))
+    list_snapshot(world, "job")
     assert task.run_once() == {Kind.SNAPSHOTS: 1}
+
+
+def test_snapshots_are_listed_once_for_all_jobs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the restores that may need them are searched for once: that reads all specs. What is
+    not due, a user has taken, cannot be read, or is of a job without a folder, changes nothing."""
+    for name in ("a", "b", "c", "without"):
+        world.ended(name, 2)
+        list_snapshot(world, name)
+    world.ended("fresh", 0)
+    list_snapshot(world, "fresh")
+    list_snapshot(world, "a", 2, TakenBy.USER)
+    world.backend.commit(Create(keys.snapshot("b", 2), b"{"))
+    shutil.rmtree(world.storage.folder("c"))
+    context = leader_context(world.leader.leadership, world.backend, world.storage)
+    task, scan, seen = (
+        Retention(context, attrs.evolve(NOTHING, snapshots=DAY)),
+        world.backend.scan,
+        Counter[str](),
+    )
+
+    def counted(prefix: str, **how: Any) -> Any:
+        seen[prefix] += 1
+        return scan(prefix, **how)
+
+    monkeypatch.setattr(world.backend, "scan", counted)
+    assert task.run_once() == {Kind.SNAPSHOTS: 4}
+    assert (seen[keys.JOBS], seen[keys.SNAPSHOTS]) == (1, 1)
+    seen.clear()
+    assert task.run_once() == {}
+    assert {name for name in seen if name.startswith((keys.JOBS, keys.SNAPSHOTS))} == {
+        keys.SNAPSHOTS
+    }
+    left = [record.key for record in scan(keys.SNAPSHOTS)]
+    assert left == [keys.snapshot("a", 2), keys.snapshot("b", 2), keys.snapshot("fresh", 1)]
 
 
 def test_a_history_is_read_once_it_may_be_old(
