@@ -341,6 +341,8 @@ class JobHandle(JobRequests):
                 another retry of it is under way; files of an earlier life are in the place of
                 `as_id`; or the cluster's format is older than 5.
             DuplicateJob: the id `as_id` is taken.
+            SnapshotInUse: a claim of the snapshot of its end is not complete; or another process
+                restores the same retry for longer than the timeout.
             InvalidInput: no such stage has finished, an argument is not JSON, only the job's
                 application can run it, or no storage is known.
             Unavailable: the disk is full, or the backend does not answer.

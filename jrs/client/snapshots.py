@@ -192,7 +192,10 @@ class JobSnapshots:
             WrongState: the job has done such a thing since; or files of an earlier life are in the
                 place of the new job. The error names them.
             DuplicateJob: the job has ended, or the new id is taken.
-            SnapshotInUse: another restore of the job is under way.
+            SnapshotInUse: another restore of the job is under way; or one of another job has begun
+                from the snapshot, and one of both uses it up.
+            UnsupportedVersion: with `claim`: a newer jrs has begun a restore, and it is unknown
+                from which snapshot.
             OutcomeUnknown: the job may be held until the restore is repeated.
         """
         return self._connection.snapshots().restore(
@@ -215,6 +218,8 @@ class JobSnapshots:
         Raises:
             NoSuchSnapshot, DamagedSnapshot: it cannot be restored.
             DuplicateJob: the new id is taken.
+            SnapshotInUse: another restore to the new id is under way; or a claim of the snapshot is
+                not complete.
             WrongState: files of an earlier life are in the place of the new job.
             OutcomeUnknown: the new job may be held until this is repeated.
         """

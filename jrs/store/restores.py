@@ -96,18 +96,24 @@ def _former(backend: Backend) -> Iterator[Record]:
     return filter(took_place_of, backend.scan(keys.JOBS))
 
 
-def begun(backend: Backend) -> Iterator[RestoreRecord]:
+def begun(backend: Backend, *, whole: bool = True) -> Iterator[RestoreRecord]:
     """Yield the restores that are under way or were interrupted. Reads all specs.
 
+    Args:
+        whole: whether to raise if it is unknown of a restore what its source is; it is passed over
+            otherwise.
+
     Raises:
-        UnsupportedVersion: a newer jrs has begun a restore, and its source is unknown.
+        UnsupportedVersion: a newer jrs has begun a restore.
         CorruptRecord: the disk may have lost a restore; raised at the end.
     """
-    for found in chain(_former(backend), scan_whole(backend, keys.RESTORES)):
+    own = scan_whole(backend, keys.RESTORES) if whole else backend.scan(keys.RESTORES)
+    for found in chain(_former(backend), own):
         try:
             yield decode(RestoreRecord, found.value, found.key)
         except UnsupportedVersion:
-            raise
+            if whole:
+                raise
         except CorruptRecord:
             continue  # No process can finish it, whatever its source is.
 

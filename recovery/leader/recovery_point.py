@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord, JobHeld, SnapshotInUse, Unavailable, WrongState
+from jrs.contract.errors import CorruptRecord, JobHeld, Unavailable, WrongState
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.history import HistoryKind
@@ -93,6 +93,7 @@ class RecoveryPoints:
             JobHeld: it has had state, and none of it is usable.
             Fenced: a newer leader exists.
             NoSuchSnapshot: the snapshot to go back to was just deleted; the call may be repeated.
+            SnapshotInUse: a claim of that snapshot for another job is not complete.
             Unavailable, OutcomeUnknown: the call may be repeated.
         """
         if self._copies is not None:
@@ -179,6 +180,7 @@ class RecoveryPoints:
 
         Raises:
             DamagedSnapshot, NoSuchSnapshot: its source cannot be read; the job stays held.
+            SnapshotInUse: it claims its source, which the restore of another job needs.
             Fenced, Unavailable, OutcomeUnknown: the call may be repeated.
         """
 
@@ -188,7 +190,7 @@ class RecoveryPoints:
 
         try:
             self._catalog.finish_restore(job_id, fence=self._fence, is_stopped=is_stopped)
-        except (SnapshotInUse, WrongState):
+        except (folders.BeingRestored, WrongState):
             return False  # Another process is working on it, or it is done.
         return True
 

@@ -40,8 +40,8 @@ from ..files import transfer
 from . import convert, create, delete, folders, in_objects, left_out, logical, move, restore
 from .index import SnapshotIndex, SnapshotRef
 from .open import places
-from .reserve_and_swap import RestoreRequest
 from .restore import Restored
+from .sources import RestoreRequest
 
 
 @attrs.frozen
@@ -291,6 +291,10 @@ class SnapshotCatalog(SnapshotIndex):
                 job of what only an application can run.
             SnapshotInUse: another restore of the job is in progress; or the restore of another job
                 has begun from the snapshot, and one of both uses it up.
+            NoSuchSnapshot: it was just deleted; nothing was changed. Or another claim was completed
+                first: the job stays held.
+            UnsupportedVersion: with `claim`: a newer jrs has begun a restore, and it is unknown
+                from which snapshot.
             Unavailable: the disk is full, or the backend does not answer; nothing was changed, or
                 the job is held until the restore is repeated: the message says which.
             Fenced: a newer leader exists.
@@ -330,6 +334,7 @@ class SnapshotCatalog(SnapshotIndex):
             WrongState: files of an earlier life are in the place of the new job.
             CorruptRecord: the job could not be restarted from its stored state.
             InvalidInput: only its application can run the job.
+            SnapshotInUse: another fork to the new id is in progress.
             Unavailable, Fenced, OutcomeUnknown: as `create` and `restore`.
         """
         begun = self.pending_restore(as_job)

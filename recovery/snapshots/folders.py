@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Unavailable
+from jrs.contract.errors import SnapshotInUse, Unavailable
 from jrs.host.fork import forget_in_children
 from jrs.records.snapshots import SnapshotRecord
 
@@ -43,6 +43,10 @@ for milliseconds, besides a commit."""
 _LOOK = 0.02
 _NUMBER = re.compile(r"([0-9]{1,10})(?:-[0-9a-f]{16})?")
 _BUILDING = re.compile(r"\.([0-9]{1,10})\.tmp")
+
+
+class BeingRestored(SnapshotInUse):
+    """A process is restoring the job at this moment: it holds the lock of the folder."""
 
 
 def snapshots(storage: JobStorage, job_id: str) -> Path:

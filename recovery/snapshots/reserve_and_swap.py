@@ -7,23 +7,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import (
     Conflict,
-    CorruptRecord,
     JobIsRunning,
-    JrsError,
-    NoSuchSnapshot,
     OutcomeUnknown,
     Unavailable,
-    UnsupportedVersion,
 )
 from jrs.contract.operations import (
     Absent,
@@ -43,15 +38,16 @@ from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
 from jrs.records.lineage import Descendant, Lineage
 from jrs.records.model import EpochRecord
-from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord, as_text
+from jrs.records.snapshots import Manifest, RestoreRecord, as_text
 from jrs.store import attempt_fence, cluster_format, restores
 from jrs.store.history_texts import restore_begun, restored_from
 from jrs.store.result_store import JobResultStore
 
-from ..files import epoch_folders, transfer
+from ..files import epoch_folders
 from ..files.safe_listing import names_in
-from . import delete, deletion_notes, restored_records
+from . import restored_records, sources
 from .index import SnapshotIndex
+from .sources import RestoreRequest
 
 _ALSO_IN_THE_LAST = 5
 """The operations of the last commit besides those for the records and the conditions: on the
@@ -62,27 +58,6 @@ _DESCENDANTS_FORMAT = 5
 
 _TOPS = ("epoch", "out", "tmp", "in")
 _EPOCH = re.compile(r"e[0-9]+")
-
-
-@attrs.frozen
-class RestoreRequest:
-    """The source of a restore, and its options."""
-
-    source: SnapshotRecord | Path
-    as_job: str | None
-    claim: bool
-    fork: bool
-    fence: Fence | None
-    is_stopped: Callable[[str], bool] | None
-    progress: transfer.Progress
-    left: Record | None = None
-    """The record of the interrupted restore to carry out, if it must be that one."""
-    lineage: Lineage | None = None
-    """How a new job descends from the job of the snapshot."""
-    accept_published: bool = False
-    """Whether what the job has done since, outside of its folders, may stay."""
-    changes: Mapping[str, Any] = attrs.field(factory=dict)
-    """The fields of the spec that a new job has otherwise, as plain JSON."""
 
 
 @attrs.frozen
@@ -109,6 +84,7 @@ def reserve(
     job_id: str,
     before: Before,
     guards: list[Op],
+    kept: list[Update],
     request: RestoreRequest,
 ) -> Record:
     """Store the restore, if the job is still as it was found; return the stored record.
@@ -116,10 +92,11 @@ def reserve(
     The job keeps its spec, which may have been upgraded since the snapshot. A snapshot that is
     deleted at the same moment is gone, or is kept by the restore: only one of the two is committed.
 
+    Args:
+        kept: what keeps the source, as `sources.kept` returned it before the job was built.
+
     Raises:
-        NoSuchSnapshot: the source is gone; nothing was changed.
-        SnapshotInUse: another restore needs the source, and one of both uses it up; nothing was
-            changed.
+        As `sources.kept`: nothing was changed.
         JobIsRunning: the job has changed.
         Unavailable, Fenced, OutcomeUnknown: from the backend.
     """
@@ -151,14 +128,15 @@ def reserve(
     historian = catalog.historian(request.fence)
     said = restore_begun(begun.source, begun.from_job)
     while True:
-        kept = _kept_ops(backend, request, job_id)
         try:
             with historian.recorded(job_id, HistoryKind.RESTORE, said) as event:
                 commit_and_read_back(backend, own, *also, *kept, *event, fence=request.fence)
             break
         except Conflict as conflict:
             if conflict.op in kept:
-                continue  # It was deleted, or its entry was written otherwise: read again.
+                # It was deleted, or its entry was written otherwise.
+                kept = sources.kept(backend, request, job_id)
+                continue
             raise JobIsRunning(
                 f"job {job_id!r} was just started, resumed or submitted; nothing was changed"
             ) from None
@@ -166,40 +144,6 @@ def reserve(
     if reserved is None or reserved.value != value:
         raise JobIsRunning(f"job {job_id!r} is being restored by another process")
     return reserved
-
-
-def _kept_ops(backend: Backend, request: RestoreRequest, job_id: str) -> list[Op]:
-    """Return what fails a deletion of the source that has read which restores have begun: the same
-    entry in a new version. It fails another reservation, too, that has read which have begun."""
-    source = request.source
-    if isinstance(source, Path):
-        return []
-    key = keys.snapshot(source.job_id, source.number)
-    stored = backend.get(key)
-    # Its number may be another snapshot's.
-    if stored is None or decode(SnapshotRecord, stored.value, key).created_at != source.created_at:
-        raise NoSuchSnapshot(f"{source} was just deleted; nothing was changed")
-    if request.claim or request.left is None:
-        _check_no_claim(backend, source, request, job_id)
-    return [Update(key, stored.value, stored.version)]
-
-
-def _check_no_claim(
-    backend: Backend, source: SnapshotRecord, request: RestoreRequest, job_id: str
-) -> None:
-    """Raise `SnapshotInUse` if the restore of another job has begun from the source, and it or this
-    one uses the source up. Of two claims that older versions have begun, the first to end wins."""
-    claim, repeats = request.claim, request.left is not None
-    begun = (one for one in restores.begun(backend) if one.job_id != job_id)
-    others = (one for one in begun if (not repeats if one.claim else claim))
-    try:
-        delete.check_no_source(backend, source, others)
-    except UnsupportedVersion:
-        raise
-    except CorruptRecord:
-        if claim:
-            raise
-        # No process can complete the restore that is lost, and this one deletes nothing.
 
 
 def _with_spec(job_id: str, stored: Record | None, spec: bytes) -> Op:
@@ -328,6 +272,10 @@ def commit(
 
     Args:
         also: more operations of the last commit.
+
+    Raises:
+        JobIsRunning: the job has changed.
+        As `sources.used_up`: the job stays held.
     """
     backend = catalog.backend
     stored = backend.get(keys.JOBS + job_id)
@@ -342,7 +290,7 @@ def commit(
     of = found.job_id if job_id != found.job_id else ""
     said = restored_from(found.number, of, used_up=request.claim)
     while True:
-        used_up = _used_up_ops(catalog, request)
+        used_up = sources.used_up(catalog, request, job_id)
         last = [*ops, *guards, *also, *used_up]
         try:
             with historian.recorded(job_id, HistoryKind.RESTORE, said) as event:
@@ -357,19 +305,7 @@ def commit(
         except Conflict as conflict:
             if conflict.op not in used_up:
                 raise _changed(job_id) from conflict
-            # The entry was written otherwise, as by a restore of an older version: read again.
-
-
-def _used_up_ops(catalog: SnapshotIndex, request: RestoreRequest) -> list[Op]:
-    """Return what deletes the entry of the source, if the restore uses it up."""
-    source, backend = request.source, catalog.backend
-    if not request.claim or not isinstance(source, SnapshotRecord):
-        return []
-    entry = backend.get(keys.snapshot(source.job_id, source.number))
-    if entry is None:
-        return []
-    deletion_notes.note(backend, catalog.storage, source, deletion_notes.What.DELETION)
-    return [Delete(entry.key, entry.version)]
+            # The entry was written otherwise, as by a move: read again.
 
 
 def _commit_and_remove(
@@ -384,15 +320,3 @@ def _commit_and_remove(
             ended = JobResultStore(backend).has_entry(keys.job_of(reserved.key))
         if left or ended:
             raise  # It may still happen; or the job's cleanup has removed the restore.
-
-
-def use_up(catalog: SnapshotIndex, request: RestoreRequest, job_id: str) -> None:
-    """Remove the source of a restored job, if it was claimed, or taken for the job's fork; or what
-    can be removed now. The leader and `gc` remove the rest: the job is restored all the same."""
-    source = request.source
-    if isinstance(source, SnapshotRecord):
-        if request.claim or source.for_fork == job_id:
-            with suppress(JrsError):
-                delete.remove(catalog.backend, catalog.storage, source, request.fence)
-    elif request.claim:
-        transfer.remove(source)

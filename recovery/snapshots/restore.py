@@ -29,7 +29,6 @@ from jrs.contract.errors import (
     DuplicateJob,
     InvalidInput,
     JobIsRunning,
-    SnapshotInUse,
     WrongState,
 )
 from jrs.contract.operations import Fence
@@ -41,8 +40,6 @@ from jrs.records.model import JobSpec, StopRecord, StopState
 from jrs.records.snapshots import (
     Manifest,
     RestoreRecord,
-    SnapshotFile,
-    SnapshotFormat,
     SnapshotRecord,
     SnapshotStage,
 )
@@ -57,7 +54,6 @@ from ..files.job_folders import JobStorage
 from ..storage.objects import Objects
 from ..storage.publication import is_there
 from . import (
-    contents,
     earlier_life,
     folders,
     from_stage,
@@ -66,12 +62,13 @@ from . import (
     outside_effects,
     reserve_and_swap,
     restored_records,
+    sources,
 )
 from .adopt import adopt
 from .index import SnapshotIndex
 from .open import OpenSnapshot, check, opened
-from .reserve_and_swap import RestoreRequest
 from .restored_records import SPEC
+from .sources import RestoreRequest
 
 
 @attrs.frozen
@@ -133,6 +130,7 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
         with _building(storage, job_id) as built:
             guards = reserve_and_swap.suspended_guards(catalog.backend, job_id)
             before = _check_startable(catalog, found.manifest, job_id, request)
+            kept = sources.kept(catalog.backend, request, job_id)
             _check_accepted(catalog, found.manifest, job_id, request)
             if stage := _from_stage(before, found.manifest, job_id, request):
                 found = from_stage.without(whole, stage)
@@ -147,11 +145,13 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
                 stages = _build(storage, found, job_id, built, request)
             epoch = epoch_folders.in_place(storage.folder(job_id))
             content = found.manifest
-            reserved = reserve_and_swap.reserve(catalog, content, job_id, before, guards, request)
+            reserved = reserve_and_swap.reserve(
+                catalog, content, job_id, before, guards, kept, request
+            )
             with reserve_and_swap.completed_by_a_repeat(job_id):
                 folder = reserve_and_swap.swap(catalog, content, job_id, built, epoch, reserved)
                 reserve_and_swap.commit(catalog, content, job_id, guards, reserved, request)
-    reserve_and_swap.use_up(catalog, request, job_id)
+    sources.use_up(catalog, request, job_id)
     return Restored(job_id, folder, stages, found.manifest.number, found.manifest.job_id)
 
 
@@ -170,6 +170,7 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
     with _building(catalog.storage, job_id) as work:
         guards = reserve_and_swap.suspended_guards(catalog.backend, job_id)
         before = _check_startable(catalog, found, job_id, request)
+        kept = sources.kept(catalog.backend, request, job_id)
         _check_accepted(catalog, found, job_id, request)
         if stage := _from_stage(before, found, job_id, request):
             found = from_stage.without_stage(found, stage, partial(is_there, objects))
@@ -178,10 +179,10 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
             # Before the reservation: what a death leaves of it nothing names.
             with writing(f"the restore of job {job_id!r}"):
                 found = adopt(objects, found, job_id, folder, work, fork=request.fork)
-        reserved = reserve_and_swap.reserve(catalog, found, job_id, before, guards, request)
+        reserved = reserve_and_swap.reserve(catalog, found, job_id, before, guards, kept, request)
         with reserve_and_swap.completed_by_a_repeat(job_id):
             reserve_and_swap.commit(catalog, found, job_id, guards, reserved, request, [mine])
-    reserve_and_swap.use_up(catalog, request, job_id)
+    sources.use_up(catalog, request, job_id)
     return Restored(job_id, folder, found.stages, found.number, found.job_id)
 
 
@@ -294,7 +295,7 @@ def _building(storage: JobStorage, job_id: str) -> Iterator[Path]:
         permissions.make(built, parents=True, exist_ok=True)
     with folders.locked(built) as mine:
         if not mine:
-            raise SnapshotInUse(f"another restore of job {job_id!r} is in progress")
+            raise folders.BeingRestored(f"another restore of job {job_id!r} is in progress")
         try:
             for left in list(built.iterdir()):
                 storage.discard(job_id, left)
@@ -327,7 +328,7 @@ def _build(
     for done, (file, target) in enumerate(files.items()):
         request.progress(done, len(files))
         source = found.locate(file)
-        if _may_be_shared(file, found.manifest.format, request):
+        if sources.may_be_shared(file, found.manifest.format, request):
             transfer.link_or_copy(source, target)
         elif transfer.copy(source, target) != file.sha256:
             raise DamagedSnapshot(str(found.folder), (f"{source} has changed",))
@@ -353,13 +354,6 @@ def _build(
     transfer.sync_folders(built)
     request.progress(len(files), len(files))
     return stages
-
-
-def _may_be_shared(file: SnapshotFile, how: SnapshotFormat, request: RestoreRequest) -> bool:
-    """Return whether the job may get the snapshot's own file, because it never writes into it."""
-    if how is SnapshotFormat.FULL:
-        return request.claim  # The snapshot is used up, and no other snapshot has the file.
-    return contents.never_changes(file)
 
 
 def _forked(built: Path, stage: SnapshotStage) -> SnapshotStage:

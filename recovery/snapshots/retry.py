@@ -24,7 +24,6 @@ from jrs.contract.errors import (
     JobIsRunning,
     NoSuchJob,
     NoSuchSnapshot,
-    SnapshotInUse,
     Unavailable,
     WrongState,
 )
@@ -39,10 +38,10 @@ from jrs.store import cluster_format, restores
 from jrs.store.result_store import JobResultStore
 
 from ..files import transfer
-from . import earlier_life, restore
+from . import earlier_life, folders, restore
 from .index import SnapshotIndex
-from .reserve_and_swap import RestoreRequest
 from .restored_records import SPEC
+from .sources import RestoreRequest
 
 SINCE_FORMAT = 5
 """The first cluster format in which no process forgets from which stage a retry begins."""
@@ -254,7 +253,7 @@ def _retry_from(catalog: SnapshotIndex, record: SnapshotRecord, request: RetryRe
                 ),
             )  # fmt: skip
             return new_id
-        except SnapshotInUse:
+        except folders.BeingRestored:
             # It may be the same retry by another process: the next id would be a second one.
             if deadline.expired:
                 raise
@@ -327,7 +326,7 @@ def _under_way(catalog: SnapshotIndex, spec: JobSpec, request: RetryRequest) -> 
     if restores.stored(catalog.backend, same) is not None:
         try:
             restore.finish(catalog, same, None, None)
-        except (SnapshotInUse, WrongState):
+        except (folders.BeingRestored, WrongState):
             pass  # Another process is working on it, or has just completed it.
         except (DamagedSnapshot, NoSuchSnapshot) as error:
             # Of that snapshot, whichever the caller would begin from.

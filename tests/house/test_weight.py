@@ -81,10 +81,11 @@ PROCESSES = {
         "import jrs.recovery.attempt_main",
         RUNS,
         {"cattrs", "tenacity"},
-        # Six of them give a job that is made from another the span of who made it, run what may
+        # Seven of them give a job that is made from another the span of who made it, run what may
         # hang in a thread of its own, have the pools of all rooms, tell the snapshots of forks,
-        # compare the output that a snapshot has left out, and check arguments.
-        193,
+        # compare the output that a snapshot has left out, keep the sources of restores, and check
+        # arguments.
+        194,
     ),
     "a master": (
         "import jrs.cli.master",

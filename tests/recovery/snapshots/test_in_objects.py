@@ -65,6 +65,7 @@ from jrs.recovery.snapshots import (
     delete,
     find_orphans,
     reserve_and_swap,
+    sources,
 )
 from jrs.recovery.snapshots.retry import RetryRequest, retry
 from jrs.recovery.snapshots.scheduled import take_scheduled_snapshot
@@ -601,15 +602,15 @@ def test_two_forks_from_one_snapshot(
 ) -> None:
     """Each writes a new version of its entry, and neither is refused because of the other."""
     run(begin(lead), 3)
-    record, kept = catalog.create("job"), reserve_and_swap._kept_ops
+    record, kept = catalog.create("job"), sources.kept
 
     def slow(*args: Any) -> Any:
-        monkeypatch.setattr(reserve_and_swap, "_kept_ops", kept)
+        monkeypatch.setattr(sources, "kept", kept)
         found = kept(*args)
         catalog.restore(record, as_job="other")
         return found
 
-    monkeypatch.setattr(reserve_and_swap, "_kept_ops", slow)
+    monkeypatch.setattr(sources, "kept", slow)
     assert catalog.restore(record, as_job="copy").job_id == "copy"
 
 
