@@ -139,6 +139,9 @@ class SnapshotCatalog(SnapshotIndex):
     def newest_usable(self, job_id: str) -> RecoverySource:
         """Return the newest snapshot that can be restored, verified, and those skipped before it.
 
+        Where the storage has objects, rows of earlier batches are not verified: the job resumes
+        without them, and would read them from no older snapshot, either.
+
         Raises:
             Unavailable: a snapshot that may be whole cannot be read now; an older one is no
                 substitute.
@@ -148,7 +151,7 @@ class SnapshotCatalog(SnapshotIndex):
             if not record.format.is_restorable:
                 continue
             try:
-                found = self.verify(job_id, record.number)
+                found = self.verify_usable(job_id, record.number)
                 if not found.output:
                     left_out.check(self.storage, self.manifest(job_id, record.number))
                 return RecoverySource(found, tuple(skipped))

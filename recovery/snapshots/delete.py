@@ -323,7 +323,10 @@ def _replaces(newer: SnapshotRecord, record: SnapshotRecord) -> bool:
 
 def _is_whole(catalog: SnapshotIndex, record: SnapshotRecord, thorough: bool) -> bool:
     try:
-        catalog.verify(record.job_id, record.number, thorough=thorough)
+        if thorough:
+            catalog.verify_usable(record.job_id, record.number)
+        else:
+            catalog.verify(record.job_id, record.number, thorough=False)
     except (CorruptRecord, NoSuchSnapshot):
         return False
     return True

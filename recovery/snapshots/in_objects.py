@@ -7,7 +7,7 @@ checkpoint that its head names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from jrs.contract.errors import CorruptRecord, DamagedSnapshot, WrongState
 from jrs.records import keys
@@ -16,8 +16,9 @@ from jrs.records.model import StageRecord
 from jrs.records.objects import BatchManifest, OutputManifest, StoredFile
 from jrs.records.snapshots import Manifest, SnapshotRecord
 
+from ..storage import batches
 from ..storage.objects import Objects
-from ..storage.packed_copies import contents, read_record
+from ..storage.packed_copies import problems, read_record
 
 
 def manifest_of(objects: Objects, record: SnapshotRecord) -> Manifest:
@@ -40,40 +41,36 @@ def check(
     record: SnapshotRecord,
     *,
     thorough: bool,
+    earlier: bool,
     progress: Callable[[int, int], None],
 ) -> None:
     """Raise `DamagedSnapshot` if an object that a snapshot needs is missing, or was changed.
 
     Args:
         thorough: compare every byte; False compares sizes only.
+        earlier: also the rows of all earlier batches: one request for each file, and a job resumes
+            without them. Without it, only the manifests that the next batches merge.
     """
     found = manifest_of(objects, record)
-    problems: list[str] = []
-    files: dict[str, list[StoredFile]] = {}
     try:
-        for one in files_in(objects, found):
-            files.setdefault(one.object, []).append(one)
+        files = list(files_in(objects, found))
+        for newest in _newest(objects, found):
+            if earlier:
+                rows = batches.files_of(objects, newest)
+                files += (file for batch, file in rows if batch < newest.batch)
+            else:
+                batches.read_listed(objects, newest)
+        wrong = (problems if thorough else _by_size)(objects, files, progress)
     except CorruptRecord as error:
         raise DamagedSnapshot(str(record), (str(error),)) from None
-    for done, (name, inside) in enumerate(files.items()):
-        progress(done, len(files))
-        try:
-            if thorough:
-                contents(objects, inside)
-            else:
-                _check_size(objects, name, inside)
-        except CorruptRecord as error:
-            problems.append(str(error))
-    progress(len(files), len(files))
-    if problems:
-        raise DamagedSnapshot(str(record), tuple(problems))
+    if wrong:
+        raise DamagedSnapshot(str(record), tuple(wrong))
 
 
 def files_in(objects: Objects, found: Manifest, *, rows: bool = True) -> Iterator[StoredFile]:
     """Yield the files of the checkpoints that a snapshot names, and of finished stages; and the
     rows of the newest batch of each stream."""
-    for named in (*found.heads.values(), *found.plans.values()):
-        newest = read_record(objects, BatchManifest, named)
+    for newest in _newest(objects, found):
         yield from newest.checkpoint
         if rows:
             yield from newest.files
@@ -94,9 +91,26 @@ def refuse(what: str) -> WrongState:
 # -- inside --------------------------------------------------------------------------------
 
 
-def _check_size(objects: Objects, name: str, inside: list[StoredFile]) -> None:
-    found = objects.stat(name)
-    if found is None:
-        raise CorruptRecord(f"{objects.url}/{name} is missing")
-    if found.size < max(one.offset + one.size for one in inside):
-        raise CorruptRecord(f"{objects.url}/{name} is shorter than its files")
+def _newest(objects: Objects, found: Manifest) -> Iterator[BatchManifest]:
+    """Yield the manifests of the newest batches that a snapshot names."""
+    for named in (*found.heads.values(), *found.plans.values()):
+        yield read_record(objects, BatchManifest, named)
+
+
+def _by_size(
+    objects: Objects, files: Sequence[StoredFile], progress: Callable[[int, int], None]
+) -> list[str]:
+    """Return a line for each object that is missing, or too short for its files."""
+    ends: dict[str, int] = {}
+    for one in files:
+        ends[one.object] = max(ends.get(one.object, 0), one.offset + one.size)
+    wrong = []
+    for done, (name, end) in enumerate(ends.items()):
+        progress(done, len(ends))
+        found = objects.stat(name)
+        if found is None:
+            wrong.append(f"{objects.url}/{name} is missing")
+        elif found.size < end:
+            wrong.append(f"{objects.url}/{name} is shorter than its files")
+    progress(len(ends), len(ends))
+    return wrong

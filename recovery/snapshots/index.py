@@ -146,7 +146,9 @@ class SnapshotIndex:
         """Return the snapshot if all its files exist and are unchanged.
 
         Args:
-            thorough: compare every byte; False compares names and sizes only.
+            thorough: compare every byte; False compares names and sizes only. Where the storage
+                has objects, it then leaves out what a job resumes without: the rows of all batches
+                but the newest.
 
         Raises:
             NoSuchSnapshot: the job has no such snapshot.
@@ -155,12 +157,27 @@ class SnapshotIndex:
             Unavailable: its storage is missing.
         """
         record = self.get(job_id, which)
-        if self.storage.objects is not None:
-            in_objects.check(self.storage.objects, record, thorough=thorough, progress=progress)
-            return record
+        self._check(record, thorough=thorough, earlier=thorough, progress=progress)
+        return record
+
+    def verify_usable(self, job_id: str, which: SnapshotRef) -> SnapshotRecord:
+        """Return the snapshot if all that a job resumes with exists, and no byte of it is changed.
+
+        Raises as `verify`.
+        """
+        record = self.get(job_id, which)
+        self._check(record, thorough=True, earlier=False, progress=transfer.silent)
+        return record
+
+    def _check(
+        self, record: SnapshotRecord, *, thorough: bool, earlier: bool, progress: transfer.Progress
+    ) -> None:
+        objects = self.storage.objects
+        if objects is not None:
+            in_objects.check(objects, record, thorough=thorough, earlier=earlier, progress=progress)
+            return
         with opened(self.storage, record) as found:
             check(str(record), found, thorough=thorough, progress=progress)
-        return record
 
 
 def refuse_taken(known: Iterable[SnapshotRecord], name: str | None) -> None:

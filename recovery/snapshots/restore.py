@@ -174,7 +174,7 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
         _check_accepted(catalog, found, job_id, request)
         if stage := _from_stage(before, found, job_id, request):
             found = from_stage.without_stage(found, stage, partial(is_there, objects))
-        in_objects.check(objects, source, thorough=False, progress=request.progress)
+        in_objects.check(objects, source, thorough=False, earlier=False, progress=request.progress)
         if job_id != found.job_id:
             # Before the reservation: what a death leaves of it nothing names.
             with writing(f"the restore of job {job_id!r}"):

@@ -64,6 +64,15 @@ def files_of(
         yield from ((newest.batch, file) for file in newest.files)
 
 
+def read_listed(objects: Objects, newest: BatchManifest) -> None:
+    """Read the manifests that one lists, without those below them: what the next batches merge. At
+    most 63 of each level.
+
+    Raises as `files_of`.
+    """
+    _read_all(objects, newest.earlier)
+
+
 def in_batch(batch: int, file: StoredFile) -> StoredFile:
     """Return a file with rows under its path in a stage's output: in the folder of its batch."""
     return attrs.evolve(file, path=f"batch={batch}/{file.path}")

@@ -31,6 +31,8 @@ _SMALL = 1024 * 1024
 """Bytes of a file that is put into an object with others."""
 _PACK = ONE_PUT - _SMALL
 """Bytes of such an object, at least if there is more: it is written in one request."""
+_PAGE = 100
+"""Objects that are read between two reports of progress."""
 NONCE = 12
 """Digits of the random number in the name of a prefix."""
 _WITHOUT_ATTEMPT = re.compile(r"[^/]+/data/(r|s[0-9]+)\.[^/]+/.+")
@@ -195,6 +197,50 @@ def _fetch_from(objects: Objects, files: Sequence[StoredFile], folder: Path) -> 
             with _new_file(folder / one.path) as file:
                 for part in _pieces(objects, one):
                     file.write(part)
+
+
+def problems(
+    objects: Objects, files: Iterable[StoredFile], done: Callable[[int, int], None]
+) -> list[str]:
+    """Return a line for each object that is missing, or whose files were changed; every byte is
+    read.
+
+    Args:
+        done: called with how many of the objects were read, and how many there are.
+
+    Raises:
+        Unavailable, StorageRefused: from the store.
+    """
+    groups: dict[str, list[StoredFile]] = {}
+    for one in files:
+        groups.setdefault(one.object, []).append(one)
+    by_size: dict[int, list[list[StoredFile]]] = {}
+    for group in groups.values():
+        most = _most(sum(one.size for one in group), LARGE_AT_ONCE)
+        by_size.setdefault(most, []).append(group)
+    found: list[str] = []
+    read = 0
+    for most, same in by_size.items():
+        for first in range(0, len(same), _PAGE):
+            some = same[first : first + _PAGE]
+            done(read, len(groups))
+            lines = in_threads([_call(_problem, objects, group) for group in some], most)
+            found += filter(None, lines)
+            read += len(some)
+    done(read, len(groups))
+    return found
+
+
+def _problem(objects: Objects, files: Sequence[StoredFile]) -> str:
+    try:
+        contents(objects, [one for one in files if one.size <= ONE_PUT])
+        for one in files:
+            if one.size > ONE_PUT:
+                for _ in _pieces(objects, one):
+                    pass  # It has to fit into memory nowhere.
+    except CorruptRecord as error:
+        return str(error)
+    return ""
 
 
 def contents(objects: Objects, files: Sequence[StoredFile]) -> list[bytes]:

@@ -497,6 +497,53 @@ def test_a_fork_needs_nothing_of_its_job(
     assert stage.manifest.name.startswith("copy/data/r.")
 
 
+@pytest.mark.parametrize("harm", ["lost", "changed"])
+@pytest.mark.parametrize("batch", [0, 9])
+def test_rows_of_earlier_batches(
+    lead: Lead,
+    catalog: SnapshotCatalog,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    harm: str,
+    batch: int,
+) -> None:
+    """A verification finds them, merged or not. The job resumes without them: no older snapshot
+    would have them, either."""
+    monkeypatch.setattr(batches_module, "WIDTH", 4)
+    run(begin(lead), 12)
+    record = catalog.create("job")
+    assert catalog.verify("job", 1) == record
+    assert lead.storage.objects is not None
+    named = dict(batches_module.files_of(lead.storage.objects, manifest(lead)))
+    (store.remove if harm == "lost" else store.damage)(named[batch].object)
+
+    with pytest.raises(DamagedSnapshot, match=named[batch].object):
+        catalog.verify("job", 1)
+    assert catalog.newest_usable("job").record == record
+    suspend(lead)
+    assert catalog.restore(record)
+
+
+def test_manifests_that_the_next_batches_merge(
+    lead: Lead, catalog: SnapshotCatalog, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one of them, the job would end at a later batch. To look costs a request for each,
+    and none for what is below."""
+    monkeypatch.setattr(batches_module, "WIDTH", 4)
+    run(begin(lead), 15)
+    record = catalog.create("job")
+    suspend(lead)
+    listed = [one.manifest.name for one in manifest(lead).earlier]
+    store.calls.clear()
+    catalog.restore(record)
+    assert store.calls["get"] == 4 + len(listed)
+    store.remove(listed[-1])
+
+    assert catalog.newest_usable("job").record is None
+    with pytest.raises(DamagedSnapshot, match=listed[-1]):
+        catalog.restore(record)
+
+
 def test_a_fork_without_room_for_a_checkpoint(
     lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
