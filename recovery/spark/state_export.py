@@ -11,6 +11,8 @@ from ..checkpoint_format import commit_log
 from ..checkpoint_format.checkpoint import commit_of
 from .configuration import require_java
 from .defaults import DEFAULTS, LOCAL, STATE_FORM
+from .error_reasons import why
+from .host_configuration import MASTER
 
 # Imported inside functions: pyspark, since most masters and clients have no use for it.
 
@@ -22,8 +24,8 @@ def export_state(checkpoint: Path, batch: int, target: Path, *, spark: Any = Non
         spark: the session to use; None to use the process's own, or start one.
 
     Raises:
-        InvalidInput: pyspark or Java is not installed, or the session's Spark cannot read the
-            state.
+        InvalidInput: pyspark or Java is not installed, no session can start, or its Spark cannot
+            read the state.
         UnreadableCheckpoint: the batch's commit cannot be read.
     """
     if not (checkpoint / "state").is_dir():
@@ -64,5 +66,9 @@ def _session() -> Any:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise InvalidInput("a logical snapshot needs Spark: pip install 'jrs[spark]'") from error
-    builder = SparkSession.builder.appName("jrs snapshot")
-    return builder.config(map={**DEFAULTS, **LOCAL}).getOrCreate()
+    # The files are on this host: a cluster that its configuration names has nothing to read.
+    conf = {**DEFAULTS, **LOCAL, MASTER: "local[*]"}
+    try:
+        return SparkSession.builder.appName("jrs snapshot").config(map={**conf}).getOrCreate()
+    except Exception as error:
+        raise InvalidInput(f"Spark cannot start for a snapshot: {why(error)}") from error
