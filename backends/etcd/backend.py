@@ -112,7 +112,7 @@ class EtcdBackend(Backend):
         self._page_sizes = page_sizes.PageSizes()
         self._sending = threading.Lock()
         self._answered = time.monotonic()
-        """When commits were answered last."""
+        """When a request with commits was answered last."""
         self._group: GroupCommit[Commit] = GroupCommit(
             self._append,
             threading.Lock(),
@@ -301,22 +301,22 @@ class EtcdBackend(Backend):
         return commit
 
     def _append(self, batch: list[Commit]) -> list[int | Exception]:
-        # The first commit has waited longest. Its deadline is shortened, so that its caller still
-        # waits for the verdict.
-        deadline = batch[0].until(self._answered).sooner(_HEARD)
         try:
-            self._barrier.close_behind(deadline)
+            self._barrier.close_behind(self._deadline_of(batch[0]))
         except JrsError as error:
             return [error] * len(batch)
 
-        def write(request: Any) -> Any:
+        def write(request: Any, first: Commit) -> Any:
+            deadline = self._deadline_of(first)
             try:
-                return self.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
+                answer = self.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
             except (Refused, InvalidInput, Unavailable, OutOfSpace):
                 raise
             except BaseException:  # Even an interrupted request may have been sent.
                 self._barrier.note_late()
                 raise
+            self._answered = time.monotonic()
+            return answer
 
         # Read the barrier first: a caller that leaves from here on closes it. A caller that has
         # already left may have closed an earlier one and read that its commit is absent, so its
@@ -328,10 +328,13 @@ class EtcdBackend(Backend):
             for commit in sent:
                 commit.sent = True
         answers = transaction.send(sent, barrier, write)
-        if any(isinstance(answer, int) for answer in answers):
-            self._answered = time.monotonic()
         verdicts = iter(answers)
         return [gone if commit not in sent else next(verdicts) for commit in batch]
+
+    def _deadline_of(self, first: Commit) -> Deadline:
+        """Return the deadline of a request by its first commit, which has waited longest; it is
+        shortened, so that the caller still waits for the verdict."""
+        return first.until(self._answered).sooner(_HEARD)
 
     def _leave(self, commit: Commit) -> bool:
         with self._sending:

@@ -172,8 +172,11 @@ def in_requests(commits: Iterable[Commit]) -> Iterator[list[Commit]]:
         yield together
 
 
-def send(batch: list[Commit], condition: Any, write: Callable[[Any], Any]) -> list[int | Exception]:
-    """Send commits in order, and return the verdict on each; `write` sends a request.
+def send(
+    batch: list[Commit], condition: Any, write: Callable[[Any, Commit], Any]
+) -> list[int | Exception]:
+    """Send commits in order, and return the verdict on each; `write` sends a request, and is given
+    the first of its commits.
 
     Every request has `condition` in addition to the conditions of its commits.
 
@@ -185,7 +188,7 @@ def send(batch: list[Commit], condition: Any, write: Callable[[Any], Any]) -> li
     while waiting:
         together = waiting.popleft()
         try:
-            verdicts += verdicts_of(together, write(request_of(together, condition)))
+            verdicts += verdicts_of(together, write(request_of(together, condition), together[0]))
         except Refused as error:
             if len(together) == 1:
                 verdicts.append(error)

@@ -43,11 +43,13 @@ class Held:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, backend: EtcdBackend) -> None:
         self.requests: list[Any] = []
+        self.until: list[float] = []
         self.go = threading.Event()
         inner = backend.connection.write
 
         def write(method: Any, request: Any, deadline: Deadline) -> Any:
             self.requests.append(request)
+            self.until.append(deadline.at)
             assert self.go.wait(BOUND)
             return inner(method, request, deadline)
 
@@ -69,6 +71,20 @@ def prepared(*ops: Op, fence: Fence | None = None) -> transaction.Commit:
 
 def failed(future: Future[None]) -> BaseException | None:
     return future.exception(BOUND)
+
+
+def test_the_time_of_a_request_begins_when_the_one_before_it_was_answered(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long queue of commits that depend on each other is no fault of the server: its time is not
+    up as long as it answers."""
+    held = Held(monkeypatch, backend)
+    create, delete = Create("k", b""), Delete("k")
+    futures = held.gather(backend, (create,), (delete,), (create,), (delete,))
+
+    assert [failed(future) for future in futures] == [None] * 4
+    assert len(held.until) == 5
+    assert held.until == sorted({*held.until})
 
 
 def test_each_commit_of_a_request_has_its_own_outcome(
@@ -181,7 +197,7 @@ class Server:
         self.errors = list(errors)
         self.sent: list[int] = []
 
-    def __call__(self, request: Any) -> Any:
+    def __call__(self, request: Any, first: transaction.Commit) -> Any:
         nested = len([op for op in request.success if op.HasField("request_txn")])
         self.sent.append(nested or 1)
         error = self.errors.pop(0) if self.errors else None
