@@ -33,6 +33,7 @@ def masters_in(tmp_path: Path, **environment: str) -> Masters:
         (tmp_path / "store").as_uri(),
         cluster=CLUSTER,
         storage=tmp_path / "jobs",
+        ttl=30.0,  # A leader that is slow for a while leads on; a killed one is replaced at once.
         environment=environment,
     )
 

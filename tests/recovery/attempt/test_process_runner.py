@@ -436,7 +436,7 @@ def test_a_leader_that_slept_finds_itself_replaced_and_does_no_harm(
     """While the leader and its watchdog are stopped for longer than the ttl, the next one kills the
     orphaned attempt before it starts the job again; the old one, continued, steps down, and neither
     it nor its attempt touches the new attempt, the job's files or its result."""
-    masters = cluster(ttl=1.0)
+    masters = cluster(ttl=5.0)
     masters.start("m1")
     old = masters.leader()
     started, go, wrote = tmp_path / "started", tmp_path / "go", tmp_path / "wrote"

@@ -27,6 +27,7 @@ from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, JobStatus
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.attempt.context import AttemptContext
+from jrs.recovery.attempt.runners import process
 from jrs.recovery.attempt.runners.process import ProcessRunner
 from jrs.recovery.attempt_main import PROGRAM
 from jrs.recovery.processes import marks
@@ -44,7 +45,7 @@ from tests.recovery.support import (
     spoil,
     state_of,
 )
-from tests.support import until
+from tests.support import BOUND, until
 
 URL = "file:///nowhere"
 MARK = random_token()
@@ -273,6 +274,7 @@ def test_attempts_that_end_orderly_are_not_looked_for(
     for number in range(8):
         submit(leader, f"job-{number}", "hang", arguments={"pids": str(pids)})
     started = noted(pids, 8)
+    monkeypatch.setattr(process, "_WATCHDOG", BOUND)
     looks = Looks(monkeypatch)
 
     assert leader.stop()
