@@ -93,7 +93,7 @@ def start(
         changed.enter_context(credentials.withheld())  # Secrets of a driver; an attempt has none.
         changed.enter_context(permissions.for_children(shared=shared))
         changed.enter_context(worker_python.this_one(scratch, on_host=on_host, named=named))
-        if LOCAL_DIR in options:  # Spark takes the variable first, and nobody cleans up there.
+        if LOCAL_DIR in options:  # Spark takes the variable first, where jrs removes nothing.
             changed.enter_context(environment.changed(LOCAL_DIRS, options[LOCAL_DIR]))
         return SparkSession.builder.config(conf=given).getOrCreate()
 

@@ -260,7 +260,7 @@ def test_an_executor_without_space(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("other", [False, True], ids=["the attempt's", "of spark-env.sh"])
 def test_where_the_driver_keeps_its_files(tmp_path: Path, other: bool) -> None:
-    """What a file of the host's Spark names comes before what jrs gives, and nobody cleans it."""
+    """What a file of the host's Spark names comes before what jrs gives, and is not cleaned up."""
     from jrs.recovery.spark import probes
 
     mine = tmp_path / "attempt"
