@@ -22,7 +22,9 @@ from jrs.cli.common import (
 from jrs.cli.completion import job_argument
 from jrs.cli.connecting import connect
 from jrs.client import plain
+from jrs.client.job import JobHandle
 from jrs.client.stream_texts import StreamTexts
+from jrs.contract.errors import Unavailable
 from jrs.contract.texts import one_line
 from jrs.records.applications import ApplicationRecord
 from jrs.records.lineage import LineageKind
@@ -60,20 +62,29 @@ def show_command(ref: ClusterRef, job_id: str, storage: str | Path | None, as_js
         if as_json:
             echo_json(plain.of_job(job))
             return 0
-        view, made, logs = job.view(), tuple(job.descendants()), job.log_folder()
+        view, made, logs = job.view(), tuple(job.descendants()), _logs_of(job)
         explained = None if view.has_ended else job.explain()
         streams = job.streams()
     facts = list(_facts_of(view, explained))
     facts += [fact for one in streams for fact in _stream(StreamTexts.of(one, time.time()))]
     facts += [(_MADE[one.how], f"{one.descendant}, {when(one.at)}") for one in made]
-    if logs is not None:
-        facts.append(("logs", str(logs)))
+    if logs:
+        facts.append(("logs", logs))
     for name, value in facts:
         echo(f"{name + ':' if name else '':12} {value}")
     return 0
 
 
 # -- inside --------------------------------------------------------------------------------
+
+
+def _logs_of(job: JobHandle) -> str:
+    """Return where a job's logs are, or why that cannot be told; empty if it has none."""
+    try:
+        folder = job.log_folder()
+    except Unavailable as error:
+        return f"cannot be looked for: {error}"
+    return "" if folder is None else str(folder)
 
 
 def _facts_of(view: JobView, explained: Explanation | None) -> Iterator[Fact]:

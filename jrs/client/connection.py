@@ -18,7 +18,9 @@ from jrs.records.checks import check_entry_point
 from jrs.records.cluster import StorageRecord
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point as entry_points
+from jrs.recovery.files.disk_errors import reading
 from jrs.recovery.files.job_folders import JobStorage, storage_place
+from jrs.recovery.files.safe_listing import is_folder
 from jrs.recovery.files.storage_identity import (
     StorageIdentity,
     known_storage,
@@ -73,14 +75,20 @@ class Connection:
 
         Raises:
             InvalidInput: the storage that was named is not the cluster's.
+            Unavailable: the storage cannot be looked at now.
         """
         return known_storage(self.backend, self.named_storage)
 
     def storage_to_check(self) -> JobStorage | None:
-        """Return what `known_storage` does, also where the record of the storage is damaged."""
+        """Return what `known_storage` does, also where the record of the storage, or its marker,
+        is damaged."""
         try:
             return self.known_storage()
         except CorruptRecord:
+            pass
+        try:
+            return known_storage(self.backend, self.named_storage, check=False)
+        except CorruptRecord:  # The record: nothing tells any more which one the cluster used.
             place = storage_place(self.backend, self.named_storage)
             return None if place is None else JobStorage(place, self.backend.cluster)
 
@@ -97,7 +105,7 @@ class Connection:
         place = storage_place(self.backend, self.named_storage)
         if place is None:
             raise InvalidInput("no storage: name the folder to adopt, with --storage DIR")
-        if not place.url and not place.root.is_dir():
+        if not place.url and not is_folder(place.root):
             raise InvalidInput(f"{place.root} is not a folder on this host")
         running = Registry(self.backend).heard()
         if running:
@@ -109,7 +117,8 @@ class Connection:
         if recorded is not None and bool(place_of(recorded.path).url) != bool(place.url):
             self._check_no_jobs(recorded.path)
         identity = StorageIdentity(self.backend, storage_of(self.backend, place))
-        return identity.adopt(submitter(), time.time())
+        with reading(f"looking at {place}"):
+            return identity.adopt(submitter(), time.time())
 
     def _check_no_jobs(self, before: str) -> None:
         """Raise `WrongState` if a job has not ended: its files are of the other kind."""

@@ -40,7 +40,9 @@ from jrs.records.codec import decode, encode
 from jrs.store.cluster_format import is_at_least, too_old
 from jrs.store.masters import newest_epoch
 
+from .disk_errors import reading
 from .job_folders import JobStorage, storage_place
+from .safe_listing import is_folder
 from .storage_marker import COUNT, EPOCH, FOLDER, marker_of
 
 _FORMAT = 5
@@ -64,10 +66,10 @@ class StorageIdentity:
 
         Raises:
             InvalidInput: it is another one; the message names both.
-            CorruptRecord: the record, or the marker, cannot be read.
+            CorruptRecord: the record, or the marker, is damaged.
+            OSError: the marker cannot be read now.
         """
-        record = self.recorded()
-        self._check_is(record)
+        self._check_is(record := self.recorded())
         if to_lead:
             self._check_work(record)
 
@@ -186,10 +188,7 @@ class StorageIdentity:
 
     def is_ahead(self) -> bool:
         """Return whether the marker has counted more ends than the record: the store is older.
-
-        Raises:
-            CorruptRecord: the record, or the marker, cannot be read.
-        """
+        Raises as `check`."""
         return self._ahead() is not None
 
     def accept_count(self) -> None:
@@ -200,11 +199,7 @@ class StorageIdentity:
             self._put(attrs.evolve(record, count=ahead[0]), None)
 
     def recorded(self) -> StorageRecord | None:
-        """Return the storage that the cluster has recorded; None if it has recorded none.
-
-        Raises:
-            CorruptRecord: the record cannot be read.
-        """
+        """Return what `recorded_storage` does."""
         return recorded_storage(self._backend)
 
     def marked(self) -> StorageRecord | None:
@@ -312,8 +307,7 @@ class StorageIdentity:
 
     def _newest_epoch(self) -> int:
         """Return the newest epoch of the store; 0 if it has none that can be read."""
-        newest = newest_epoch(self._backend)
-        return 0 if newest is None else newest.epoch
+        return 0 if (newest := newest_epoch(self._backend)) is None else newest.epoch
 
     def _here(self) -> str:
         return f"cluster {self._backend.cluster!r} at {self._backend.url}"
@@ -324,8 +318,8 @@ class StorageIdentity:
 
     def _mark(self, record: StorageRecord) -> None:
         """Write the marker; it appears whole."""
-        marker = StorageMarker(record.id, self._backend.cluster, self._backend.url)
-        self._marked.write(encode(marker))
+        here = self._backend
+        self._marked.write(encode(StorageMarker(record.id, here.cluster, here.url)))
 
     def _put(self, record: StorageRecord, fence: Fence | None) -> None:
         stored = self._backend.get(keys.STORAGE)
@@ -364,7 +358,9 @@ def storage_of(backend: Backend, place: StoragePlace) -> JobStorage:
     return JobStorage(place, backend.cluster)
 
 
-def known_storage(backend: Backend, named: str | Path | None) -> JobStorage | None:
+def known_storage(
+    backend: Backend, named: str | Path | None, *, check: bool = True
+) -> JobStorage | None:
     """Return the storage of a cluster for a client, checked by identity; None if none is known.
 
     It is `named`, else what ``JRS_STORAGE`` names, else the recorded one if it is on this host or
@@ -372,19 +368,22 @@ def known_storage(backend: Backend, named: str | Path | None) -> JobStorage | No
 
     Raises:
         InvalidInput: the named one is not the cluster's; the message names both.
-        CorruptRecord: the record, or the marker, cannot be read.
+        CorruptRecord: the record, or the marker, is damaged.
+        Unavailable: the storage cannot be looked at now.
     """
     place = storage_place(backend, named)
     record = recorded_storage(backend)
     root = None if place is None else place.root
     if record is not None and named is None and root in (None, backend.default_storage):
         there = place_of(record.path)
-        if there.url or (there.root / backend.cluster / FOLDER).is_dir():
+        if there.url or is_folder(there.root / backend.cluster / FOLDER):
             place = there
     if place is None:
         return None
     storage = storage_of(backend, place)
-    StorageIdentity(backend, storage).check()
+    if check:
+        with reading(f"looking at {place}"):
+            StorageIdentity(backend, storage).check()
     return storage
 
 
@@ -394,8 +393,7 @@ def needed_storage(backend: Backend, named: str | Path | None) -> JobStorage:
     Raises:
         InvalidInput: none is known, or the named one is not the cluster's.
     """
-    storage = known_storage(backend, named)
-    if storage is None:
+    if (storage := known_storage(backend, named)) is None:
         raise InvalidInput(
             "no storage: give the folder of the jobs' files, with --storage DIR, JRS_STORAGE or "
             "jrs.connect(…, storage=DIR)"

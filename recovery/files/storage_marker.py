@@ -11,6 +11,7 @@ from typing import Protocol
 from jrs.contract.errors import CorruptRecord
 
 from ..storage.objects import Objects
+from .disk_errors import GONE, is_lost
 from .job_folders import JobStorage
 from .transfer import sync_folder, sync_tree
 
@@ -29,8 +30,8 @@ class Marker(Protocol):
         """Return what the marker says; None if there is none.
 
         Raises:
-            CorruptRecord: it cannot be read.
-            Unavailable: the storage does not answer.
+            CorruptRecord: it is damaged.
+            OSError, Unavailable: it cannot be read now.
         """
 
     def write(self, content: bytes) -> None:
@@ -41,7 +42,11 @@ class Marker(Protocol):
         """
 
     def newest(self, kind: str) -> int:
-        """Return the largest number of a kind, `EPOCH` or `COUNT`; 0 if there is none."""
+        """Return the largest number of a kind, `EPOCH` or `COUNT`; 0 if there is none.
+
+        Raises:
+            OSError, Unavailable: the storage cannot be looked at now.
+        """
 
     def add(self, kind: str, number: int) -> None:
         """Remember a number, and forget the smaller ones of its kind. Durable; raises as `write`.
@@ -75,9 +80,11 @@ class _Files(_Numbers):
         path = self._folder / "id"
         try:
             return path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
+        except GONE:
             return None
         except OSError as error:
+            if not is_lost(error):
+                raise
             raise CorruptRecord(f"{path} cannot be read: {error.strerror}") from None
 
     def write(self, content: bytes) -> None:
@@ -99,7 +106,7 @@ class _Files(_Numbers):
     def _numbers(self, kind: str) -> list[int]:
         try:
             names = os.listdir(self._folder)
-        except (FileNotFoundError, NotADirectoryError):
+        except GONE:
             return []
         return _numbers_in(names, kind)
 

@@ -17,6 +17,7 @@ from jrs.records.codec import decode, decode_any, encode
 from jrs.records.model import EpochRecord
 from jrs.records.stored import Stored
 
+from ..files.disk_errors import reading
 from ..files.job_folders import JobStorage
 from ..files.storage_identity import StorageIdentity
 
@@ -41,7 +42,8 @@ def restore_epoch(backend: Backend, storage: JobStorage | None) -> int | None:
     identity = None if storage is None else StorageIdentity(backend, storage)
     used, ahead = 0, False
     if identity is not None:
-        used = identity.epoch()
+        with reading("looking at the storage"):
+            used = identity.epoch()
         with suppress(CorruptRecord):  # `restore_cluster_records` restores it from the marker.
             ahead = identity.is_ahead()
     try:

@@ -27,7 +27,7 @@ def ready(backend: Backend, storage: str | Path | None) -> tuple[JobStorage, Sto
     """
     folders = find(backend, storage)
     identity = StorageIdentity(backend, folders)
-    with suppress(CorruptRecord):  # It waits for an operator; see `Master`.
+    with suppress(CorruptRecord, OSError):  # It waits for an operator; see `Master`.
         identity.check()
     make(backend, folders)
     return folders, identity

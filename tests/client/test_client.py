@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any, cast
 
 import attrs
 import pytest
+from click.testing import CliRunner
 
 import jrs
 from jrs import (
@@ -52,6 +54,7 @@ from jrs import (
     Unavailable,
     WrongState,
 )
+from jrs.cli import cli
 from jrs.client import cluster_history
 from jrs.contract.backend import Backend
 from jrs.contract.storage_place import place_of
@@ -67,7 +70,7 @@ from jrs.store.historian import Historian
 from jrs.store.masters import Registry
 from jrs.testing.contract import lead
 from tests.recovery.conftest import memory, root
-from tests.recovery.support import FaultyMemory, Leader
+from tests.recovery.support import FaultyMemory, Leader, fail_to_list
 from tests.support import until
 
 __all__ = ["memory", "root"]
@@ -576,6 +579,48 @@ def test_an_epoch_that_cannot_be(client: Client) -> None:
         client.restore_epoch()
     with pytest.raises(InvalidInput, match=r"an epoch is from 0 to 9{18}, not 10{18}$"):
         EpochRecord(MAX_EPOCH + 1, "a leader")
+
+
+@pytest.mark.parametrize("name", ["", "id"])
+def test_a_storage_that_cannot_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """That is no damage of it, and no reason to look at another folder. The job is shown."""
+    url, root = (tmp_path / "store").as_uri(), tmp_path / "files"
+    root.mkdir()
+    with jrs.connect(url, storage=root) as named:
+        named.adopt_storage()
+        named.submit("m:f", id="job")
+    hidden = root / "default/.storage" / name
+    fail_to_list(monkeypatch, hidden, errno.EACCES)
+    read = Path.read_bytes
+
+    def reading(path: Path) -> bytes:
+        if path == hidden:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", reading)
+    with jrs.connect(url) as client:
+        for look in (client.fsck, client.restore_epoch, client.job("job").log_folder):
+            with pytest.raises(Unavailable, match=r"^looking at .*Permission denied") as caught:
+                look()
+            assert str(hidden) in str(caught.value)
+    shown = CliRunner().invoke(cli, ["--backend", url, "show", "job"]).output
+    assert "m:f" in shown
+    assert "cannot be looked for" in shown
+
+
+def test_a_marker_that_is_damaged(tmp_path: Path) -> None:
+    """It is found in the recorded storage, not in the folder next to the backend's data."""
+    url, root = (tmp_path / "store").as_uri(), tmp_path / "files"
+    root.mkdir()
+    with jrs.connect(url, storage=root) as named:
+        named.adopt_storage()
+    (root / "default/.storage/id").write_bytes(b"garbage")
+
+    with jrs.connect(url) as client:
+        assert [str(root) in line for line in client.fsck().damaged] == [True]
 
 
 def test_the_format(client: Client) -> None:

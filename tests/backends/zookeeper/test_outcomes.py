@@ -652,7 +652,7 @@ def test_no_quorum(spread: Open, zookeeper_ensemble: ZooKeeperServer) -> None:
 def test_a_cluster_that_is_removed_under_a_handle(
     handle: Open, client: Any, zookeeper_server: ZooKeeperServer, cluster: str
 ) -> None:
-    """Whoever uses it is told so at once, and sends nothing again and again."""
+    """Each call says so at once, and sends nothing again and again."""
     backend = handle(timeout=600)
     backend.commit(Create("k/a", b""))
     client(zookeeper_server.endpoints[0]).delete(f"/jrs/{cluster}", recursive=True)
