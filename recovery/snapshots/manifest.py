@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,14 @@ from ..files import transfer
 from ..files.disk_errors import is_lost
 from ..files.safe_listing import walk
 from .folders import FILES, MANIFEST
+
+_BEGINNING = re.compile(
+    rb'\{"jrs":"manifest/1","crc":"[0-9a-f]{8}","body":'
+    rb'\{"job_id":"[^"]{1,128}","number":[0-9]{1,18},"format":"([a-z]+)",'
+)
+_OWN_FILES = frozenset(SnapshotFormat) - {SnapshotFormat.CAS}
+_LONGEST = 512
+"""Bytes that a beginning takes at most."""
 
 Locate = Callable[[SnapshotFile], Path]
 """Returns the path of a file's bytes: in the snapshot's own folder, or among the blobs."""
@@ -51,6 +60,17 @@ def read(folder: Path, digest: str | None = None) -> Manifest:
         problem = f"{path} is not the manifest in the catalogue"
         raise DamagedSnapshot(str(folder), (problem,))
     return manifest
+
+
+def has_no_blobs(folder: Path) -> bool:
+    """Return whether the beginning of a manifest says that the snapshot has its files in its own
+    folder. If it cannot be read, or begins otherwise, only reading all of it tells."""
+    try:
+        with open(transfer.open_regular(folder / MANIFEST), "rb") as file:
+            found = _BEGINNING.match(file.read(_LONGEST))
+    except OSError:
+        return False
+    return found is not None and found[1].decode() in _OWN_FILES
 
 
 def is_of(folder: Path, record: SnapshotRecord) -> bool:

@@ -79,6 +79,9 @@ class _Named:
             same = None  # Reading it says what is wrong.
         if same is not None and self._known.get(folder) == same:
             return
+        if same is not None and manifest.has_no_blobs(folder):
+            self._known[folder] = same
+            return  # Decoding it takes long: it may name a million files.
         try:
             read = manifest.read(folder)
         except DamagedSnapshot:

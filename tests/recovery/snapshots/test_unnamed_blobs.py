@@ -13,6 +13,7 @@ from jrs.records.snapshots import Manifest, SnapshotFormat
 from jrs.recovery.cleanup.garbage import collect_garbage
 from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders, manifest
 from jrs.recovery.snapshots.blobs import Blobs
+from jrs.recovery.snapshots.unnamed_blobs import collect
 from tests.recovery.snapshots.fabricate import FakeJob, tree
 
 CAS = SnapshotFormat.CAS
@@ -49,6 +50,27 @@ def test_a_snapshot_is_taken_while_manifests_are_read(
     assert waited.count(True) <= 1
     assert waited.count(False) >= 2
     assert catalog.verify("job", 4)
+
+
+def test_a_snapshot_that_has_no_blobs_keeps_none(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """Of its manifest only the beginning is read, so the rest may even be damaged; of one that does
+    not begin as a manifest, nobody can tell."""
+    for how in (CAS, SnapshotFormat.LINK, SnapshotFormat.FULL, SnapshotFormat.FULL):
+        catalog.create("job", format=how)
+    linked, copied = (
+        next(iter(folders.of_number(job.storage, "job", number))) / folders.MANIFEST
+        for number in (2, 3)
+    )
+    whole = copied.read_bytes()
+    linked.write_bytes(linked.read_bytes()[:-10])
+    copied.write_bytes(b"garbage")
+    catalog.delete("job", 1)
+    kept = tree(job.storage.root / ".blobs")
+    copied.write_bytes(whole)
+    collect(job.storage)
+
+    assert kept
+    assert tree(job.storage.root / ".blobs") == {}
 
 
 def test_a_blob_that_is_named_again(
