@@ -55,6 +55,7 @@ class StorageIdentity:
         self._backend = backend
         self._marked = marker_of(storage)
         self._path = str(storage.place)
+        self._adoption = f"jrs storage --adopt --storage {self._path}"
         self._work = str(storage.place.root) if storage.place.url else ""
 
     def check(self, *, to_lead: bool = False) -> None:
@@ -119,7 +120,7 @@ class StorageIdentity:
                 raise InvalidInput(
                     f"{self._path} is the storage of cluster {marker.cluster!r} at "
                     f"{marker.backend}, and {self._here()} has recorded no storage yet: name "
-                    f"another folder, or, if this is the same cluster: {self._adoption()}"
+                    f"another folder, or, if this is the same cluster: {self._adoption}"
                 )
             record = StorageRecord(
                 uuid.uuid4().hex, self._path, recorded_at=now, recorded_by=master
@@ -228,7 +229,7 @@ class StorageIdentity:
             raise InvalidInput(
                 f"{self._path} is not the storage of {self._here()}: it has no marker. The "
                 f"cluster's storage is {record.id[:8]} at {record.path}: name that with --storage "
-                f"or JRS_STORAGE; if it was moved here without its marker: {self._adoption()}"
+                f"or JRS_STORAGE; if it was moved here without its marker: {self._adoption}"
             )
         if marker is not None and marker.id != record.id:
             raise InvalidInput(
@@ -236,9 +237,6 @@ class StorageIdentity:
                 f"of cluster {marker.cluster!r} at {marker.backend}. The cluster's storage is "
                 f"{record.id[:8]} at {record.path}: name that with --storage or JRS_STORAGE"
             )
-
-    def _adoption(self) -> str:
-        return f"jrs storage --adopt --storage {self._path}"
 
     def _check_work(self, record: StorageRecord | None) -> None:
         if record is not None and record.work and record.work != self._work:
@@ -276,7 +274,7 @@ class StorageIdentity:
         yield (
             f"{self._path} is an older copy of the storage of {self._here()}: {was[0]}, and the "
             f"cluster's storage {was[1]}, at {record.path}. Name the newer copy; or, to go without "
-            f"what is missing here: stop all masters, then: {self._adoption()}"
+            f"what is missing here: stop all masters, then: {self._adoption}"
         )
 
     def _older_store(self, used: int, newest: int) -> str | None:

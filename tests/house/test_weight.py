@@ -49,8 +49,9 @@ PROCESSES = {
         {"cattrs"},
         # Of it eight compare a call or a submission, check arguments, and an entry point in another
         # process, tell which snapshots forks have taken for themselves, and are parts of the
-        # cleanup, which a client does by force; one has the pools of all rooms.
-        217,
+        # cleanup, which a client does by force; one has the pools of all rooms. Five are the
+        # sources of restores and the output left out, and what a session's environment needs.
+        221,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -84,8 +85,8 @@ PROCESSES = {
         # Seven of them give a job that is made from another the span of who made it, run what may
         # hang in a thread of its own, have the pools of all rooms, tell the snapshots of forks,
         # compare the output that a snapshot has left out, keep the sources of restores, and check
-        # arguments.
-        194,
+        # arguments. Two make a session's environment, and know which errors of Spark pass.
+        196,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -95,8 +96,8 @@ PROCESSES = {
         {"cattrs", "click", "tenacity"},
         # Eight of them have the pools of all rooms and the digest of a submission, tell the
         # snapshots of forks, remember the jobs that have ended, are parts of the cleanup, and
-        # check arguments.
-        305,
+        # check arguments. Four more are an attempt's, see there.
+        308,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""
