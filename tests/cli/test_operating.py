@@ -191,8 +191,10 @@ def test_a_store_from_an_older_backup(jrs: Jrs, masters: Masters, tmp_path: Path
     until(lambda: "the store is older than the files" in masters.said("m4"), "m4 waits")
     assert "is at epoch 1" in masters.said("m4")
     assert "used up to epoch 3" in masters.said("m4")
-    found = jrs("fsck", "--storage", files)
-    assert (found.returncode, "the store is older" in found.stdout) == (2, True)
+    for command, code in (("fsck", 2), ("doctor", 1)):
+        found = jrs(command, "--storage", files)
+        assert (found.returncode, "the store is older" in found.stdout) == (code, True)
+    assert "no master leads" in jrs("masters").stderr
     repaired = jrs("fsck", "--repair", "--storage", files)
     assert (repaired.returncode, "epoch 4" in repaired.stderr) == (0, True)
     masters.until_leads("m4")

@@ -665,7 +665,10 @@ def test_left_and_cleanup(client: Client, root: Path) -> None:
     assert not job.retry_cleanup()
     journal = CleanupJournal("job", tries=3, problems={"table": "it is locked"}, exhausted=True)
     client.backend.commit(Create(keys.CLEANUP + "job", encode(journal)))
+    (held,) = client.fsck().held
+    assert "given up after 3 tries: table: it is locked; then: jrs cleanup retry job" in held
     assert job.retry_cleanup()
+    assert client.fsck().held == ()
     cleanup = job.view().cleanup
     assert cleanup is not None
     assert (cleanup.exhausted, cleanup.tries) == (False, 0)

@@ -212,6 +212,20 @@ def FakeAgain(job: FakeJob, job_id: str) -> Any:
     return type("Job", (), {"backend": job.backend, "storage": job.storage, "job_id": job_id})
 
 
+def test_a_fork_of_a_signed_job_is_refused_at_once(client: Client, job: FakeJob) -> None:
+    """Before a snapshot is taken for it, and not once that was taken in vain."""
+    spec = job.backend.get(keys.JOBS + "job")
+    assert spec is not None
+    job.backend.commit(Update(spec.key, KEY.sign(spec.value, "the spec"), spec.version))
+    snapshots = [*client.job("job").snapshots.list()]
+
+    with pytest.raises(InvalidInput, match="--spec-key FILE"):
+        client.job("job").fork("copy")
+
+    assert [*client.job("job").snapshots.list()] == snapshots
+    assert all("snapshot" not in event.text for event in client.job("job").history())
+
+
 def test_signed_specs(client: Client, job: FakeJob, storage: JobStorage) -> None:
     """U3: a retry of a signed job has to be signed, and is signed by the key."""
     stored = job.backend.get(keys.JOBS + "job")
