@@ -18,7 +18,7 @@ from ..checkpoint_format import sink_log
 from ..files import batch_folders
 from ..files.disk_errors import reading
 from ..files.job_folders import JobStorage
-from ..files.safe_listing import names_in
+from ..files.safe_listing import is_folder, names_in
 
 _TOPS = ("out", "tmp")
 
@@ -104,12 +104,12 @@ def _is_staged(mark: StageRecord, epoch: Path | None) -> bool:
 
 def _check_there(folder: Path, batch: int) -> None:
     """Raise `InvalidInput` if a batch is not in an output; with -1, if the output is missing."""
-    logs, missing = sink_log.sink_logs(folder), folder
+    logs, missing = list[Path](), folder
     if batch >= 0:
-        missing = folder / f"batch={batch}"
+        logs, missing = sink_log.sink_logs(folder), folder / f"batch={batch}"
         if any(batch in sink_log.batches(log) for log in logs):
             return
-    if not logs and missing.is_dir():
+    if not logs and is_folder(missing):
         return
     what = f"batch {batch}, the newest in {folder} then," if batch >= 0 else str(folder)
     way = "" if logs else f"; or, if you have removed it yourself, create the folder {missing}"

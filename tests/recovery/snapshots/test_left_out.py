@@ -66,6 +66,21 @@ def test_output_that_was_removed(catalog: SnapshotCatalog, job: FakeJob, lost: s
     assert catalog.restore(record)
 
 
+def test_a_log_where_no_batch_counts(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """A batch stage may run a query, or copy a table with its log; a stream may have published
+    nothing yet."""
+    file_sink(job.out("typed") / "copy", 3)
+    publish(job, 0)
+    (job.out("hourly") / "_spark_metadata").mkdir(parents=True)
+    record = without_output(catalog)
+
+    assert catalog.manifest("job", 1).left_out == {"out/hourly": -1, "out/typed": -1}
+    assert catalog.restore(record)
+    shutil.rmtree(job.out("typed"))
+    with pytest.raises(InvalidInput, match=r"create the folder .*/out/typed$"):
+        catalog.restore(record)
+
+
 def test_a_log_without_its_batch(catalog: SnapshotCatalog, job: FakeJob) -> None:
     """No folder can stand for a batch of a file sink: what its log does not name does not count."""
     record = without_output(catalog)
