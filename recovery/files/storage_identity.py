@@ -29,7 +29,7 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, InvalidInput, WrongState
+from jrs.contract.errors import CorruptRecord, InvalidInput, Unavailable, WrongState
 from jrs.contract.operations import Fence, create_or_update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.storage_place import WORK, StoragePlace, place_of
@@ -333,11 +333,8 @@ def _times(count: int) -> str:
 
 
 def recorded_storage(backend: Backend) -> StorageRecord | None:
-    """Return the storage that the cluster has recorded; None if it has recorded none.
-
-    Raises:
-        CorruptRecord: the record cannot be read.
-    """
+    """Return the storage that the cluster has recorded; None if it has recorded none. Raises
+    `CorruptRecord` if the record is damaged."""
     stored = backend.get(keys.STORAGE)
     return None if stored is None else decode(StorageRecord, stored.value, stored.key)
 
@@ -370,11 +367,10 @@ def known_storage(
         Unavailable: the storage cannot be looked at now.
     """
     place = storage_place(backend, named)
-    record = recorded_storage(backend)
-    root = None if place is None else place.root
-    if record is not None and named is None and root in (None, backend.default_storage):
-        there = place_of(record.path)
-        if there.url or is_folder(there.root / backend.cluster / FOLDER):
+    if named is None and (place is None or place.root == backend.default_storage):
+        record = recorded_storage(backend)
+        there = None if record is None else place_of(record.path)
+        if there is not None and (there.url or _is_here(there, backend)):
             place = there
     if place is None:
         return None
@@ -386,14 +382,17 @@ def known_storage(
 
 
 def needed_storage(backend: Backend, named: str | Path | None) -> JobStorage:
-    """Return what `known_storage` does.
-
-    Raises:
-        InvalidInput: none is known, or the named one is not the cluster's.
-    """
+    """Return what `known_storage` does; raise as it, and `InvalidInput` if none is known."""
     if (storage := known_storage(backend, named)) is None:
         raise InvalidInput(
             "no storage: give the folder of the jobs' files, with --storage DIR, JRS_STORAGE or "
             "jrs.connect(…, storage=DIR)"
         )
     return storage
+
+
+def _is_here(place: StoragePlace, backend: Backend) -> bool:
+    try:
+        return is_folder(place.root / backend.cluster / FOLDER)
+    except Unavailable:  # There is one: what its caller does with it says why.
+        return True

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from jrs.contract.backend import Backend, Diagnostic
@@ -23,8 +24,8 @@ from jrs.records.model import EpochRecord
 from jrs.records.policies import check_seconds
 
 from ..files import epoch_folders
-from ..files.job_folders import storage_place
-from ..files.storage_identity import StorageIdentity, storage_of
+from ..files.job_folders import JobStorage
+from ..files.storage_identity import StorageIdentity, known_storage
 from ..processes import memory
 from ..storage.objects import Objects
 from ..storage.probe import probe
@@ -49,11 +50,11 @@ def examine(
 
     Args:
         ttl: of the leaderships that the cluster has to support, in seconds.
-        storage: where the jobs keep their files; by default the backend's own folder, if it has
-            one.
+        storage: where the jobs keep their files; by default what `known_storage` finds.
     """
     check_seconds("ttl", ttl)
     mine = f"{keys.DOCTOR}{uuid.uuid4().hex}"
+    known = partial(known_storage, backend, storage, check=False)
     looks: tuple[Callable[[], Iterator[Diagnostic]], ...] = (
         lambda: _ttl(backend, ttl),
         lambda: backend.diagnostics(ttl),
@@ -62,12 +63,8 @@ def examine(
         lambda: _latency(backend, mine, ttl, clock),
         lambda: _watch(backend, other, mine, ttl, clock),
         _memory,
-        lambda: examine_storage(
-            storage_place(backend, storage),
-            backend.cluster,
-            renewed=epoch_folders.are_renewed(backend),
-        ),
-        lambda: _identity(backend, storage_place(backend, storage)),
+        lambda: _storage(backend, known()),
+        lambda: _identity(backend, known()),
     )
     for look in looks:
         try:
@@ -221,11 +218,17 @@ def examine_storage(
         yield Diagnostic("storage", f"{root}: {why}", remedy)
 
 
-def _identity(backend: Backend, place: StoragePlace | None) -> Iterator[Diagnostic]:
+def _storage(backend: Backend, storage: JobStorage | None) -> Iterator[Diagnostic]:
+    if storage is not None:
+        renewed = epoch_folders.are_renewed(backend)
+        yield from examine_storage(storage.place, backend.cluster, renewed=renewed)
+
+
+def _identity(backend: Backend, storage: JobStorage | None) -> Iterator[Diagnostic]:
     """Check what else keeps a master from leading: another storage, or one that is not as old as
     the records."""
-    if place is not None:
-        for problem in StorageIdentity(backend, storage_of(backend, place)).problems():
+    if storage is not None:
+        for problem in StorageIdentity(backend, storage).problems():
             yield Diagnostic("storage", problem, "see above; until then no master leads")
 
 

@@ -650,6 +650,22 @@ def test_diagnose(tmp_path: Path) -> None:
         next(jrs.diagnose("redis://h/0"))
 
 
+def test_diagnose_a_storage_elsewhere(tmp_path: Path) -> None:
+    """The recorded one is examined, and not the folder next to the backend's data."""
+    url, root = (tmp_path / "store").as_uri(), tmp_path / "files"
+    root.mkdir()
+    with jrs.connect(url, storage=root) as named:
+        named.adopt_storage()
+
+    def storage() -> list[tuple[str, str | None]]:
+        found = list(jrs.diagnose(url, ttl=3600.0))
+        assert {"fence", "commits", "watch"} <= {one.what for one in found}
+        return [(one.detail, one.remedy) for one in found if one.what in ("storage", "error")]
+
+    ((detail, remedy),) = storage()
+    assert (f"{root}, on" in detail, remedy) == (True, None)
+
+
 # -- what a job leaves behind -------------------------------------------------------------------
 
 
