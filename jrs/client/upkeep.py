@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from jrs.client.connection import Connection
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Conflict, NoSuchResult, ResultIsDirty, WrongState
+from jrs.contract.errors import Conflict, NoSuchResult, ResultIsDirty, Unavailable, WrongState
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.texts import counted
 from jrs.records import keys
@@ -14,7 +14,8 @@ from jrs.records.checks import check_job_id
 from jrs.records.cluster import StorageRecord
 from jrs.records.history import HistoryKind
 from jrs.recovery.cleanup.garbage import GarbageReport, collect_garbage
-from jrs.recovery.files.storage_identity import recorded_storage
+from jrs.recovery.files.disk_errors import check_answers
+from jrs.recovery.files.storage_identity import known_storage, recorded_storage
 from jrs.recovery.inspect.fsck import FsckReport, fsck
 from jrs.recovery.inspect.restore_epoch import restore_cluster_records, restore_epoch
 from jrs.store import applications, cluster_history
@@ -32,9 +33,16 @@ class ClusterUpkeep:
     def fsck(self) -> FsckReport:
         """Check the whole cluster for damage, unreadable records and left-overs. Changes nothing.
 
-        Where the storage of the jobs is known, their files are checked, too.
+        Where the storage of the jobs is known, their files are checked, too. What cannot be read of
+        it now counts as damage.
         """
-        return fsck(self.backend, self._connection.storage_to_check())
+        connection = self._connection
+        try:
+            storage = connection.storage_to_check()
+        except Unavailable:
+            check_answers(self.backend)
+            storage = known_storage(self.backend, connection.named_storage, check=False)
+        return fsck(self.backend, storage)
 
     def expire(self, *ids: str) -> list[str]:
         """Delete the clean results of jobs; return their ids, each once, in order.

@@ -88,15 +88,16 @@ class StorageIdentity:
             raise WrongState(problem)
 
     def problems(self) -> Iterator[str]:
-        """Yield what is wrong, one line each; for `jrs fsck`."""
-        try:
-            self.check()
-        except InvalidInput as error:
-            yield str(error)
-        except CorruptRecord as error:
-            yield str(error)
-            return
-        yield from self._out_of_step(None)
+        """Yield what is wrong, one line each. Raises `Unavailable` if that cannot be told now."""
+        with reading(f"looking at {self._path}"):
+            try:
+                self.check()
+            except InvalidInput as error:
+                yield str(error)
+            except CorruptRecord as error:
+                yield str(error)
+                return
+            yield from self._out_of_step(None)
 
     def record_use(self, fence: Fence, master: str, now: float) -> None:
         """Record, as the leader, that the cluster uses this storage; write its marker and epoch.

@@ -581,6 +581,17 @@ def test_an_epoch_that_cannot_be(client: Client) -> None:
         EpochRecord(MAX_EPOCH + 1, "a leader")
 
 
+def fail_to_read(patch: pytest.MonkeyPatch, hidden: Path) -> None:
+    read = Path.read_bytes
+
+    def reading(path: Path) -> bytes:
+        if hidden in (path, path.parent):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return read(path)
+
+    patch.setattr(Path, "read_bytes", reading)
+
+
 @pytest.mark.parametrize("name", ["", "id"])
 def test_a_storage_that_cannot_be_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -591,18 +602,15 @@ def test_a_storage_that_cannot_be_looked_at(
     with jrs.connect(url, storage=root) as named:
         named.adopt_storage()
         named.submit("m:f", id="job")
+        (root / "default" / "stray").mkdir()
     hidden = root / "default/.storage" / name
     fail_to_list(monkeypatch, hidden, errno.EACCES)
-    read = Path.read_bytes
-
-    def reading(path: Path) -> bytes:
-        if path == hidden:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return read(path)
-
-    monkeypatch.setattr(Path, "read_bytes", reading)
+    fail_to_read(monkeypatch, hidden)
     with jrs.connect(url) as client:
-        for look in (client.fsck, client.restore_epoch, client.job("job").log_folder):
+        found = client.fsck()
+        assert any(str(hidden) in line for line in found.damaged)
+        assert len(found.left_over) == (name == "id")
+        for look in (client.restore_epoch, client.job("job").log_folder):
             with pytest.raises(Unavailable, match=r"^looking at .*Permission denied") as caught:
                 look()
             assert str(hidden) in str(caught.value)
@@ -650,8 +658,9 @@ def test_diagnose(tmp_path: Path) -> None:
         next(jrs.diagnose("redis://h/0"))
 
 
-def test_diagnose_a_storage_elsewhere(tmp_path: Path) -> None:
-    """The recorded one is examined, and not the folder next to the backend's data."""
+def test_diagnose_a_storage_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorded one is examined, and not the folder next to the backend's data; that its marker
+    cannot be read is one finding."""
     url, root = (tmp_path / "store").as_uri(), tmp_path / "files"
     root.mkdir()
     with jrs.connect(url, storage=root) as named:
@@ -664,6 +673,9 @@ def test_diagnose_a_storage_elsewhere(tmp_path: Path) -> None:
 
     ((detail, remedy),) = storage()
     assert (f"{root}, on" in detail, remedy) == (True, None)
+    fail_to_read(monkeypatch, root / "default/.storage/id")
+    (_, (detail, remedy)) = storage()
+    assert (f"looking at {root}" in detail, remedy is None) == (True, False)
 
 
 # -- what a job leaves behind -------------------------------------------------------------------
