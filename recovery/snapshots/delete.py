@@ -28,7 +28,7 @@ from jrs.store.result_store import JobResultStore
 from ..files.job_folders import JobStorage
 from . import deletion_notes, folders, manifest
 from .deletion_notes import Doomed
-from .index import SnapshotIndex, recorded_if_kept
+from .index import SnapshotIndex, recorded_if_kept, replace_entry
 from .open import places
 from .unnamed_blobs import collect
 
@@ -205,17 +205,21 @@ def check_mounted(storage: JobStorage, record: SnapshotRecord) -> None:
         )
 
 
-def discard(own: JobStorage, place: JobStorage, record: SnapshotRecord) -> None:
+def discard(
+    catalog: SnapshotIndex, place: JobStorage, record: SnapshotRecord, fence: Fence | None
+) -> None:
     """Remove the folders of a listed snapshot from one of its storages. Idempotent.
 
     Args:
-        own: the storage of the cluster.
+        record: its entry, as it was read.
 
     Raises:
         SnapshotInUse: a process is writing or reading one of them.
+        NoSuchSnapshot: the entry was changed meanwhile, and may name this storage now.
         Unavailable: one of them cannot be removed now, or it is unknown whose it is.
     """
-    with _locked(own, place, record) as found:
+    with _locked(catalog.storage, place, record) as found:
+        replace_entry(catalog, record, fence)  # Under the locks: whoever lists a copy holds them.
         for folder in found:
             place.discard(record.job_id, folder)
 

@@ -58,9 +58,8 @@ def move(
         record = _end(catalog, record, fence)
     elif left is not None:
         delete.check_mounted(target, record)  # Or a second copy hides the first.
-        if _has_whole(catalog, record, target):
-            # It may be the only whole copy: do not overwrite it.
-            return _drop_copy(catalog, _swap(catalog, record, target, fence), fence)
+        if (swapped := _swap_if_whole(catalog, record, target, fence)) is not None:
+            return _drop_copy(catalog, swapped, fence)
     record = _copy(catalog, record, target, fence, progress)
     if record.format is SnapshotFormat.CAS:
         collect(target)  # An interrupted move may have left blobs half-written.
@@ -145,7 +144,7 @@ def _copy(
         check(str(record), found, thorough=False)
         _check_free(target, record)
         # An interrupted move may have copied files there.
-        delete.discard(own, target, record)
+        delete.discard(catalog, target, record, fence)
         with writing(f"the move of {record}"):
             # A listed storage that is missing counts as one that is not mounted.
             target.make()
@@ -162,15 +161,8 @@ def _copy(
             if not (is_whole and may_have_happened(error)):
                 held.close()
                 with suppress(JrsError):  # A repeat tries again; the first error counts.
-                    _drop_unlisted(catalog, record, fence)
+                    _drop_copy(catalog, record, fence)
             raise
-
-
-def _drop_unlisted(catalog: SnapshotIndex, record: SnapshotRecord, fence: Fence | None) -> None:
-    """Delete the copy of a move that failed, unless another process has changed the entry since,
-    and has perhaps listed the copy."""
-    if catalog.get(record.job_id, record.number) == record:
-        _drop_copy(catalog, record, fence)
 
 
 def _copy_to(
@@ -224,15 +216,20 @@ def _check_free(target: JobStorage, record: SnapshotRecord) -> None:
             raise InvalidInput(f"{folder} is another snapshot: move {record} elsewhere")
 
 
-def _has_whole(catalog: SnapshotIndex, record: SnapshotRecord, target: JobStorage) -> bool:
-    """Return whether an interrupted move had copied the whole snapshot."""
+def _swap_if_whole(
+    catalog: SnapshotIndex, record: SnapshotRecord, target: JobStorage, fence: Fence | None
+) -> SnapshotRecord | None:
+    """List the copy of an interrupted move if it is whole; it may be the only whole one. Else
+    return None."""
     there = attrs.evolve(record, storage=str(target.root.parent))
-    try:
-        with opened(catalog.storage, there) as found:
-            check(str(record), found, thorough=True)
-    except DamagedSnapshot:
-        return False
-    return True
+    with ExitStack() as held:
+        try:
+            check(str(record), held.enter_context(opened(catalog.storage, there)), thorough=True)
+        except DamagedSnapshot:
+            return None
+        return _swap(
+            catalog, record, target, fence
+        )  # Held: nobody discards it before it is listed.
 
 
 def _swap(
@@ -267,12 +264,16 @@ def _end(catalog: SnapshotIndex, record: SnapshotRecord, fence: Fence | None) ->
 def _drop_copy(
     catalog: SnapshotIndex, record: SnapshotRecord, fence: Fence | None
 ) -> SnapshotRecord:
-    """Delete the copy of a whole snapshot, and remove it from the snapshot's entry."""
+    """Delete the copy of a whole snapshot, and remove it from the snapshot's entry.
+
+    Raises:
+        NoSuchSnapshot: another process has changed the entry since, and perhaps listed the copy.
+    """
     if record.copy is None:
         return record
     left = JobStorage(Path(record.copy), catalog.storage.root.name)
     delete.check_mounted(left, record)
-    delete.discard(catalog.storage, left, record)
+    delete.discard(catalog, left, record, fence)
     if record.format is SnapshotFormat.CAS:
         collect(left)
     if left.root != catalog.storage.root:

@@ -186,6 +186,30 @@ def test_listed_by_another_process_meanwhile(
     assert catalog.verify("job", 1).storage == str(tmp_path / "far")
 
 
+def test_listed_by_another_process_before_the_copy_goes(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where that happens just before the files of the failed move are removed."""
+    catalog.create("job")
+    far, swap, discard = tmp_path / "far", move._swap, delete.discard
+
+    def moved_before(*args: Any) -> None:
+        monkeypatch.setattr(delete, "discard", discard)
+        with pytest.raises(SnapshotInUse):  # This one still holds the old place.
+            catalog.move("job", 1, far)
+        discard(*args)
+
+    def failing(*_: Any) -> None:
+        monkeypatch.setattr(move, "_swap", swap)
+        monkeypatch.setattr(delete, "discard", moved_before)
+        raise Unavailable("the backend is away")
+
+    monkeypatch.setattr(move, "_swap", failing)
+    with pytest.raises(Unavailable, match="the backend is away"):
+        catalog.move("job", 1, far)
+    assert catalog.verify("job", 1).storage == str(far)
+
+
 def test_continues_with_a_whole_copy(
     catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, copied: SnapshotRecord
 ) -> None:
