@@ -195,7 +195,8 @@ class JobSnapshots:
             SnapshotInUse: another restore of the job is under way; or one of another job has begun
                 from the snapshot, and one of both uses it up.
             UnsupportedVersion: with `claim`: a newer jrs has begun a restore, and it is unknown
-                from which snapshot.
+                from which snapshot. If it began meanwhile, the job is held until the restore is
+                repeated, and the message says so; so it is with `SnapshotInUse`.
             OutcomeUnknown: the job may be held until the restore is repeated.
         """
         return self._connection.snapshots().restore(

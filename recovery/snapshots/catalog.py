@@ -297,7 +297,7 @@ class SnapshotCatalog(SnapshotIndex):
             NoSuchSnapshot: it was just deleted; nothing was changed. Or another claim was completed
                 first: the job stays held.
             UnsupportedVersion: with `claim`: a newer jrs has begun a restore, and it is unknown
-                from which snapshot.
+                from which snapshot. If that was meanwhile, the job is held; as by `SnapshotInUse`.
             Unavailable: the disk is full, or the backend does not answer; nothing was changed, or
                 the job is held until the restore is repeated: the message says which.
             Fenced: a newer leader exists.

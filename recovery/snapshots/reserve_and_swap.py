@@ -16,8 +16,10 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.errors import (
     Conflict,
+    CorruptRecord,
     JobIsRunning,
     OutcomeUnknown,
+    SnapshotInUse,
     Unavailable,
 )
 from jrs.contract.operations import (
@@ -180,14 +182,19 @@ def completed_by_a_repeat(job_id: str) -> Iterator[None]:
 
     Raises:
         Unavailable: in the place of an error of the filesystem or the backend.
+        SnapshotInUse, CorruptRecord: as they were raised, with the remedy.
     """
+    then = (
+        f"job {job_id!r} is held until you repeat the restore: "
+        f"jrs snapshot restore --finish {job_id}"
+    )
     try:
         yield
     except (OSError, Unavailable) as error:
-        raise Unavailable(
-            f"{error}; job {job_id!r} is held until you repeat the restore: "
-            f"jrs snapshot restore --finish {job_id}"
-        ) from error
+        raise Unavailable(f"{error}; {then}") from error
+    except (SnapshotInUse, CorruptRecord) as error:
+        error.args = (f"{error}; {then}",)
+        raise
 
 
 def swap(

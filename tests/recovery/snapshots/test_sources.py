@@ -167,8 +167,9 @@ def test_a_claim_looks_again_before_it_uses_its_source_up(
         return swap(*args)
 
     monkeypatch.setattr(reserve_and_swap, "swap", slow)
-    with pytest.raises(SnapshotInUse, match="the source of a restore of job 'copy'"):
+    with pytest.raises(SnapshotInUse, match="the source of a restore of job 'copy'") as caught:
         catalog.restore(record, claim=True)
+    assert "job 'job' is held until you repeat the restore: " in str(caught.value)
 
     assert catalog.finish_restore("copy").number == record.number
     assert catalog.finish_restore("job").number == record.number
