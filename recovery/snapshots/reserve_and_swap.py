@@ -40,7 +40,7 @@ from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
 from jrs.records.lineage import Descendant, Lineage
 from jrs.records.model import EpochRecord
-from jrs.records.snapshots import Manifest, RestoreRecord, as_text
+from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord, as_text
 from jrs.store import attempt_fence, cluster_format, restores
 from jrs.store.history_texts import restore_begun, restored_from
 from jrs.store.result_store import JobResultStore
@@ -274,8 +274,9 @@ def commit(
     reserved: Record,
     request: RestoreRequest,
     also: Sequence[Op] = (),
-) -> None:
-    """Store the records and, with the last of them, remove the restore.
+) -> SnapshotRecord | None:
+    """Store the records and, with the last of them, remove the restore. Return the entry of the
+    source that this has deleted, if it is a claim.
 
     Args:
         also: more operations of the last commit.
@@ -297,7 +298,7 @@ def commit(
     of = found.job_id if job_id != found.job_id else ""
     said = restored_from(found.number, of, used_up=request.claim)
     while True:
-        used_up = sources.used_up(catalog, request, job_id)
+        used_up, source = sources.used_up(catalog, request, job_id)
         last = [*ops, *guards, *also, *used_up]
         try:
             with historian.recorded(job_id, HistoryKind.RESTORE, said) as event:
@@ -308,7 +309,7 @@ def commit(
                 else:
                     last += [_with_spec(job_id, stored, spec), *event]
                     _commit_and_remove(backend, reserved, last, request.fence)
-            return
+            return source
         except Conflict as conflict:
             if conflict.op not in used_up:
                 raise _changed(job_id) from conflict

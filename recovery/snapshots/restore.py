@@ -150,8 +150,10 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
             )
             with reserve_and_swap.completed_by_a_repeat(job_id):
                 folder = reserve_and_swap.swap(catalog, content, job_id, built, epoch, reserved)
-                reserve_and_swap.commit(catalog, content, job_id, guards, reserved, request)
-    sources.use_up(catalog, request, job_id)
+                deleted = reserve_and_swap.commit(
+                    catalog, content, job_id, guards, reserved, request
+                )
+    sources.use_up(catalog, request, job_id, deleted)
     return Restored(job_id, folder, stages, found.manifest.number, found.manifest.job_id)
 
 
@@ -181,8 +183,10 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
                 found = adopt(objects, found, job_id, folder, work, fork=request.fork)
         reserved = reserve_and_swap.reserve(catalog, found, job_id, before, guards, kept, request)
         with reserve_and_swap.completed_by_a_repeat(job_id):
-            reserve_and_swap.commit(catalog, found, job_id, guards, reserved, request, [mine])
-    sources.use_up(catalog, request, job_id)
+            deleted = reserve_and_swap.commit(
+                catalog, found, job_id, guards, reserved, request, [mine]
+            )
+    sources.use_up(catalog, request, job_id, deleted)
     return Restored(job_id, folder, found.stages, found.number, found.job_id)
 
 

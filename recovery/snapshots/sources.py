@@ -65,17 +65,21 @@ def kept(backend: Backend, request: RestoreRequest, job_id: str) -> list[Update]
     source = request.source
     if isinstance(source, Path):
         return []
-    entry = _entry(backend, source)
-    if entry is None:
+    found = _entry(backend, source)
+    if found is None:
         raise NoSuchSnapshot(f"{source} was just deleted; nothing was changed")
+    entry, _ = found
     repeats = request.left is not None
     if request.claim or not repeats:
         _check_others(backend, source, job_id, claim=request.claim, begins=not repeats)
     return [Update(entry.key, entry.value, entry.version)]
 
 
-def used_up(catalog: SnapshotIndex, request: RestoreRequest, job_id: str) -> list[Delete]:
-    """Return what deletes the entry of the source, if the restore uses it up.
+def used_up(
+    catalog: SnapshotIndex, request: RestoreRequest, job_id: str
+) -> tuple[list[Delete], SnapshotRecord | None]:
+    """Return what deletes the entry of the source, if the restore uses it up, and that entry: the
+    source may have been moved since the restore began.
 
     Raises:
         NoSuchSnapshot: the source is gone: another claim was completed first.
@@ -84,22 +88,29 @@ def used_up(catalog: SnapshotIndex, request: RestoreRequest, job_id: str) -> lis
     """
     source, backend = request.source, catalog.backend
     if not request.claim or isinstance(source, Path):
-        return []
-    entry = _entry(backend, source)
-    if entry is None:
+        return [], None
+    found = _entry(backend, source)
+    if found is None:
         raise NoSuchSnapshot(
             f"{source} was just used up or deleted; if job {job_id!r} is still held, restore it "
             f"from another snapshot, or: jrs cancel {job_id}"
         )
+    entry, current = found
     _check_others(backend, source, job_id, claim=True, begins=False)
-    deletion_notes.note(backend, catalog.storage, source, deletion_notes.What.DELETION)
-    return [Delete(entry.key, entry.version)]
+    deletion_notes.note(backend, catalog.storage, current, deletion_notes.What.DELETION)
+    return [Delete(entry.key, entry.version)], current
 
 
-def use_up(catalog: SnapshotIndex, request: RestoreRequest, job_id: str) -> None:
+def use_up(
+    catalog: SnapshotIndex, request: RestoreRequest, job_id: str, deleted: SnapshotRecord | None
+) -> None:
     """Remove the source of a restored job, if it was claimed, or taken for the job's fork; or what
-    can be removed now. The leader and `gc` remove the rest: the job is restored all the same."""
-    source = request.source
+    can be removed now. The leader and `gc` remove the rest: the job is restored all the same.
+
+    Args:
+        deleted: the entry of a claimed snapshot, which the restore has deleted.
+    """
+    source = deleted or request.source
     if isinstance(source, SnapshotRecord):
         if request.claim or source.for_fork == job_id:
             with suppress(JrsError):
@@ -118,14 +129,14 @@ def may_be_shared(file: SnapshotFile, how: SnapshotFormat, request: RestoreReque
 # -- inside --------------------------------------------------------------------------------
 
 
-def _entry(backend: Backend, source: SnapshotRecord) -> Record | None:
-    """Return the entry of a snapshot as it is stored; None if it is gone, and its number perhaps
-    another snapshot's."""
+def _entry(backend: Backend, source: SnapshotRecord) -> tuple[Record, SnapshotRecord] | None:
+    """Return the entry of a snapshot as it is now, stored and decoded; None if it is gone, and its
+    number perhaps another snapshot's."""
     key = keys.snapshot(source.job_id, source.number)
-    stored = backend.get(key)
-    if stored is None or decode(SnapshotRecord, stored.value, key).created_at != source.created_at:
+    if (stored := backend.get(key)) is None:
         return None
-    return stored
+    current = decode(SnapshotRecord, stored.value, key)
+    return (stored, current) if current.created_at == source.created_at else None
 
 
 def _check_others(

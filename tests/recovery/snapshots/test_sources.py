@@ -176,6 +176,25 @@ def test_a_claim_looks_again_before_it_uses_its_source_up(
     assert catalog.list("job") == []
 
 
+def test_a_claim_of_a_snapshot_that_is_moved_meanwhile(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files go from both places."""
+    record, commit, far = catalog.create("job"), reserve_and_swap.commit, tmp_path / "far"
+
+    def slow(*args: Any) -> Any:
+        with pytest.raises(SnapshotInUse):  # The restore reads the old place.
+            catalog.move("job", record.number, far)
+        return commit(*args)
+
+    monkeypatch.setattr(reserve_and_swap, "commit", slow)
+    catalog.restore(record, as_job="copy", claim=True)
+
+    assert catalog.list("job") == []
+    for place in (far, tmp_path / "jobs"):
+        assert not list(place.rglob("manifest.json"))
+
+
 def test_a_restore_of_a_newer_version(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
