@@ -25,6 +25,9 @@ from ..storage.batches import files_of, in_batch
 from ..storage.objects import Objects
 from ..storage.packed_copies import read_record
 
+_FEW = 256
+"""Numbers of batches that are looked for one by one. The names of all cost about as much."""
+
 
 @attrs.frozen
 class OutputObject:
@@ -99,12 +102,12 @@ class OutputInFolder:
         return head.batch - 1
 
     def rows(self, behind: int, newest: int) -> list[Path]:
-        if behind < 0:
-            batches = [batch for batch in batch_folders.numbered(self._folder) if batch <= newest]
-        else:
-            # A reader that polls asks for the few that are new, of a million that were published.
-            batches = list(range(behind + 1, newest + 1))
-        folders = map(self._batch, batches)
+        new = range(behind + 1, newest + 1)
+        # A reader that polls asks for the few that are new, of a million that were published. One
+        # that comes late may ask for a million numbers, of which few have rows.
+        few = behind >= 0 and len(new) <= _FEW
+        named = new if few else batch_folders.numbered(self._folder)
+        folders = [self._batch(batch) for batch in named if batch in new]
         return [folder / name for folder in folders for name in batch_folders.parts(folder)]
 
     def files(self) -> list[Path]:

@@ -149,6 +149,10 @@ def test_what_a_reader_with_a_cursor_lists(output: Output, monkeypatch: pytest.M
     new = [f"batch={batch}/part-{batch:032x}.parquet" for batch in (20, 21)]
     assert output.names(since=cursor) == new
     assert set(listed) == {"batch=20", "batch=21"}
+    output.batch(9999)  # Those in between had no rows.
+    listed.clear()
+    assert output.names(since=cursor) == [*new, f"batch=9999/part-{9999:032x}.parquet"]
+    assert sorted(set(listed)) == ["batch=20", "batch=21", "batch=9999", "words"]
 
 
 def test_a_folder_that_no_head_names_does_not_count(output: Output) -> None:
