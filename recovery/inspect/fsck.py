@@ -258,13 +258,13 @@ def _told_of_nobody(backend: Backend, known: Callable[[str], bool]) -> Iterator[
 def left_over(
     backend: Backend,
     folders: JobStorage | None,
-    each: Callable[[Iterator[str]], Iterator[str]] = iter,
+    alone: Callable[[Iterator[str]], Iterator[str]] = iter,
 ) -> Iterator[str]:
     """Yield what is left over without an owner, one line each.
 
     Args:
         folders: where jobs keep their files; without it, only records are checked.
-        each: goes through the check of the files of each job; it may end that check alone.
+        alone: goes through the check of the files of each job; it may end that check alone.
     """
 
     def known(job_id: str) -> bool:
@@ -285,12 +285,12 @@ def left_over(
             yield f"{copy}: half published by job {job_id!r}, which has ended"
     if folders is None:
         return
-    yield from find_orphans(backend, folders, each)
+    yield from find_orphans(backend, folders, alone)
     for job_id in folders.jobs():
         if not known(job_id):
             yield f"{folders.folder(job_id)}: the folder of an unknown job"
         elif not any(backend.get(prefix + job_id) for prefix in (keys.JOBS, keys.DIRTY)):
-            yield from each(_left_in_staging(folders, job_id))
+            yield from alone(_left_in_staging(folders, job_id))
 
 
 def _left_in_staging(folders: JobStorage, job_id: str) -> Iterator[str]:

@@ -24,14 +24,14 @@ from .unnamed_blobs import unnamed
 def find_orphans(
     backend: Backend,
     storage: JobStorage,
-    each: Callable[[Iterator[str]], Iterator[str]] = iter,
+    alone: Callable[[Iterator[str]], Iterator[str]] = iter,
 ) -> Iterator[str]:
     """Yield a line for each part of a snapshot that has no owner. Work in progress has one.
 
     Changes nothing.
 
     Args:
-        each: goes through each check, of one job or one kind; it may end that check alone.
+        alone: goes through each check, of one job or one kind; it may end that check alone.
 
     Raises:
         Unavailable, OSError: from the backend, or a folder cannot be read now.
@@ -44,15 +44,15 @@ def find_orphans(
             continue  # It is reported as damage.
     of_jobs: dict[str, list[SnapshotRecord]] = {}
     for record in records:
-        yield from each(_of_record(storage, record))
+        yield from alone(_of_record(storage, record))
         of_jobs.setdefault(record.job_id, []).append(record)
     notes = [left for left in deletion_notes.noted(storage) if left.counts(backend)]
     for job_id in storage.jobs():
         own = (left for left in notes if left.job_id == job_id)
-        yield from each(_of_folder(storage, job_id, of_jobs.get(job_id, []), own))
-    yield from each(_of_deletions(backend, storage))
-    yield from each(_of_restores(backend, storage))
-    yield from each(_of_forks(backend, storage, records))
+        yield from alone(_of_folder(storage, job_id, of_jobs.get(job_id, []), own))
+    yield from alone(_of_deletions(backend, storage))
+    yield from alone(_of_restores(backend, storage))
+    yield from alone(_of_forks(backend, storage, records))
     yield from _of_blobs(storage)
     for root in sorted({each.storage for each in records if each.storage is not None}):
         moved = JobStorage(Path(root), storage.root.name)
