@@ -30,6 +30,7 @@ from jrs.records.model import Tombstone
 from jrs.records.snapshots import SnapshotRecord
 
 from ..files.disk_errors import check_answers
+from ..files.safe_listing import is_folder
 from ..processes import left_running
 from ..snapshots import convert, delete, deletion_notes, folders, for_forks
 from ..snapshots.blobs import Blobs
@@ -107,8 +108,10 @@ class GarbageCollector:
         for job_id, job in known.items():
             if job.has_ended and not self._dry_run:
                 self._remove_empty(job_id)
-        self._blobs()
-        self._trash()
+        with self._named(folder := Blobs(self._storage).folder):
+            self._blobs(folder)
+        with self._named(trash := self._storage.root / ".trash"):
+            self._trash(trash)
         return GarbageReport(tuple(self._removed), tuple(self._left))
 
     # -- what is garbage ---------------------------------------------------------------------
@@ -223,7 +226,7 @@ class GarbageCollector:
                     delete.remove(self._backend, self._storage, record, None, entries)
                 why = f"left over by a fork to {record.for_fork!r} that died"
                 self._removed.append(Garbage(str(record), size, why))
-            except (CorruptRecord, OutcomeUnknown, SnapshotInUse, Unavailable) as error:
+            except (CorruptRecord, OSError, OutcomeUnknown, SnapshotInUse, Unavailable) as error:
                 self._left.append(f"{record}: {error}")
 
     def _records(self) -> None:
@@ -254,12 +257,13 @@ class GarbageCollector:
         self._removed += [Garbage(name, 0, why) for name in names]
 
     def _outputs(self, known: dict[str, _Known]) -> None:
-        expired = [
-            job_id for job_id, job in known.items()
-            if job.expired_at is not None and job.expired_at <= self._until
-        ]  # fmt: skip
-        outputs = {job_id: self._storage.folder(job_id) / "out" for job_id in expired}
-        outputs = {job_id: path for job_id, path in outputs.items() if path.is_dir()}
+        outputs = dict[str, Path]()
+        for job_id, job in known.items():
+            if job.expired_at is None or job.expired_at > self._until:
+                continue
+            with self._named(path := self._storage.folder(job_id) / "out"):
+                if is_folder(path):
+                    outputs[job_id] = path
         if not outputs:
             return
         try:
@@ -271,7 +275,8 @@ class GarbageCollector:
         for job_id, path in outputs.items():
             if job_id in used:
                 self._left.append(f"{path}: a job or a snapshot still needs it")
-            else:
+                continue
+            with self._named(path):
                 self._discard(job_id, path, "the output of an expired job", aged=True)
 
     def _objects(self, job_id: str, job: _Known, objects: Objects) -> None:
@@ -296,22 +301,17 @@ class GarbageCollector:
             return
         self._removed += [Garbage(f"{objects.url}/{one.name}", one.size, why) for one in found]
 
-    def _blobs(self) -> None:
-        folder = Blobs(self._storage).folder
-        try:
-            with unnamed(self._storage) as found:
-                if found is None:
-                    self._left.append(f"{folder}: snapshots are being taken")
-                for path in found or ():
-                    self._note(path, "a blob that no snapshot names")
-                    if not self._dry_run:
-                        path.unlink(missing_ok=True)
-        except (CorruptRecord, Unavailable) as error:
-            self._left.append(f"{folder}: {error}")
+    def _blobs(self, folder: Path) -> None:
+        with unnamed(self._storage) as found:
+            if found is None:
+                self._left.append(f"{folder}: snapshots are being taken")
+            for path in found or ():
+                self._note(path, "a blob that no snapshot names")
+                if not self._dry_run:
+                    path.unlink(missing_ok=True)
 
-    def _trash(self) -> None:
-        trash = self._storage.root / ".trash"
-        if trash.is_symlink() or not trash.is_dir():
+    def _trash(self, trash: Path) -> None:
+        if trash.is_symlink() or not is_folder(trash):
             return
         for path in sorted(trash.iterdir()):
             self._note(path, "left over by a deletion that was interrupted")

@@ -35,7 +35,7 @@ from jrs.records.model import StageRecord
 from ..storage.objects import Objects
 from . import epoch_folders, permissions, removal, written_root
 from .disk_errors import GONE, unavailable
-from .safe_listing import exists, is_folder
+from .safe_listing import exists, is_folder, names_in
 from .transfer import sync_folder, sync_tree
 
 _DAMAGED = "damaged"
@@ -319,11 +319,11 @@ class JobStorage:
         return stays
 
     def jobs(self) -> Iterator[str]:
-        """Yield the ids of the jobs that have a folder, or objects; others are not jrs's."""
-        found = set() if self.objects is None else set(self.objects.folders())
-        if self.root.is_dir():
-            found.update(path.name for path in self.root.iterdir() if path.is_dir())
-        yield from sorted(filter(_is_job_id, found))
+        """Yield the ids of the jobs that have a folder, or objects; others are not jrs's. Raises
+        `Unavailable` if that cannot be told now."""
+        found = set(filter(_is_job_id, () if self.objects is None else self.objects.folders()))
+        named = filter(_is_job_id, names_in(self.root))
+        yield from sorted(found.union(name for name in named if is_folder(self.root / name)))
 
     def epochs(self, job_id: str) -> Iterator[int]:
         """Yield the epochs for which the job has a folder, in place or withdrawn, in no order."""

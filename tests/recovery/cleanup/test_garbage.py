@@ -458,6 +458,21 @@ def test_a_folder_that_cannot_be_listed(
         fsck(memory, storage)
 
 
+def test_what_cannot_be_looked_at_keeps_nothing_else(
+    client: Client, storage: JobStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the outputs of other jobs, nor the report of what was removed."""
+    good, bad = (expired(client, name, storage).parents[1] for name in ("good", "bad"))
+    trash = storage.root / ".trash"
+    trash.mkdir()
+    for folder, removed in ((bad, [str(good)]), (trash, [])):
+        with monkeypatch.context() as patch:
+            fail_to_list(patch, folder, errno.EIO)
+            report = client.gc(older_than=0)
+        assert [one.path for one in report.removed] == removed
+        assert [line for line in report.left if line.startswith(f"{folder}: ")]
+
+
 def test_a_backend_that_was_restored_from_a_backup(
     client: Client, storage: JobStorage, memory: FaultyMemory
 ) -> None:
