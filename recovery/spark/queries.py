@@ -111,10 +111,11 @@ def _hidden_column(writer: DataStreamWriter) -> str | None:
 
 
 def _ignored(writer: DataStreamWriter) -> str:
-    """Return what the query asks of the sink of jrs that it does not do; empty if nothing."""
+    """Return what the query asks of the sink of jrs, besides a name, that it does not do."""
     if _peek(writer._jwrite, "partitioningColumns").isDefined():
         return "partitionBy"
-    return str(_peek(writer._jwrite, "extraOptions").keySet().mkString("\n")).partition("\n")[0]
+    names = str(_peek(writer._jwrite, "extraOptions").keySet().mkString("\n")).splitlines()
+    return next((name for name in names if name.lower() != "queryname"), "")
 
 
 def _problem_with_objects(writer: DataStreamWriter, sink: str) -> str:
@@ -296,8 +297,7 @@ def for_state_only(writer: DataStreamWriter) -> DataStreamWriter:
     found = writer._df.writeStream.format("noop").trigger(once=True)
     found._jwrite = found._jwrite.outputMode(_peek(writer._jwrite, "outputMode"))
     for name in ("queryName", "checkpointLocation"):
-        value = _option(options, name)
-        if value is not None:
+        if (value := _option(options, name)) is not None:
             found = found.option(name, str(value))
     return found
 

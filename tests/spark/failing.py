@@ -58,7 +58,7 @@ def wrong(job: Job, folder: str) -> Json:
             said[case] = str(error)
 
     def sink(stage: Any) -> Any:
-        return read(job, folder).writeStream.format("jrs")
+        return read(job, folder).writeStream.queryName("mine").format("jrs")
 
     where = str(Path(folder).with_name("elsewhere"))
     refused("checkpoint", lambda stage: sink(stage).option("checkpointLocation", where))

@@ -72,3 +72,46 @@ def test_a_spark_without_a_field_is_refused_by_name(missing: str) -> None:
     check(FIELDS)
     with pytest.raises(InvalidInput, match=f"has no field '{missing}'"):
         check([name for name in FIELDS if name != missing])
+
+
+class Options:
+    """The options of a writer, as Spark keeps them."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def contains(self, name: str) -> bool:
+        return False
+
+    def keySet(self) -> Options:
+        return self
+
+    def mkString(self, between: str) -> str:
+        return between.join(self.names)
+
+
+@pytest.mark.parametrize("names", [(), ("queryname",), ("queryName", "compression")])
+def test_a_name_is_no_option_that_the_sink_ignores(
+    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark keeps the name of a query among its options."""
+    found: dict[str, Any] = {
+        "extraOptions": Options(*names),
+        "source": "jrs",
+        "outputMode": "Append",
+        "trigger": "",
+        "partitioningColumns": SimpleNamespace(isDefined=lambda: False),
+    }
+    monkeypatch.setattr(queries, "_peek", lambda of, name: found[name])
+    writer: Any = SimpleNamespace(_jwrite=None, _df=SimpleNamespace(columns=["key"]))
+
+    def check_it() -> None:
+        queries.check_writer(
+            writer, "s", JobStorage(Path("/"), "c"), bounded=False, begins=lambda: True
+        )
+
+    if "compression" in names:
+        with pytest.raises(InvalidInput, match="ignores compression"):
+            check_it()
+    else:
+        check_it()
