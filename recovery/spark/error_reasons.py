@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from jrs.contract.errors import JrsError, Unavailable
@@ -13,14 +13,25 @@ _ERROR = re.compile(r".*\b(\w*(?:Error|Exception)): (.*)")
 """The last error of a line: it caused those in front of it."""
 _WRAPPERS = ("Py4JJavaError", "PythonException", "SparkException")
 _REASON = re.compile(r"Exception|Error|Invalid|Unrecognized")
-_PASSING = re.compile(
-    r"No space left on device|Disk quota exceeded|Too many open files|Cannot allocate memory"
-    r"|Stale (NFS )?file handle",
-    re.IGNORECASE,
+_OF_SYSTEM = (
+    "(?:No space left on device|Disk quota exceeded|Too many open files|Cannot allocate memory"
+    "|Stale (?:NFS )?file handle)"
 )
 """What the system says of a host or a storage that fails for now, and not of a file."""
-_TIMED_OUT = re.compile("timed out", re.IGNORECASE)
-"""The same; but a source of the job's, or its function, says so of any server."""
+_PASSING = re.compile(
+    r"[\w.]*\b(?:IOException|FSError|FileSystemException|FileNotFoundException|SocketException"
+    r"|RocksDBException): (?:While [\w ]+: )?"
+    rf"(?:/.*: |error=\d+, )?(?:{_OF_SYSTEM}|/.* \({_OF_SYSTEM}\))"
+)
+"""The whole of an error of Java about a call of the system: a longer one quotes others."""
+_SINK_PASSING = re.compile(
+    r"[^\n'\"]*Traceback \(most recent call last\):\n(?:  .*\n)*"
+    r'  File "[^"\n]*\brecovery/spark/sink\.py", line \d+, in write\n(?:  .*\n)*'
+    rf"OSError: \[Errno \d+\] (?:.* Detail: \[errno \d+\] )?{_OF_SYSTEM}"
+)
+"""The same of the sink of jrs, which runs in a worker of Python and calls nothing of the job's."""
+_MAY_PASS = re.compile(f"{_OF_SYSTEM}|timed out", re.IGNORECASE)
+"""What an error of a call of jrs's own, or of stored state, says if it may pass."""
 _LOST_STATE = re.compile(
     r"\[(CANNOT_READ_STREAMING_STATE_FILE|CANNOT_LOAD_STATE_STORE"
     # These are not about stored state either: a lock, the host's memory, a place to write.
@@ -48,26 +59,47 @@ def message(error: BaseException) -> str:
 
 
 def passes(error: BaseException) -> bool:
-    """Return whether an error of Spark was caused by something that passes, such as a full disk."""
-    return _PASSING.search(message(error)) is not None
+    """Return whether an error of Spark was caused by something that passes, such as a full disk.
+
+    Only the innermost of its causes counts, and only if it is an error of a call of the system. The
+    job's own code may quote any text, and a server of its own may have a full disk: an error of
+    these ends the stage.
+    """
+    *_, last = "", *_causes(error)
+    return bool(_PASSING.fullmatch(last) or _SINK_PASSING.match(last))
 
 
-def passes_for_jrs(error: BaseException) -> bool:
-    """Return what `passes` does, for a call of jrs's own: a time-out is none of the job's there."""
-    return passes(error) or _TIMED_OUT.search(message(error)) is not None
+def _causes(error: BaseException) -> Iterator[str]:
+    """Yield what each of an error's causes in the JVM is, and says, the innermost last."""
+    java, cause = getattr(error, "java_exception", None), getattr(error, "_cause", None)
+    while java is not None:
+        yield str(java.toString())
+        java = java.getCause()
+    while cause is not None:
+        yield cause._desc
+        cause = cause._cause
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return whether an error of a call of jrs's own, or of stored state, may pass. No text of the
+    job's is in it, so that its words are enough."""
+    return _MAY_PASS.search(message(error)) is not None
 
 
 @contextmanager
-def unavailable(what: str) -> Iterator[None]:
-    """Turn an error of Spark that passes, in a call of jrs's own, into `Unavailable`.
+def unavailable(
+    what: str, is_passing: Callable[[BaseException], bool] = may_pass
+) -> Iterator[None]:
+    """Turn an error of Spark that passes into `Unavailable`.
 
     Args:
         what: is not possible now, for the message.
+        is_passing: `passes`, unless the call is one of jrs's own.
     """
     try:
         yield
     except Exception as error:
-        if isinstance(error, JrsError) or not passes_for_jrs(error):
+        if isinstance(error, JrsError) or not is_passing(error):
             raise
         raise Unavailable(f"{what}: {why(error)}") from error
 
@@ -87,13 +119,13 @@ def not_computed(error: BaseException) -> bool:
 
 def lost_state(error: BaseException) -> bool:
     """Return whether a query died because its checkpoint's state cannot be loaded."""
-    return _is_of_state(error) and not passes_for_jrs(error)
+    return _is_of_state(error) and not may_pass(error)
 
 
 def is_interrupted(error: BaseException) -> bool:
     """Return whether a query died because its host, or the storage, fails for a moment: the query
     itself may be right, and its state whole."""
-    return passes(error) or (_is_of_state(error) and passes_for_jrs(error))
+    return passes(error) or (_is_of_state(error) and may_pass(error))
 
 
 def _is_of_state(error: BaseException) -> bool:

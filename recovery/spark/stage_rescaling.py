@@ -72,7 +72,7 @@ class StageRescaling:
         except Exception as error:
             if error_reasons.lost_state(error) or jvm_died(error):
                 raise
-            if isinstance(error, OSError) or error_reasons.passes_for_jrs(error):
+            if isinstance(error, OSError) or error_reasons.may_pass(error):
                 raise Unavailable(
                     f"stage {self.stage!r} cannot be rescaled now: {error}"
                 ) from error

@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 import attrs
+import pyarrow
 import pytest
 
 from jrs.backends.memory import Space
@@ -46,6 +48,7 @@ from jrs.recovery.spark import (
     error_reasons,
     queries,
     rescaling,
+    sink,
     stage_query,
 )
 from jrs.recovery.spark.stage_query import DeclaredStream, StageQuery, Step
@@ -68,8 +71,8 @@ class Query:
     def stop(self) -> None:
         self.isActive = False
 
-    def die(self, why: str = "dead") -> None:
-        self.error = RuntimeError(why)
+    def die(self, why: str | Exception = "dead") -> None:
+        self.error = why if isinstance(why, Exception) else RuntimeError(why)
         self.isActive = False
 
 
@@ -531,7 +534,88 @@ def test_state_that_cannot_be_loaded_here_now(scene: Scene, cause: str) -> None:
     assert not scene.storage.damage("job", scene.run.context.epoch, "one")
 
 
-FULL = "[STREAM_FAILED] Query [a] terminated with exception: No space left on device"
+class SparkError(Exception):
+    """An error as PySpark makes it of one of the JVM: it has that one's causes."""
+
+    def __init__(self, said: str, *causes: str) -> None:
+        super().__init__(said)
+        self._desc = said
+        self._cause = SparkError(*causes) if causes else None
+
+
+def of_jvm(*causes: str) -> SparkError:
+    """Return what a query died of, whose text has the message of the first cause, not its kind."""
+    return SparkError(causes[0].partition(": ")[2] + "\n=== Streaming Query ===", *causes)
+
+
+NO_SPACE = "java.io.IOException: No space left on device"
+FULL = of_jvm(f"org.apache.hadoop.fs.FSError: {NO_SPACE}", NO_SPACE)
+
+
+@pytest.mark.parametrize(
+    "causes",
+    [
+        ("org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed", NO_SPACE),
+        ("java.io.FileNotFoundException: /jobs/1.zip (Too many open files)",),
+        ("java.nio.file.FileSystemException: /jobs/a: b: Disk quota exceeded",),
+        ('java.io.IOException: Cannot run program "python3"',
+         "java.io.IOException: error=12, Cannot allocate memory"),
+        ("org.rocksdb.RocksDBException: While appending to file: /tmp/1.sst: Stale file handle",),
+    ],
+)  # fmt: skip
+def test_what_the_system_says_of_a_host_passes(causes: tuple[str, ...]) -> None:
+    """The innermost cause says so, whatever the error itself says."""
+    assert error_reasons.is_interrupted(of_jvm(*causes))
+
+
+def test_a_sink_that_cannot_write_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of jrs runs in Python as well, where Spark tells of errors by their tracebacks."""
+
+    class Full:
+        def __init__(self, *args: object, **options: object) -> None:
+            raise OSError(errno.ENOSPC, "Error writing. Detail: [errno 28] No space left on device")
+
+    monkeypatch.setattr("pyarrow.parquet.ParquetWriter", Full)
+    rows = pyarrow.record_batch({"a": [1]})
+    with pytest.raises(OSError, match="No space left") as raised:
+        sink._Writer(tmp_path, "one", "run", "").write(iter([rows]))
+    said = "".join(traceback.format_exception(raised.value))
+
+    assert error_reasons.is_interrupted(of_jvm(PYTHON + said + " SQLSTATE: 38000"))
+
+
+PYTHON = (
+    "org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown from "
+    "the Python worker: "
+)
+RAISED = """Traceback (most recent call last):
+  File "/app/job.py", line 52, in f
+    self.run()
+%s
+"""
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: "
+        + RAISED % "OSError: [Errno 28] No space left on device: '/data'",
+        PYTHON + RAISED % "ValueError: row 7: 'Too many open files' is no number",
+        PYTHON + RAISED % f"ValueError: a row of a log\n{NO_SPACE}",
+        "org.postgresql.util.PSQLException: ERROR: could not extend file: No space left on device",
+        "java.io.IOException: the server says: No space left on device",
+        "org.apache.hadoop.ipc.RemoteException(java.io.IOException): No space left on device",
+        f"org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] {NO_SPACE}",
+        f"java.lang.NumberFormatException: The value 'a\n{NO_SPACE}\n' is no number",
+    ],
+)
+def test_what_the_code_of_the_job_says_is_a_death(scene: Scene, cause: str) -> None:
+    """It may quote any text, and a server of its own may have a full disk: it ends the stage."""
+    writer = scene.add("one")
+    writer.query.die(of_jvm(cause))
+    until(lambda: scene.streams.failure or writer.starts == 2, "it is noticed")
+
+    assert isinstance(scene.streams.failure, StageDied)
 
 
 def test_a_disk_that_is_full_for_a_moment(scene: Scene) -> None:
