@@ -33,7 +33,7 @@ from ..attempt.engine import StateLost, StreamHost
 from ..attempt.plan_keeper import PlanKeeper
 from ..attempt.stage_outputs import has_rows
 from ..checkpoint_format.sink_log import SINK_LOG
-from ..files.disk_errors import writing
+from ..files.disk_errors import check_answers, writing
 from . import boundary, cluster, error_reasons, queries, rescaling
 from .batch_watch import BatchWatch
 from .checkpoint_reads import is_computed, newest_in_table, plan_flush, position
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _AGAIN = 1.0
-"""Seconds before state that could not be loaded is loaded once more, or a backend that was away is
-asked again."""
+"""Seconds before what has failed, and may pass, is tried again."""
 
 
 class Step(enum.Enum):
@@ -154,7 +153,9 @@ class StageQuery:
         one that passes as `Unavailable`."""
         with self._lock:
             if not self._suspending:
-                self._launch(draining)
+                what = f"stage {self.name!r} cannot be started now"
+                with error_reasons.unavailable(what, error_reasons.passes):
+                    self._launch(draining)
 
     def look(self, *, draining: bool) -> None:
         """Take the stage as many steps further as is possible now.
@@ -243,8 +244,7 @@ class StageQuery:
             queries.set_trigger(writer, self._trigger)
         if self.committer is not None:
             writer = writer.option("run", self.committer.new_run())
-        starting = error_reasons.unavailable(f"stage {self.name!r} cannot be started now")
-        with starting, queries.spread(writer, self.partitions):
+        with queries.spread(writer, self.partitions):
             self._query, self._stopping = writer.start(), False
         self.step, self._committed = step, at.committed
 
@@ -261,12 +261,17 @@ class StageQuery:
             )
 
     def _relaunch(self, draining: bool) -> None:
-        """Start it once more; a failure to start counts as a death."""
+        """Start it once more; a failure to start is one of the query. Raises as `_died`.
+
+        Raises:
+            Unavailable, OutcomeUnknown: the backend is away; the call may be repeated.
+        """
+        self.step = Step.WAITING
         try:
             self._launch(draining)
-        except (Unavailable, OutcomeUnknown) as error:
-            self.step = Step.WAITING
-            self._wait(error)
+        except Unavailable as error:
+            check_answers(self.run.context.backend)
+            self._died(error)
         except (JrsError, StateLost):
             raise
         except Exception as error:
@@ -372,7 +377,7 @@ class StageQuery:
     def _died(self, error: BaseException) -> None:
         # No check of the fence: a replaced leader's attempt is refused every consequence.
         lost = error_reasons.lost_state(error)
-        if lost or error_reasons.is_interrupted(error):
+        if lost or isinstance(error, Unavailable) or error_reasons.is_interrupted(error):
             at = position(self.checkpoint).planned, lost
             if at == self._tried_at:
                 said = f"stage {self.name!r} cannot continue here now: {why(error)}"

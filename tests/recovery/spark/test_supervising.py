@@ -41,10 +41,12 @@ from jrs.recovery.attempt.plan_keeper import PlanKeeper
 from jrs.recovery.attempt.run import AttemptDied, run_attempt
 from jrs.recovery.attempt.triage import Verdict, triage
 from jrs.recovery.checkpoint_format import position as positions
+from jrs.recovery.files import disk_errors
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark import (
     boundary,
     checkpoint_reads,
+    cluster,
     error_reasons,
     queries,
     rescaling,
@@ -646,26 +648,75 @@ def test_a_server_that_times_out_is_a_death(scene: Scene) -> None:
     assert isinstance(scene.streams.failure, StageDied)
 
 
-@pytest.mark.parametrize("cause", ["No space left on device", "Connection timed out"])
-def test_a_storage_that_fails_a_start(scene: Scene, cause: str) -> None:
-    """The first start in an attempt interrupts it, and a later one is tried again."""
-    writer, start = scene.add("one", attempts=2), Writer.start
-    left = [RuntimeError(f"java.io.IOException: {cause}")] * 2
+def failing_starts(writer: Writer, *errors: Exception) -> None:
+    """Have the next starts of a query fail of these errors."""
+    start, left = writer.start, list(errors)
 
     def fails_at_first() -> Query:
         if left:
-            raise left.pop()
-        return start(writer)
+            raise left.pop(0)
+        return start()
 
     writer.start = fails_at_first
+
+
+def test_a_storage_that_fails_a_start(scene: Scene) -> None:
+    """The first start in an attempt interrupts it, and a later one is tried once more."""
+    writer = scene.add("one", attempts=2)
+    failing_starts(writer, FULL, RuntimeError("Connection timed out"), FULL)
     checkpoint = scene.storage.stream("job", scene.run.context.epoch, "one") / "ck"
-    with pytest.raises(Unavailable, match=f"stage 'one' cannot be started now: .*{cause}"):
-        stage_of(scene.run, "one", writer, checkpoint).start(draining=False)
+    again = stage_of(scene.run, "one", writer, checkpoint)
+    with pytest.raises(Unavailable, match=r"stage 'one' cannot be started now: .*No space"):
+        again.start(draining=False)
+    # It may be a server of the job's own from which the query reads.
+    with pytest.raises(RuntimeError, match="timed out"):
+        again.start(draining=False)
     writer.query.die()
     until(lambda: writer.starts == 2, "it is started again")
 
     assert scene.streams._stages["one"]._deaths == 1
     assert scene.streams.failure is None
+
+
+@pytest.mark.parametrize("of_spark", [True, False])
+def test_a_host_that_fails_each_start(
+    scene: Scene, of_spark: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempt is interrupted: another host may have room."""
+    monkeypatch.setattr(stage_query, "_AGAIN", 0.0)
+    writer = scene.add("one", attempts=2)
+    if of_spark:
+        failing_starts(writer, *[FULL] * 9)
+    else:
+        full = fails(9, lambda attempt: None, errno.ENOSPC)
+        with_words = disk_errors.writing("looking")(full)
+        monkeypatch.setattr(cluster, "require_shared", with_words)
+    writer.query.die()
+    until(lambda: scene.streams.failure, "it does not get room")
+
+    failure = scene.streams.failure
+    assert failure is not None
+    assert "stage 'one' cannot continue here now" in str(failure)
+    assert triage(failure, jvm_died=lambda: False, retried=False) is Verdict.INTERRUPTED
+
+
+def test_a_backend_that_is_away_at_a_start(
+    scene: Scene, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for, however often it is asked: the host is all right."""
+    monkeypatch.setattr(stage_query, "_AGAIN", 0.0)
+    writer, asked = scene.add("one", attempts=2), list[AttemptContext]()
+
+    def require(attempt: AttemptContext) -> None:
+        asked.append(attempt)
+        memory.down = len(asked) < 5
+        attempt.backend.get(keys.EPOCH)
+
+    monkeypatch.setattr(cluster, "require_shared", require)
+    writer.query.die()
+    until(lambda: scene.streams.failure or writer.starts == 2, "it is started again")
+
+    assert (scene.streams.failure, len(asked)) == (None, 5)
 
 
 def test_state_that_is_away_and_then_lost(scene: Scene) -> None:
