@@ -165,13 +165,13 @@ class AttemptContext:
             self.check()
             raise
 
-    def scratch(self) -> Path | None:
-        """Return a folder for temporary files, which is removed however the attempt ends.
+    def scratch(self) -> tuple[Path, ...]:
+        """Return folders for temporary files, which are removed however the attempt ends.
 
-        None for an attempt in its master's own process, whose Spark outlives the job.
+        There are none for an attempt in its master's own process, whose Spark outlives the job.
         """
         if self.spec.runner is not RunnerKind.PROCESS:
-            return None
-        if self.mark and (local := scratch.make(self.mark)) is not None:
+            return ()
+        if self.mark and (local := scratch.make(self.mark)):
             return local
-        return self.storage.scratch(self.job_id, self.epoch, self.attempt)
+        return (self.storage.scratch(self.job_id, self.epoch, self.attempt),)

@@ -1,7 +1,8 @@
-"""The folder for the temporary files of an attempt, such as what Spark spills.
+"""The folders for the temporary files of an attempt, such as what Spark spills.
 
-It is below ``JRS_SCRATCH``, a folder on a local disk of the host, and named by the attempt's mark.
-Without it, it is below the first folder of ``SPARK_LOCAL_DIRS``, where Spark would put such files.
+One is below ``JRS_SCRATCH``, a folder on a local disk of the host, and named by the attempt's mark.
+Without it, there is one below each folder of ``SPARK_LOCAL_DIRS``, where Spark would put such files
+and leaves out the folders of disks that have failed.
 Other things may lie there, such as storages and work folders: only what has the name of such a
 folder, in the folder that all of them are in, is ever removed.
 The attempt's watchdog removes it. If the watchdog was killed, the next attempt on this host does:
@@ -30,18 +31,28 @@ _held: dict[Path, int] = {}
 """The folders of this process, and the descriptors that lock them."""
 
 
-def make(mark: str) -> Path | None:
-    """Return the folder of the attempt with that mark, created and locked by this process; None if
-    the host names no place.
+def make(mark: str) -> tuple[Path, ...]:
+    """Return the folders of the attempt with that mark, created and locked by this process; none if
+    the host names no place. A folder that cannot be created is left out, if another one can.
 
     Removes those of attempts that have ended. Idempotent.
 
     Raises:
-        CannotStartHere: the folder cannot be created, or others can change what it is in.
+        CannotStartHere: no folder can be created, or others can change what they are in.
     """
-    place = _place()
-    if place is None:
-        return None
+    made, problems = list[Path](), list[CannotStartHere]()
+    for place in _places():
+        try:
+            made.append(_make(place, mark))
+        except CannotStartHere as error:
+            problems.append(error)
+    if problems and not made:
+        raise problems[0]
+    return tuple(made)
+
+
+def _make(place: Path, mark: str) -> Path:
+    """Do what `make` does, in one place."""
     folder = place / f"{_PREFIX}{mark}"
     try:
         _ensure_own(place)
@@ -51,7 +62,7 @@ def make(mark: str) -> Path | None:
                 _held[folder] = locked
     except OSError as error:
         raise CannotStartHere(
-            f"{_root()[0]}: {folder} cannot be created: {error.strerror}"
+            f"{_named()[0]}: {folder} cannot be created: {error.strerror}"
         ) from None
     with suppress(OSError):  # What is left of others is no obstacle.
         for other in place.iterdir():
@@ -81,7 +92,7 @@ def _ensure_own(place: Path) -> None:
         finally:
             os.close(opened)
     if not is_own:
-        raise CannotStartHere(f"{_root()[0]}: {place} can be changed by others; remove it")
+        raise CannotStartHere(f"{_named()[0]}: {place} can be changed by others; remove it")
 
 
 def _is_made_private(folder: int) -> bool:
@@ -95,15 +106,14 @@ def _is_made_private(folder: int) -> bool:
 
 
 def place_without_job() -> dict[str, str]:
-    """Return the environment of a process that needs a place before it has a job: what the host
-    names, or the folder for what it keeps of jobs."""
-    return {VARIABLE: _root()[1] or str(work_folder())}
+    """Return what the environment of a process lacks that needs a place before it has a job: the
+    folder for what the host keeps of jobs, if the host names no other."""
+    return {} if _places() else {VARIABLE: str(work_folder())}
 
 
 def remove(mark: str) -> None:
-    """Remove the folder of the attempt with that mark, whose processes have ended."""
-    place = _place()
-    if place is not None and mark:
+    """Remove the folders of the attempt with that mark, whose processes have ended."""
+    for place in _places() if mark else ():
         shutil.rmtree(place / f"{_PREFIX}{mark}", ignore_errors=True)
 
 
@@ -137,13 +147,12 @@ def _lock(folder: Path, how: int = fcntl.LOCK_EX) -> int | None:
     return locked if same else None
 
 
-def _place() -> Path | None:
-    _, root = _root()
-    return Path(root, f"jrs-scratch-{os.getuid()}") if root else None
+def _places() -> list[Path]:
+    return [Path(root, f"jrs-scratch-{os.getuid()}") for root in _named()[1]]
 
 
-def _root() -> tuple[str, str]:
-    """Return the variable that names the place, and what it names; empty if neither does."""
+def _named() -> tuple[str, list[str]]:
+    """Return the variable that names the places, and what it names; nothing if neither does."""
     if named := os.environ.get(VARIABLE):
-        return VARIABLE, named
-    return LOCAL_DIRS, os.environ.get(LOCAL_DIRS, "").partition(",")[0]
+        return VARIABLE, [named]
+    return LOCAL_DIRS, [root for root in os.environ.get(LOCAL_DIRS, "").split(",") if root]

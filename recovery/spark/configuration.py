@@ -58,7 +58,7 @@ def complete(given: Mapping[str, str], found: Mapping[str, str], *, shared: bool
 def start(
     conf: Mapping[str, str],
     found: Mapping[str, str],
-    scratch: Path | None,
+    scratch: tuple[Path, ...],
     *,
     shared: bool,
     java: str = "",
@@ -67,7 +67,7 @@ def start(
 
     Args:
         conf: as `complete` returns it.
-        scratch: a folder for temporary files, which lasts as long as the session.
+        scratch: folders for temporary files, which last as long as the session.
         java: further options of the JVM.
 
     Raises:
@@ -79,9 +79,9 @@ def start(
     numpy_converters.spare_others()
     options = dict(conf)
     driver = [class_data.options(), java]
-    if scratch is not None and LOCAL_DIR not in conf:
-        options[LOCAL_DIR] = str(scratch)
-        driver.append(f'"-Djava.io.tmpdir={scratch}"')
+    if scratch and LOCAL_DIR not in conf:
+        options[LOCAL_DIR] = ",".join(map(str, scratch))
+        driver.append(f'"-Djava.io.tmpdir={scratch[0]}"')
     driver.append(conf.get(_JAVA, found.get(_JAVA, "")))
     options[_JAVA] = " ".join(filter(None, driver))
     given = SparkConf()
@@ -92,7 +92,8 @@ def start(
     with ExitStack() as changed:
         changed.enter_context(credentials.withheld())  # Secrets of a driver; an attempt has none.
         changed.enter_context(permissions.for_children(shared=shared))
-        changed.enter_context(worker_python.this_one(scratch, on_host=on_host, named=named))
+        folder = next(iter(scratch), None)
+        changed.enter_context(worker_python.this_one(folder, on_host=on_host, named=named))
         if LOCAL_DIR in options:  # Spark takes the variable first, where jrs removes nothing.
             changed.enter_context(environment.changed(LOCAL_DIRS, options[LOCAL_DIR]))
         return SparkSession.builder.config(conf=given).getOrCreate()

@@ -59,10 +59,10 @@ def prepare(plan: WarmPlan) -> None:
         if {**found, **conf}.get(key) == "true":
             raise CannotStartHere(f"with {key} a session is named after its job: not prepared")
     configuration.require_java()
-    place = scratch.make(os.environ[marks.MARK])
-    session = configuration.start(conf, found, place, shared=plan.shared, java=idle_memory.JAVA)
-    if place is not None:
-        _warm_up(session, place / "warm-up")
+    folders = scratch.make(os.environ[marks.MARK])
+    session = configuration.start(conf, found, folders, shared=plan.shared, java=idle_memory.JAVA)
+    if folders:
+        _warm_up(session, folders[0] / "warm-up")
     _prepared = _Prepared(conf, found)
 
 

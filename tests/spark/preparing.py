@@ -41,7 +41,7 @@ def main() -> None:
     said["another"] = prepared.take(complete({"spark.driver.memory": "700m"}), found) is None
     said["lives"] = jvm.exit_status() is None
     fresh = configuration.start(
-        complete({"spark.driver.memory": "700m"}), found, place, shared=False
+        complete({"spark.driver.memory": "700m"}), found, (place,), shared=False
     )
     said["memory"] = fresh.sparkContext.getConf().get("spark.driver.memory")
     fresh.stop()

@@ -21,7 +21,7 @@ from jrs.recovery.attempt import scratch
 ATTEMPT = """
 import sys
 from jrs.recovery.attempt import scratch
-print(scratch.make(sys.argv[1]), flush=True)
+print(*scratch.make(sys.argv[1]), flush=True)
 sys.stdin.read()
 """
 
@@ -43,7 +43,7 @@ def test_c8_a_dead_attempts_folder_is_removed_and_a_living_ones_stays(place: Pat
         (place / "attempt-dead").mkdir()
         (place / "attempt-dead" / "spilled").touch()
 
-        assert scratch.make("mine") == scratch.make("mine") == place / "attempt-mine"
+        assert scratch.make("mine") == scratch.make("mine") == (place / "attempt-mine",)
         assert sorted(os.listdir(place)) == ["attempt-living", "attempt-mine"]
         living.kill()
 
@@ -84,7 +84,7 @@ def test_c8_attempts_that_start_at_once_do_not_lose_their_folders(
 
     monkeypatch.setattr(module, call, then_sweep)
 
-    assert scratch.make("mine") == place / "attempt-mine"
+    assert scratch.make("mine") == (place / "attempt-mine",)
     assert swept == [call]
     assert (place / "attempt-mine").exists()
 
@@ -116,7 +116,7 @@ def test_c8_a_sweep_that_fails_is_no_obstacle(place: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(Path, "iterdir", fails)
 
-    assert scratch.make("mine") == place / "attempt-mine"
+    assert scratch.make("mine") == (place / "attempt-mine",)
 
 
 def test_c8_a_place_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,8 +128,8 @@ def test_c8_a_place_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Monk
         scratch.make("mine")
     monkeypatch.delenv(scratch.VARIABLE)
     monkeypatch.delenv(scratch.LOCAL_DIRS, raising=False)
-    assert scratch.make("mine") is None
-    monkeypatch.setenv(scratch.LOCAL_DIRS, f"{tmp_path / 'file'},{tmp_path}")
+    assert scratch.make("mine") == ()
+    monkeypatch.setenv(scratch.LOCAL_DIRS, f"{tmp_path / 'file'},{tmp_path / 'file'}")
     with pytest.raises(CannotStartHere, match=r"SPARK_LOCAL_DIRS: .* cannot be created: Not a"):
         scratch.make("mine")
 
@@ -137,15 +137,20 @@ def test_c8_a_place_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Monk
 def test_c8_where_spark_would_keep_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C8: jrs keeps them on the same disk, where they are removed however the attempt ends."""
+    """C8: jrs keeps them on the same disks, but for one that has failed, and removes them however
+    the attempt ends."""
+    failed = tmp_path / "failed"
+    failed.touch()
     monkeypatch.delenv(scratch.VARIABLE, raising=False)
-    monkeypatch.setenv(scratch.LOCAL_DIRS, f"{tmp_path / 'local'},/other")
-    place = tmp_path / "local" / f"jrs-scratch-{os.getuid()}"
+    monkeypatch.delenv(scratch.LOCAL_DIRS, raising=False)
+    assert scratch.place_without_job() == {scratch.VARIABLE: str(storage_place.work_folder())}
 
-    assert scratch.make("mine") == place / "attempt-mine"
-    assert scratch.place_without_job() == {scratch.VARIABLE: str(tmp_path / "local")}
+    monkeypatch.setenv(scratch.LOCAL_DIRS, f"{failed},{tmp_path / 'a'},{tmp_path / 'b'}")
+    places = [tmp_path / name / f"jrs-scratch-{os.getuid()}" for name in "ab"]
+    assert scratch.make("mine") == tuple(place / "attempt-mine" for place in places)
+    assert scratch.place_without_job() == {}
     scratch.remove("mine")
-    assert os.listdir(place) == []
+    assert [os.listdir(place) for place in places] == [[], []]
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o2770, 0o777])
@@ -154,7 +159,7 @@ def test_c8_an_own_place_that_others_can_change_is_made_private(place: Path, mod
     (place / "attempt-dead").mkdir(parents=True)
     place.chmod(mode)
 
-    assert scratch.make("mine") == place / "attempt-mine"
+    assert scratch.make("mine") == (place / "attempt-mine",)
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
     assert os.listdir(place) == ["attempt-mine"]
 
