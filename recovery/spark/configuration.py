@@ -79,7 +79,8 @@ def start(
     numpy_converters.spare_others()
     options = dict(conf)
     driver = [class_data.options(), java]
-    if scratch and LOCAL_DIR not in conf:
+    is_own = bool(scratch) and LOCAL_DIR not in conf
+    if is_own:
         options[LOCAL_DIR] = ",".join(map(str, scratch))
         driver.append(f'"-Djava.io.tmpdir={scratch[0]}"')
     driver.append(conf.get(_JAVA, found.get(_JAVA, "")))
@@ -94,7 +95,7 @@ def start(
         changed.enter_context(permissions.for_children(shared=shared))
         folder = next(iter(scratch), None)
         changed.enter_context(worker_python.this_one(folder, on_host=on_host, named=named))
-        if LOCAL_DIR in options:  # Spark takes the variable first, where jrs removes nothing.
+        if is_own:  # Spark takes the variable first, where jrs removes nothing.
             changed.enter_context(environment.changed(LOCAL_DIRS, options[LOCAL_DIR]))
         return SparkSession.builder.config(conf=given).getOrCreate()
 
