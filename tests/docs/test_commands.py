@@ -38,6 +38,7 @@ EXITS = {
     "jrs explain nightly-7 --at 03:12": 2,  # What was decided then depends on the time of day.
     "jrs explain nightly-7 --epoch 7": 2,  # There was no seventh leader.
     "jrs cleanup force nightly-7": 2,  # Nothing is left of the job.
+    "jrs doctor --storage /srv/jrs-files": 1,  # The cluster has another storage here.
     "jrs wait verdict": 1,  # There is no history to judge.
 }
 """What a command exits with here, if not with 0."""
