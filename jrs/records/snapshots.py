@@ -157,8 +157,8 @@ class Manifest(Stored):
     """The records of closed inputs in stored form, by ``<stage>/<input>``."""
     left_out: dict[str, int] | None = None
     """The output that was published and is not in the snapshot: the newest batch in each folder,
-    ``out/<stage>`` or ``tmp/<stage>``; -1 in one that has no batches. None if all output is in it,
-    or an older version took it."""
+    ``out/<stage>`` or ``tmp/<stage>``, and in each table of a file sink below it; -1 in one that
+    has no batches. None if all output is in it, or an older version took it."""
 
     def stored(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
         """Yield the job's records below a prefix, as the backend had them, with their keys."""

@@ -30,15 +30,7 @@ def newest_batch(folder: Path, until: int | None = None) -> int:
     Args:
         until: the newest batch that counts; None if all do.
     """
-
-    def counts(batch: int) -> bool:
-        return until is None or batch <= until
-
-    newest = next(filter(counts, batch_folders.published(folder)), -1)
-    # A stream of months has a million folders of batches, and no log in them.
-    passed_over = batch_folders.is_named if newest >= 0 else None
-    logged = map(sink_log.batches, sink_log.sink_logs(folder, passed_over))
-    return max([newest, *(batch for log in logged for batch in log if counts(batch))])
+    return max(_newest_batches(folder, until).values())
 
 
 def of(
@@ -55,11 +47,14 @@ def of(
         finished: the records of the finished stages.
         pinned: the batch of each stream in the snapshot.
     """
-    found = {}
+    found = dict[str, int]()
     for name, last in pinned.items():
         for top in _TOPS:
             if last is not None and names_in(folder / top / name):
-                found[f"{top}/{name}"] = newest_batch(folder / top / name, last)
+                newest = _newest_batches(folder / top / name, last)
+                found |= {
+                    path.relative_to(folder).as_posix(): each for path, each in newest.items()
+                }
     for name, mark in finished.items():
         path = f"{'tmp' if mark.temporary else 'out'}/{name}"
         if name not in pinned and ((folder / path).is_dir() or _is_staged(mark, epoch)):
@@ -79,7 +74,7 @@ def check(storage: JobStorage, found: Manifest) -> None:
     for stage in found.stages:
         last = -1 if stage.batch is None else stage.batch
         for path in (f"{one}/{stage.name}" for one in _TOPS):
-            most = last if known is None else known.get(path, -1)
+            most = last if known is None else _newest_below(path, known)
             with reading(f"reading {top / path}"):
                 newest = newest_batch(top / path)
             if newest > most:
@@ -95,6 +90,26 @@ def check(storage: JobStorage, found: Manifest) -> None:
 # -- inside --------------------------------------------------------------------------------
 
 
+def _newest_batches(folder: Path, until: int | None) -> dict[Path, int]:
+    """Return the newest batch of a stage's folder, -1 if it has none, and of each table of a file
+    sink in it that has one, by their paths."""
+
+    def counts(batch: int) -> bool:
+        return until is None or batch <= until
+
+    newest = next(filter(counts, batch_folders.published(folder)), -1)
+    found = {folder: newest}
+    # A stream of months has a million folders of batches, and no log in them.
+    for log in sink_log.sink_logs(folder, batch_folders.is_named if newest >= 0 else None):
+        if logged := list(filter(counts, sink_log.batches(log))):
+            found[log.parent] = max(*logged, found.get(log.parent, -1))
+    return found
+
+
+def _newest_below(path: str, known: Mapping[str, int]) -> int:
+    return max((each for of, each in known.items() if f"{of}/".startswith(f"{path}/")), default=-1)
+
+
 def _is_staged(mark: StageRecord, epoch: Path | None) -> bool:
     """Return whether the output of a finished stage has not been renamed into its place yet."""
     if mark.published is None or mark.target is not None or epoch is None:
@@ -103,16 +118,17 @@ def _is_staged(mark: StageRecord, epoch: Path | None) -> bool:
 
 
 def _check_there(folder: Path, batch: int) -> None:
-    """Raise `InvalidInput` if a batch is not in an output; with -1, if the output is missing."""
-    logs, missing = list[Path](), folder
+    """Raise `InvalidInput` if a batch is not in an output, or in the table of a file sink; with -1,
+    if that is missing."""
+    log, missing, has_log = folder / sink_log.SINK_LOG, folder, False
     if batch >= 0:
-        logs, missing = sink_log.sink_logs(folder), folder / f"batch={batch}"
-        if any(batch in sink_log.batches(log) for log in logs):
+        missing, has_log = folder / f"batch={batch}", is_folder(log)
+        if has_log and batch in sink_log.batches(log):
             return
-    if not logs and is_folder(missing):
+    if not has_log and is_folder(missing):
         return
     what = f"batch {batch}, the newest in {folder} then," if batch >= 0 else str(folder)
-    way = "" if logs else f"; or, if you have removed it yourself, create the folder {missing}"
+    way = "" if has_log else f"; or, if you have removed it yourself, create the folder {missing}"
     raise InvalidInput(
         f"the snapshot was taken without output, and {what} is missing now, so its rows would be "
         f"lost; restore one with output{way}"

@@ -44,11 +44,25 @@ def test_output_that_another_restore_took_back(
     catalog.restore(early)
     before = tree(job.storage.folder("job"))
 
-    with pytest.raises(InvalidInput, match=r"batch 8, the newest in .*hourly then, is missing"):
+    with pytest.raises(InvalidInput, match=r"batch 8, the newest in .*hourly.* then, is missing"):
         catalog.restore(late)
     found = catalog.newest_usable("job")
     assert (found.record, [record for record, _ in found.skipped]) == (early, [late])
     assert tree(job.storage.folder("job")) == before
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_one_of_two_tables(catalog: SnapshotCatalog, job: FakeJob, left: int) -> None:
+    """A stage may write several, each with a log of its own."""
+    publish(job, 5, file_sink, "a")
+    file_sink(job.out("hourly") / "b", 5)
+    record = without_output(catalog)
+    assert catalog.restore(record)
+    shutil.rmtree(job.out("hourly") / "b")
+    file_sink(job.out("hourly") / "b", left)
+
+    with pytest.raises(InvalidInput, match=r"batch 4, the newest in .*hourly/b then, is missing"):
+        catalog.restore(record)
 
 
 @pytest.mark.parametrize("lost", ["the output of the stream", "the output of a finished stage"])
