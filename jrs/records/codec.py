@@ -296,12 +296,15 @@ def decode(kind: type[T], data: bytes, where: str) -> T:
 
 
 def decode_any(data: bytes, where: str) -> Stored:
-    """Return the value that a record of any type holds. Raises as `decode`."""
+    """Return the value that a record of any type holds. Raises as `decode`: a type that this jrs
+    does not know is one of a newer jrs."""
     match = _ENVELOPE.fullmatch(data)
     kind = None if match is None else _KINDS.get(match[1].decode())
-    if kind is None:
-        raise CorruptRecord(f"{where}: not a record of jrs ({len(data)} bytes)")
-    return decode(kind, data, where)
+    if kind is not None:
+        return decode(kind, data, where)
+    if match is None or b"%08x" % zlib.crc32(match[4]) != match[3]:
+        raise CorruptRecord(f"{where}: not a record of jrs ({len(data)} bytes), or damaged")
+    raise UnsupportedVersion(f"{where}: a {match[1].decode()!r} record of a newer jrs: upgrade it")
 
 
 def decode_once(kind: type[T], data: bytes, where: str) -> T:

@@ -140,9 +140,10 @@ def _within(value: object) -> Iterator[int]:
         for item in value:
             yield from _within(item)
     elif isinstance(value, Stored):
-        for field in attrs.fields(type(value)):
-            inner = getattr(value, field.name)
-            if field.name in _NAMES and isinstance(inner, int):
+        fields = {field.name: getattr(value, field.name) for field in attrs.fields(type(value))}
+        # The fields of a newer version; below them may be what users gave.
+        for name, inner in {**(value.unknown or {}), **fields}.items():
+            if name in _NAMES and isinstance(inner, int):
                 yield inner
             else:
                 yield from _within(inner)

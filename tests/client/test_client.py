@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +29,7 @@ from jrs import (
     ClusterMoved,
     CorruptRecord,
     Create,
+    Delete,
     DuplicateJob,
     Failure,
     FsckReport,
@@ -52,6 +54,7 @@ from jrs import (
     StopRecord,
     StopState,
     Unavailable,
+    UnsupportedVersion,
     WrongState,
 )
 from jrs.cli import cli
@@ -564,6 +567,22 @@ def test_an_epoch_is_restored_from_no_field_of_a_user(client: Client) -> None:
     client.backend.overwrite(keys.EPOCH, b"garbage")
 
     assert client.restore_epoch() == 8
+
+
+def test_an_epoch_that_a_newer_version_has_recorded(client: Client) -> None:
+    """In a field, or in a record of a type that this one does not know: then none is written."""
+    attempt = AttemptRecord("job", epoch=3, unknown={"leading": 6, "more": {"epoch": 10**40}})
+    put(client, keys.ATTEMPTS + "job", attempt)
+    put(client, keys.EPOCH, EpochRecord(9, "a leader"))
+    client.backend.overwrite(keys.EPOCH, b"garbage")
+    body = b'{"epoch":9}'
+    value = b'{"jrs":"newer/1","crc":"%08x","body":%s}' % (zlib.crc32(body), body)
+    client.backend.commit(Create("newer/record", value))
+
+    with pytest.raises(UnsupportedVersion, match="'newer' record of a newer jrs"):
+        client.restore_epoch()
+    client.backend.commit(Delete("newer/record"))
+    assert client.restore_epoch() == 7
 
 
 def test_an_epoch_that_cannot_be(client: Client) -> None:
