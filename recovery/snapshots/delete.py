@@ -219,7 +219,7 @@ def discard(
         Unavailable: one of them cannot be removed now, or it is unknown whose it is.
     """
     with _locked(catalog.storage, place, record) as found:
-        replace_entry(catalog, record, fence)  # Under the locks: whoever lists a copy holds them.
+        replace_entry(catalog, record, fence)  # Under the locks: a move lists its copy under them.
         for folder in found:
             place.discard(record.job_id, folder)
 
