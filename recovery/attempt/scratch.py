@@ -17,6 +17,7 @@ import fcntl
 import os
 import shutil
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -111,9 +112,13 @@ def place_without_job() -> dict[str, str]:
     return {} if _places() else {VARIABLE: str(work_folder())}
 
 
-def remove(mark: str) -> None:
-    """Remove the folders of the attempt with that mark, whose processes have ended."""
-    for place in _places() if mark else ():
+def remove(mark: str, environment: Mapping[str, str]) -> None:
+    """Remove the folders of the attempt with that mark, whose processes have ended.
+
+    Args:
+        environment: that of the attempt, which may have variables of its job.
+    """
+    for place in _places(environment) if mark else ():
         shutil.rmtree(place / f"{_PREFIX}{mark}", ignore_errors=True)
 
 
@@ -147,12 +152,12 @@ def _lock(folder: Path, how: int = fcntl.LOCK_EX) -> int | None:
     return locked if same else None
 
 
-def _places() -> list[Path]:
-    return [Path(root, f"jrs-scratch-{os.getuid()}") for root in _named()[1]]
+def _places(environment: Mapping[str, str] = os.environ) -> list[Path]:
+    return [Path(root, f"jrs-scratch-{os.getuid()}") for root in _named(environment)[1]]
 
 
-def _named() -> tuple[str, list[str]]:
+def _named(environment: Mapping[str, str] = os.environ) -> tuple[str, list[str]]:
     """Return the variable that names the places, and what it names; nothing if neither does."""
-    if named := os.environ.get(VARIABLE):
+    if named := environment.get(VARIABLE):
         return VARIABLE, [named]
-    return LOCAL_DIRS, [root for root in os.environ.get(LOCAL_DIRS, "").split(",") if root]
+    return LOCAL_DIRS, [root for root in environment.get(LOCAL_DIRS, "").split(",") if root]

@@ -131,7 +131,7 @@ def watch(program: str, old_mark: str = "", shown: Shown | None = None) -> None:
         lapsed, timed_out = _watch(attempt, master, until, ended)
     clean = _end(attempt.process, ended, Deadline.after(_LEFT))
     if clean:
-        scratch.remove(os.environ[marks.MARK])
+        scratch.remove(os.environ[marks.MARK], {**os.environ, **given["env"]})
     attempt.pipe.read()
     attempt.pump.join(_DRAINED)  # Before the last word: the master then reads the end of the log.
     launched = launch is not None

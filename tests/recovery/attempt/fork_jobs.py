@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jrs import Job
+from jrs.recovery.attempt.job import context_of
 
 
 def shown(pid: int, file: str) -> list[str]:
@@ -53,6 +54,14 @@ def look(job: Job) -> dict[str, Any]:
         "blocked": [str(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
         "buffered": [sys.stdout.line_buffering, sys.stderr.line_buffering, sys.stdout.encoding],
     }
+
+
+def spill(job: Job) -> list[str]:
+    """Write a temporary file; return where its folders are."""
+    folders = context_of(job).scratch()
+    for folder in folders:
+        (folder / "spilled").touch()
+    return [str(folder.parent) for folder in folders]
 
 
 def value(job: Job) -> Any:

@@ -172,6 +172,18 @@ def test_what_only_exec_can_do_is_not_forked(run: Run, settings: JobSettings) ->
         assert payload["environment"][name] == value
 
 
+def test_temporary_files_where_the_job_wants_them_are_removed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the watchdog, whose own environment has no variables of the job."""
+    monkeypatch.delenv("JRS_SCRATCH", raising=False)
+    settings = JobSettings(env={"SPARK_LOCAL_DIRS": str(tmp_path / "fast")})
+    (place,) = run("spill", settings=settings).payload
+
+    assert Path(place).parent == tmp_path / "fast"
+    until(lambda: not os.listdir(place), "they are removed")
+
+
 def test_many_at_once(fork_server: ForkServer) -> None:
     with ThreadPoolExecutor(32) as pool:
         watchdogs = list(pool.map(lambda _: start(fork_server), range(64)))

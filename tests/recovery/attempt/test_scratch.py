@@ -49,7 +49,7 @@ def test_c8_a_dead_attempts_folder_is_removed_and_a_living_ones_stays(place: Pat
 
     scratch.make("mine")
     assert os.listdir(place) == ["attempt-mine"]
-    scratch.remove("mine")
+    scratch.remove("mine", os.environ)
     assert os.listdir(place) == []
 
 
@@ -149,7 +149,7 @@ def test_c8_where_spark_would_keep_its_files(
     places = [tmp_path / name / f"jrs-scratch-{os.getuid()}" for name in "ab"]
     assert scratch.make("mine") == tuple(place / "attempt-mine" for place in places)
     assert scratch.place_without_job() == {}
-    scratch.remove("mine")
+    scratch.remove("mine", os.environ)
     assert [os.listdir(place) for place in places] == [[], []]
 
 
