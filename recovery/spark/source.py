@@ -70,7 +70,8 @@ class OutputReader(DataSourceReader):
         part = Part(*partition.value)
         batch = _batch_of(part.name)
         with pq.ParquetFile(_opened(part), coerce_int96_timestamp_unit="us") as file:
-            stored = {field.name: _stored(field.name, file.schema_arrow.names) for field in wanted}
+            names, of_stream = file.schema_arrow.names, batch is not None
+            stored = {one.name: _stored(one.name, names, of_stream=of_stream) for one in wanted}
             present = sorted({name for name in stored.values() if name is not None})
             for rows in file.iter_batches(columns=present):
                 columns = []
@@ -78,7 +79,7 @@ class OutputReader(DataSourceReader):
                     if (name := stored[field.name]) is not None:
                         columns.append(rows.column(name).cast(field.type))
                     else:
-                        value = batch if field.name == BATCH else None
+                        value = batch if field.name.lower() == BATCH else None
                         columns.append(pa.array([value] * rows.num_rows, field.type))
                 yield pa.RecordBatch.from_arrays(columns, schema=wanted)
 
@@ -146,10 +147,17 @@ def parts_of(options: Mapping[str, str]) -> list[Part]:
     return [part for part, _ in parts]
 
 
-def _stored(name: str, names: Sequence[str]) -> str | None:
-    """Return the column of a file that has a name, in any case as in Spark; None if it has none."""
+def _stored(name: str, names: Sequence[str], *, of_stream: bool) -> str | None:
+    """Return the column of a file that has a name, in any case as in Spark; None if it has none.
+
+    Args:
+        of_stream: whether the file is of a stream: the number of its batch comes before a column
+            whose name has another case.
+    """
     if name in names:
         return name
+    if of_stream and name.lower() == BATCH:
+        return None
     found = [one for one in names if one.lower() == name.lower()]
     if len(found) > 1:
         raise ValueError(f"the column {name!r} can be any of {', '.join(found)}")

@@ -108,6 +108,18 @@ def test_a_column_of_its_own_called_batch(output: Output) -> None:
     assert rows(schema) == [{"batch": "a"}]
 
 
+def test_the_batch_next_to_a_column_of_another_case(output: Output) -> None:
+    """A stream that began before such a column was refused has it: it is not the number."""
+    output.write("batch=7/part-1.parquet", Batch=[100])
+    schema = JrsSink(WHICH).schema()
+
+    assert rows(schema) == [{"Batch": 100, "batch": 7}]
+    assert rows(StructType().add("BATCH", LongType())) == [{"BATCH": 7}]
+    output.paths = ()
+    output.write("part-1.parquet", Batch=[100])
+    assert rows(StructType().add("batch", LongType())) == [{"batch": 100}]
+
+
 def test_types_are_those_that_spark_expects(output: Output) -> None:
     """Spark compares them exactly: a timestamp has its zone, and a number its width."""
     at = pa.array([0], pa.timestamp("ms", "Europe/Vienna"))
