@@ -6,6 +6,8 @@ The key `format` of a cluster is its marker.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from jrs.contract.clock import Deadline
@@ -101,8 +103,12 @@ def check_members(connection: Connection) -> None:
         )
 
 
-_NAMES = 100
-"""Most names below a prefix among which a cluster is looked for. Another program may have many."""
+_PAGE = 1000
+"""Keys that are listed at once where a cluster is looked for below a prefix."""
+_PAGES = 20
+"""Such lists, at most: another program may have many keys."""
+_OPERATIONS = 100
+"""Reads in one request: etcd allows 128."""
 
 
 class Read(Protocol):
@@ -207,24 +213,49 @@ class Marker:
         return read_marker(version, f"cluster {self._cluster!r} at {self._url}")
 
     def _check_prefix(self, deadline: Deadline) -> None:
-        """Raise `InvalidInput` if there are keys below the prefix, and none is of a cluster."""
+        """Raise `InvalidInput` if there are keys below the prefix, and none is of a cluster.
+
+        A cluster may be further below, with a prefix in this one.
+        """
         start, end = self._prefix, behind(self._prefix)
-        for _ in range(_NAMES):
-            found = self._read(start, deadline, range_end=end, limit=1, keys_only=True).kvs
+        for _ in range(_PAGES):
+            found = self._read(start, deadline, range_end=end, limit=_PAGE, keys_only=True).kvs
             if not found:
                 if start == self._prefix:
                     return
                 break
-            key = found[0].key
-            name, slash, _ = key[len(self._prefix) :].partition(b"/")
-            home = self._prefix + name + b"/"
-            # A marker is created first, so that what was found can have one.
-            if self._read(home + b"format", deadline).kvs:
+            if self._has_marker([each.key for each in found], deadline):
                 return
-            start = behind(home) if slash else key + b"\0"
+            last = found[-1].key
+            name, slash, _ = last[len(self._prefix) :].partition(b"/")
+            start = behind(self._prefix + name + b"/") if slash else last + b"\0"
         raise self._foreign(self._prefix)
+
+    def _has_marker(self, keys: Sequence[bytes], deadline: Deadline) -> bool:
+        """Return whether a folder that one of the keys is in, below the prefix, is of a cluster."""
+        inner = (key[: at.end()] for key in keys for at in re.finditer(b"/", key))
+        folders = dict.fromkeys(one for one in inner if len(one) > len(self._prefix))
+        # A marker is created first, so that what was found can have one.
+        gets = [
+            rpc.RequestOp(request_range=rpc.RangeRequest(key=folder + b"format"))
+            for folder in folders
+        ]
+        for at in range(0, len(gets), _OPERATIONS):
+            request = rpc.TxnRequest(success=gets[at : at + _OPERATIONS])
+            answer = self._connection.read(lambda stubs: stubs.kv.Txn, request, deadline)
+            for one in answer.responses:
+                if any(_is_marker(found.value) for found in one.response_range.kvs):
+                    return True
+        return False
 
     def _foreign(self, place: bytes) -> InvalidInput:
         return InvalidInput(
             f"{place.decode()} at {self._url} is in use by another program: choose another prefix"
         )
+
+
+def _is_marker(value: bytes) -> bool:
+    try:
+        return bool(json.loads(value)["jrs"] == "cluster")
+    except (ValueError, TypeError, KeyError):
+        return False

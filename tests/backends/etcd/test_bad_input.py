@@ -274,7 +274,17 @@ def test_a_place_with_clusters_and_other_keys(etcd_server: EtcdServer) -> None:
     with opened(etcd_server.url("shared"), "middle"):
         for key in ("first", "first-too/k", "first/k", "last/k"):
             _put(etcd_server, f"/shared/{key}".encode(), b"")
+    for number in range(120):
+        _put(etcd_server, f"/shared/a{number}/k".encode(), b"")
     with opened(etcd_server.url("shared"), "other") as backend:
+        backend.commit(Create("k", b""))
+
+
+def test_a_prefix_with_clusters_further_below(etcd_server: EtcdServer) -> None:
+    """Teams may have prefixes of their own below the one of all."""
+    with opened(etcd_server.url("every/team"), "one"):
+        pass
+    with opened(etcd_server.url("every"), "two") as backend:
         backend.commit(Create("k", b""))
 
 
