@@ -6,6 +6,7 @@ is checked against the name of its member.
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from contextlib import suppress
@@ -90,23 +91,28 @@ def _credentials(tls: Tls | None) -> Any:
     return grpc.ssl_channel_credentials(parts[0] or _authorities(), *parts[1:])
 
 
-def _authorities() -> bytes:
-    """Return the certificate authorities of this host; gRPC's own list lacks local additions.
+def _authorities() -> bytes | None:
+    """Return the certificate authorities of this host; gRPC's own list lacks local additions. None
+    if the host has no list, as a small image may not: gRPC then takes its own.
 
     Raises:
-        InvalidInput: there are none.
+        InvalidInput: there are none where the environment says.
     """
     paths = ssl.get_default_verify_paths()
     context = ssl.create_default_context()
     known = set(context.get_ca_certs(binary_form=True))
+    named = {paths.openssl_cafile_env, paths.openssl_capath_env} & os.environ.keys()
+    folders = os.environ.get(paths.openssl_capath_env, paths.openssl_capath).split(os.pathsep)
     # OpenSSL reads those of a folder only once a certificate names them.
-    for file in sorted(Path(paths.capath).glob("*.[0-9]")) if paths.capath else ():
+    for file in sorted(file for one in folders if one for file in Path(one).glob("*.[0-9]")):
         with suppress(OSError, ValueError):
             for text in _CERTIFICATE.findall(file.read_text()):
                 authority = ssl.PEM_cert_to_DER_cert(text)
                 if authority not in known:  # To load them all takes a third of a second.
                     context.load_verify_locations(cadata=authority)
     found = context.get_ca_certs(binary_form=True)
-    if not found:
-        raise InvalidInput("this host has no certificate authorities: name them with ca=FILE")
-    return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode()
+    if named and not found:
+        raise InvalidInput(
+            f"{min(named)} names no certificate authorities of this host: name them with ca=FILE"
+        )
+    return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode() or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from jrs.backends.etcd import members
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput, Unavailable
@@ -48,11 +50,26 @@ def test_the_system_s_authorities_are_trusted(
 
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
-    with pytest.raises(InvalidInput, match="no certificate authorities"):
+    with pytest.raises(InvalidInput, match="SSL_CERT_DIR names no certificate authorities"):
         opened(url)
     (tmp_path / "5ed36f99.0").symlink_to(authority)
+    monkeypatch.setenv("SSL_CERT_DIR", f"{tmp_path / 'none'}:{tmp_path}")
     with opened(url) as backend:
         backend.commit(Create("l", b""))
+
+
+def test_a_host_without_a_list_of_authorities(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """gRPC brings one, which serves an etcd whose certificate is publicly signed."""
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    paths = ssl.get_default_verify_paths()._replace(openssl_capath=str(tmp_path))
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: paths)
+    empty = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    monkeypatch.setattr(ssl, "create_default_context", lambda: empty)
+
+    assert members._authorities() is None
 
 
 def test_a_handshake_that_fails_prints_nothing(start_etcd: Callable[..., EtcdServer]) -> None:
