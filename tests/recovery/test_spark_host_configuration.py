@@ -9,7 +9,7 @@ import pytest
 
 from jrs.contract.errors import CannotStartHere, InvalidInput
 from jrs.records.settings import JobSettings
-from jrs.recovery.spark import doctor
+from jrs.recovery.spark import doctor, host_configuration
 from jrs.recovery.spark.host_configuration import (
     is_local,
     master_of,
@@ -17,8 +17,14 @@ from jrs.recovery.spark.host_configuration import (
     settings_found,
 )
 
-find_spark_home = pytest.importorskip("pyspark.find_spark_home")
 SUBMIT = "PYSPARK_SUBMIT_ARGS"
+REAL_HOME = host_configuration.spark_home
+
+
+@pytest.fixture(autouse=True)
+def home_without_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of this machine may have a configuration."""
+    monkeypatch.setattr(host_configuration, "spark_home", lambda: tmp_path / "home")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +64,9 @@ def test_the_defaults_in_the_home_of_pyspark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark looks there, too, without SPARK_HOME: a cluster that it names is no local master."""
+    find_spark_home = pytest.importorskip("pyspark.find_spark_home")
     monkeypatch.setattr(find_spark_home, "_find_spark_home", lambda: str(tmp_path))
+    monkeypatch.setattr(host_configuration, "spark_home", REAL_HOME)
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.master spark://d:7077\n")
     (tmp_path / "spark-defaults.conf").write_text("spark.master yarn\n")
