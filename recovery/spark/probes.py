@@ -133,7 +133,7 @@ def _scratch(attempt: AttemptContext, context: SparkContext) -> Diagnostic:
     utils = jvm.org.apache.spark.util.Utils
     folder = Path(utils.getConfiguredLocalDirs(context._jsc.sc().conf())[0])
     named = str(context.getConf().get(LOCAL_DIR, str(folder))).partition(",")[0]
-    if str(folder) != named:  # A variable comes before the setting, and that file before jrs.
+    if folder != Path(named):  # A variable comes before the setting, and that file before jrs.
         said = f"{folder}: jrs does not remove there what killed attempts leave"
         return Diagnostic("scratch", said, f"remove {LOCAL_DIRS} from spark-env.sh")
     free = f"{shutil.disk_usage(folder).free / _GIB:.1f} GiB are free"

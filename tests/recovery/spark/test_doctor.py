@@ -269,7 +269,7 @@ def test_where_the_driver_keeps_its_files(tmp_path: Path, other: bool) -> None:
     context: Any = SimpleNamespace(
         _jvm=SimpleNamespace(org=SimpleNamespace(apache=apache)),
         _jsc=SimpleNamespace(sc=lambda: SimpleNamespace(conf=lambda: None)),
-        getConf=lambda: {"spark.local.dir": str(mine)},
+        getConf=lambda: {"spark.local.dir": f"{mine}/,/more"},
     )
     mine.mkdir()
     attempt: Any = SimpleNamespace(storage=SimpleNamespace(root=Path("/jobs")))
