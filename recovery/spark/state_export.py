@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import InvalidInput, Unavailable
 
 from ..checkpoint_format import commit_log
 from ..checkpoint_format.checkpoint import commit_of
 from .configuration import require_java
 from .defaults import DEFAULTS, LOCAL, STATE_FORM
-from .error_reasons import why
+from .error_reasons import may_pass, why
 from .host_configuration import MASTER
 
 # Imported inside functions: pyspark, since most masters and clients have no use for it.
@@ -26,6 +26,7 @@ def export_state(checkpoint: Path, batch: int, target: Path, *, spark: Any = Non
     Raises:
         InvalidInput: pyspark or Java is not installed, no session can start, or its Spark cannot
             read the state.
+        Unavailable: no session can start now: a disk is full, or similar.
         UnreadableCheckpoint: the batch's commit cannot be read.
     """
     if not (checkpoint / "state").is_dir():
@@ -71,4 +72,5 @@ def _session() -> Any:
     try:
         return SparkSession.builder.appName("jrs snapshot").config(map={**conf}).getOrCreate()
     except Exception as error:
-        raise InvalidInput(f"Spark cannot start for a snapshot: {why(error)}") from error
+        kind = Unavailable if may_pass(error) else InvalidInput
+        raise kind(f"Spark cannot start for a snapshot: {why(error)}") from error

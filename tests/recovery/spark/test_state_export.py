@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.recovery.spark import state_export
 
 pyspark_sql = pytest.importorskip("pyspark.sql")
@@ -17,7 +17,8 @@ pyspark_sql = pytest.importorskip("pyspark.sql")
 class Builder:
     """Notes what a session would be started with, and starts none."""
 
-    def __init__(self) -> None:
+    def __init__(self, why: str) -> None:
+        self.why = why
         self.conf: dict[str, str] = {}
 
     def appName(self, name: str) -> Builder:
@@ -28,17 +29,26 @@ class Builder:
         return self
 
     def getOrCreate(self) -> Any:
-        raise RuntimeError("java.net.BindException: Address already in use\n\tat java.base")
+        raise RuntimeError(f"java.io.{self.why}\n\tat java.base")
 
 
-def test_a_session_of_this_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("why", "kind"),
+    [
+        ("BindException: Cannot assign requested address", InvalidInput),
+        ("IOException: No space left on device", Unavailable),
+    ],
+)
+def test_a_session_of_this_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str, kind: type[Exception]
+) -> None:
     """Never on a cluster that the host's configuration names: the files are here, and executors
-    could not reach the driver. That it cannot start is said in a line."""
-    builder = Builder()
+    could not reach the driver. That it cannot start is said in a line, and whether to try again."""
+    builder = Builder(why)
     monkeypatch.setattr(pyspark_sql, "SparkSession", SimpleNamespace(builder=builder))
     monkeypatch.setattr(state_export, "require_java", lambda: None)
     (tmp_path / "state").mkdir()
 
-    with pytest.raises(InvalidInput, match="for a snapshot: BindException: Address already in use"):
+    with pytest.raises(kind, match=f"for a snapshot: {why}"):
         state_export.export_state(tmp_path, 0, tmp_path / "exported")
     assert builder.conf["spark.master"] == "local[*]"
