@@ -141,7 +141,8 @@ class DamagedSnapshot(CorruptRecord):
 
 
 class SnapshotInUse(Refused):
-    """The job would resume from the snapshot, or a reader has it open. It was not touched."""
+    """The job would resume from the snapshot, or a reader has it open. It was not touched. After a
+    restore that claims it, the message says if the new job is held."""
 
 
 class WrongState(Refused):

@@ -200,9 +200,7 @@ class GarbageCollector:
                 self._removed.append(Garbage(str(left.note), 0, "the note of such a snapshot"))
         for path in deletion_notes.half_written(self._storage):
             if _is_older(path, self._until):
-                self._note(path, "left over by a note that was not completed")
-                if not self._dry_run:
-                    path.unlink(missing_ok=True)
+                self._unlink(path, "left over by a note that was not completed")
 
     def _forks(self) -> None:
         """Remove the snapshots of forks that died before they had stored their restores."""
@@ -306,17 +304,17 @@ class GarbageCollector:
             if found is None:
                 self._left.append(f"{folder}: snapshots are being taken")
             for path in found or ():
-                self._note(path, "a blob that no snapshot names")
-                if not self._dry_run:
-                    path.unlink(missing_ok=True)
+                self._unlink(path, "a blob that no snapshot names")
 
     def _trash(self, trash: Path) -> None:
         if trash.is_symlink() or not is_folder(trash):
             return
-        for path in sorted(trash.iterdir()):
-            self._note(path, "left over by a deletion that was interrupted")
+        why = "left over by a deletion that was interrupted"
+        found = [Garbage(str(path), _size(path), why) for path in sorted(trash.iterdir())]
         if not self._dry_run:
-            self._storage.empty_trash()
+            self._left += self._storage.empty_trash()
+            found = [one for one in found if not os.path.lexists(one.path)]
+        self._removed += found
 
     # -- removing ----------------------------------------------------------------------------
 
@@ -336,8 +334,15 @@ class GarbageCollector:
                 return
         self._removed.append(found)
 
-    def _note(self, path: Path, why: str) -> None:
-        self._removed.append(Garbage(str(path), _size(path), why))
+    def _unlink(self, path: Path, why: str) -> None:
+        found = Garbage(str(path), _size(path), why)
+        if not self._dry_run:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                self._left.append(f"{path}: {error.strerror}")
+                return
+        self._removed.append(found)
 
     def _remove_empty(self, job_id: str) -> None:
         for folder in (folders.snapshots(self._storage, job_id), self._storage.folder(job_id)):

@@ -10,7 +10,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from jrs.contract.backend import Backend, Diagnostic
@@ -24,8 +23,7 @@ from jrs.records.model import EpochRecord
 from jrs.records.policies import check_seconds
 
 from ..files import epoch_folders
-from ..files.job_folders import JobStorage
-from ..files.storage_identity import StorageIdentity, known_storage
+from ..files.storage_identity import StorageIdentity, known_storage, recorded_storage
 from ..processes import memory
 from ..storage.objects import Objects
 from ..storage.probe import probe
@@ -54,7 +52,6 @@ def examine(
     """
     check_seconds("ttl", ttl)
     mine = f"{keys.DOCTOR}{uuid.uuid4().hex}"
-    known = partial(known_storage, backend, storage, check=False)
     looks: tuple[Callable[[], Iterator[Diagnostic]], ...] = (
         lambda: _ttl(backend, ttl),
         lambda: backend.diagnostics(ttl),
@@ -63,8 +60,7 @@ def examine(
         lambda: _latency(backend, mine, ttl, clock),
         lambda: _watch(backend, other, mine, ttl, clock),
         _memory,
-        lambda: _storage(backend, known()),
-        lambda: _identity(backend, known()),
+        lambda: _storage(backend, storage),
     )
     for look in looks:
         try:
@@ -218,18 +214,25 @@ def examine_storage(
         yield Diagnostic("storage", f"{root}: {why}", remedy)
 
 
-def _storage(backend: Backend, storage: JobStorage | None) -> Iterator[Diagnostic]:
-    if storage is not None:
-        renewed = epoch_folders.are_renewed(backend)
-        yield from examine_storage(storage.place, backend.cluster, renewed=renewed)
-
-
-def _identity(backend: Backend, storage: JobStorage | None) -> Iterator[Diagnostic]:
-    """Check what else keeps a master from leading: another storage, or one that is not as old as
-    the records."""
-    if storage is not None:
-        for problem in StorageIdentity(backend, storage).problems():
-            yield Diagnostic("storage", problem, "see above; until then no master leads")
+def _storage(backend: Backend, named: str | Path | None) -> Iterator[Diagnostic]:
+    """Check whether a master could lead with the storage: also that it is the cluster's, and as old
+    as the records."""
+    storage, record = known_storage(backend, named, check=False), recorded_storage(backend)
+    is_default = storage is None or storage.place.root == backend.default_storage
+    here = None if storage is None else str(storage.place)
+    if named is None and is_default and record is not None and here != record.path:
+        yield Diagnostic(
+            "storage",
+            f"the cluster's storage is {record.path}, which is not on this host",
+            "mount it, if masters or clients of its files run here",
+        )
+        return
+    if storage is None:
+        return
+    renewed = epoch_folders.are_renewed(backend)
+    yield from examine_storage(storage.place, backend.cluster, renewed=renewed)
+    for problem in StorageIdentity(backend, storage).problems():
+        yield Diagnostic("storage", problem, "see above; until then no master leads")
 
 
 def _objects(objects: Objects) -> Diagnostic:

@@ -125,7 +125,8 @@ def _check_there(folder: Path, batch: int) -> None:
         missing, has_log = folder / f"batch={batch}", is_folder(log)
         if has_log and batch in sink_log.batches(log):
             return
-    if not has_log and is_folder(missing):
+    # An empty folder stands for no batch of a log; one of the sink of jrs may be next to the log.
+    if is_folder(missing) and (not has_log or batch_folders.parts(missing)):
         return
     what = f"batch {batch}, the newest in {folder} then," if batch >= 0 else str(folder)
     way = "" if has_log else f"; or, if you have removed it yourself, create the folder {missing}"

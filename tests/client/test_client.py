@@ -692,6 +692,12 @@ def test_diagnose_a_storage_elsewhere(tmp_path: Path, monkeypatch: pytest.Monkey
 
     ((detail, remedy),) = storage()
     assert (f"{root}, on" in detail, remedy) == (True, None)
+    root.rename(tmp_path / "not-mounted")
+    ((detail, remedy),) = storage()
+    assert detail == f"the cluster's storage is {root}, which is not on this host"
+    assert remedy is not None
+    assert "adopt" not in remedy
+    (tmp_path / "not-mounted").rename(root)
     fail_to_read(monkeypatch, root / "default/.storage/id")
     (_, (detail, remedy)) = storage()
     assert (f"looking at {root}" in detail, remedy is None) == (True, False)

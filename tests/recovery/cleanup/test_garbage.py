@@ -27,7 +27,7 @@ from jrs.recovery.cleanup import records_left
 from jrs.recovery.cleanup.garbage import GarbageCollector
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
-from jrs.recovery.files import closed_inputs, publish_at_path
+from jrs.recovery.files import closed_inputs, publish_at_path, removal
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.inspect.fsck import fsck
 from jrs.recovery.processes import marks
@@ -471,6 +471,26 @@ def test_what_cannot_be_looked_at_keeps_nothing_else(
             report = client.gc(older_than=0)
         assert [one.path for one in report.removed] == removed
         assert [line for line in report.left if line.startswith(f"{folder}: ")]
+
+
+def test_what_cannot_be_removed_is_left(
+    client: Client, storage: JobStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not count as removed, and keeps nothing behind it."""
+    trash = storage.root / ".trash"
+    for name in ("a", "b"):
+        (trash / name).mkdir(parents=True)
+    remove = removal.remove
+
+    def refuse(path: Path) -> None:
+        if path.name == "a":
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        remove(path)
+
+    monkeypatch.setattr(removal, "remove", refuse)
+    report = client.gc(older_than=0)
+    assert [one.path for one in report.removed] == [str(trash / "b")]
+    assert [line for line in report.left if "Read-only file system" in line]
 
 
 def test_a_backend_that_was_restored_from_a_backup(

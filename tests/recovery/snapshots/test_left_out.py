@@ -95,6 +95,19 @@ def test_a_log_where_no_batch_counts(catalog: SnapshotCatalog, job: FakeJob) -> 
         catalog.restore(record)
 
 
+def test_batches_of_jrs_next_to_a_log(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """The stream has written by a sink of Spark before."""
+    publish(job, 4)
+    file_sink(job.out("hourly"), 2)
+    record = without_output(catalog)
+
+    assert catalog.restore(record)
+    for part in (job.out("hourly") / "batch=3").iterdir():
+        part.unlink()
+    with pytest.raises(InvalidInput, match="batch 3, the newest in"):
+        catalog.restore(record)
+
+
 def test_a_log_without_its_batch(catalog: SnapshotCatalog, job: FakeJob) -> None:
     """No folder can stand for a batch of a file sink: what its log does not name does not count."""
     record = without_output(catalog)
