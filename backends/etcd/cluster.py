@@ -16,6 +16,7 @@ from jrs.contract.errors import (
     NoSuchCluster,
     OutcomeUnknown,
     Refused,
+    TooLarge,
     Unavailable,
     WrongAddress,
 )
@@ -240,12 +241,20 @@ class Marker:
             rpc.RequestOp(request_range=rpc.RangeRequest(key=folder + b"format"))
             for folder in folders
         ]
-        for at in range(0, len(gets), _OPERATIONS):
-            request = rpc.TxnRequest(success=gets[at : at + _OPERATIONS])
-            answer = self._connection.read(lambda stubs: stubs.kv.Txn, request, deadline)
+        at, size = 0, _OPERATIONS
+        while at < len(gets):
+            request = rpc.TxnRequest(success=gets[at : at + size])
+            try:
+                answer = self._connection.read(lambda stubs: stubs.kv.Txn, request, deadline)
+            except TooLarge:
+                if size == 1:
+                    raise
+                size //= 2  # A server may allow fewer operations.
+                continue
             for one in answer.responses:
                 if any(_is_marker(found.value) for found in one.response_range.kvs):
                     return True
+            at += size
         return False
 
     def _foreign(self, place: bytes) -> InvalidInput:

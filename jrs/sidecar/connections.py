@@ -75,11 +75,9 @@ class Protocol(NamingProtocol):
         """
         lacks_body = not self._is_answered and self.cycle.more_body
         seen = self._unsent or (-self._heard if lacks_body else 0)
-        # An event stream adds to what waits; after a while the same number is another answer's.
-        is_same = seen == self._seen or 0 < self._seen < seen
-        if not is_same or now - self._looked > STUCK_AFTER / 2:
-            self._since = now
-        self._seen, self._looked = seen, now
+        if seen != self._seen or now - self._looked > STUCK_AFTER / 2:
+            self._seen, self._since = seen, now  # The same number may be another answer's by now.
+        self._looked = now
         return seen != 0 and now - self._since >= STUCK_AFTER
 
     def end(self) -> bool:

@@ -44,17 +44,14 @@ _TIMERS = re.compile(r"WithState.*, ProcessingTime(Timeout)?\b(?!#)")
 
 
 def check_writer(
-    writer: DataStreamWriter,
-    stage: str,
-    storage: JobStorage,
-    *,
-    bounded: bool,
+    writer: DataStreamWriter, stage: str, storage: JobStorage, output: Path, *, bounded: bool,
     begins: Callable[[], bool],
-) -> None:
+) -> None:  # fmt: skip
     """Raise `InvalidInput`, with the reason, for a query that could not be recovered.
 
     Args:
         storage: where the files of its job are.
+        output: the stage's folder there.
         begins: returns whether the stage begins: one that has begun may keep what new ones must not
             have.
     """
@@ -88,7 +85,7 @@ def check_writer(
             f"it has a column {hidden!r}, and readers of its folders find the number of the batch "
             f'there, which format("{FORMAT}") adds as {BATCH!r}: rename the column'
         )
-    elif source == FORMAT and (ignored := _ignored(writer)) and begins():
+    elif source == FORMAT and (ignored := _ignored(writer, output)) and begins():
         problem = f'format("{FORMAT}") ignores {ignored}: leave it out, or use foreachBatch'
     elif bounded and _has_timers(writer):
         problem = (
@@ -110,12 +107,15 @@ def _hidden_column(writer: DataStreamWriter) -> str | None:
     return next((name for name in writer._df.columns if name.lower() == BATCH), None)
 
 
-def _ignored(writer: DataStreamWriter) -> str:
-    """Return what the query asks of the sink of jrs, besides a name, that it does not do."""
+def _ignored(writer: DataStreamWriter, output: Path) -> str:
+    """Return what the query asks of the sink of jrs that it does not do; empty if nothing. A name,
+    and the path where it writes in any case, are no options of it."""
     if _peek(writer._jwrite, "partitioningColumns").isDefined():
         return "partitionBy"
-    names = str(_peek(writer._jwrite, "extraOptions").keySet().mkString("\n")).splitlines()
-    return next((name for name in names if name.lower() != "queryname"), "")
+    options = _peek(writer._jwrite, "extraOptions")
+    names = set(str(options.keySet().mkString("\n")).splitlines())
+    known = {"queryname", *(["path"] if str(_option(options, "path")) == str(output) else [])}
+    return next((name for name in sorted(names) if name.lower() not in known), "")
 
 
 def _problem_with_objects(writer: DataStreamWriter, sink: str) -> str:

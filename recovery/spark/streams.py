@@ -103,7 +103,7 @@ class Streams:
         writer = _built(build, StreamStage(job, name, output))
         session = job.spark  # Not before `build`: the job's function configures the session.
         begins = partial(is_new, context, name)
-        queries.check_writer(writer, name, context.storage, bounded=bounded, begins=begins)
+        queries.check_writer(writer, name, context.storage, output, bounded=bounded, begins=begins)
         self._hold_back()
         place = StreamRecord(
             job.job_id, name, bounded, "", str(session.version), order=order, after=after,

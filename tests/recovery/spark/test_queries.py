@@ -62,7 +62,7 @@ class Writer:
 def check(fields: list[str]) -> None:
     writer: Any = SimpleNamespace(_jwrite=Writer(fields))
     queries.check_writer(
-        writer, "s", JobStorage(Path("/"), "c"), bounded=False, begins=lambda: True
+        writer, "s", JobStorage(Path("/"), "c"), Path("/s"), bounded=False, begins=lambda: True
     )
 
 
@@ -81,7 +81,10 @@ class Options:
         self.names = names
 
     def contains(self, name: str) -> bool:
-        return False
+        return name == "path" and name in self.names
+
+    def get(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(get=lambda: "/s")
 
     def keySet(self) -> Options:
         return self
@@ -90,11 +93,20 @@ class Options:
         return between.join(self.names)
 
 
-@pytest.mark.parametrize("names", [(), ("queryname",), ("queryName", "compression")])
-def test_a_name_is_no_option_that_the_sink_ignores(
-    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("names", "output", "ignored"),
+    [
+        ((), "/s", ""),
+        (("queryname", "path"), "/s", ""),
+        (("queryName", "compression"), "/s", "compression"),
+        (("path",), "/other", "path"),
+    ],
+)
+def test_what_the_sink_ignores(
+    names: tuple[str, ...], output: str, ignored: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark keeps the name of a query among its options."""
+    """Spark keeps the name of a query among its options; and a function that writes with any sink
+    may name the folder of its stage."""
     found: dict[str, Any] = {
         "extraOptions": Options(*names),
         "source": "jrs",
@@ -107,11 +119,12 @@ def test_a_name_is_no_option_that_the_sink_ignores(
 
     def check_it() -> None:
         queries.check_writer(
-            writer, "s", JobStorage(Path("/"), "c"), bounded=False, begins=lambda: True
-        )
+            writer, "s", JobStorage(Path("/"), "c"), Path(output), bounded=False,
+            begins=lambda: True,
+        )  # fmt: skip
 
-    if "compression" in names:
-        with pytest.raises(InvalidInput, match="ignores compression"):
+    if ignored:
+        with pytest.raises(InvalidInput, match=f"ignores {ignored}: "):
             check_it()
     else:
         check_it()
