@@ -8,8 +8,9 @@ or cleans up a job that has ended and is clean, and no id is used twice.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -320,27 +321,20 @@ class GarbageCollector:
 
     def _discard(self, job_id: str, path: Path, why: str, *, aged: bool = False) -> None:
         """Remove a path if it is old enough; `aged`: that is known already."""
-        try:
-            if not aged and os.lstat(path).st_mtime > self._until:
-                return
-        except FileNotFoundError:
-            return
-        found = Garbage(str(path), _size(path), why)
-        if not self._dry_run:
-            try:
-                self._storage.discard(job_id, path)
-            except (Unavailable, SnapshotInUse) as error:
-                self._left.append(f"{path}: {error}")
-                return
-        self._removed.append(found)
+        with suppress(FileNotFoundError):
+            if aged or os.lstat(path).st_mtime <= self._until:
+                self._remove(path, why, partial(self._storage.discard, job_id, path))
 
     def _unlink(self, path: Path, why: str) -> None:
+        self._remove(path, why, partial(path.unlink, missing_ok=True))
+
+    def _remove(self, path: Path, why: str, remove: Callable[[], None]) -> None:
         found = Garbage(str(path), _size(path), why)
         if not self._dry_run:
             try:
-                path.unlink(missing_ok=True)
-            except OSError as error:
-                self._left.append(f"{path}: {error.strerror}")
+                remove()
+            except (OSError, Unavailable, SnapshotInUse) as error:
+                self._left.append(f"{path}: {error}")
                 return
         self._removed.append(found)
 
