@@ -22,6 +22,7 @@ from jrs.contract.texts import redacted
 from jrs.demo import data
 from jrs.demo.page import page
 from jrs.demo.screen import Screen
+from jrs.host import environment
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark.configuration import require_java
 from jrs.store.opening import open_backend
@@ -82,7 +83,9 @@ def perform(
     own_files.mkdir()  # Its page, as every client, refuses a storage that does not exist.
     files = storage or own_files
     try:
-        with _terminable(), _copies_in(folder), _reachable(backend, folder) as url, screen:
+        # This host's copies of objects are in a folder of the demo's own.
+        copies = environment.changed(WORK, str(folder / "work"))
+        with _terminable(), copies, _reachable(backend, folder) as url, screen:
             screen.say(f"{title}: backend {redacted(url)}, files in {storage or folder}")
             with page(url, clusters[-1], files, folder) as how_to_open:
                 screen.say(how_to_open)
@@ -158,20 +161,6 @@ def _forget_files(storage: str | Path, clusters: tuple[str, ...]) -> None:
             kept.objects.delete(one.name for one in kept.objects.under())
         else:
             shutil.rmtree(kept.root, ignore_errors=True)
-
-
-@contextmanager
-def _copies_in(folder: Path) -> Iterator[None]:
-    """Have this host's copies of objects in a folder of the demo's own."""
-    before = os.environ.get(WORK)
-    os.environ[WORK] = str(folder / "work")
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[WORK]
-        else:
-            os.environ[WORK] = before
 
 
 @contextmanager

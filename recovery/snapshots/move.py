@@ -227,9 +227,8 @@ def _swap_if_whole(
             check(str(record), held.enter_context(opened(catalog.storage, there)), thorough=True)
         except DamagedSnapshot:
             return None
-        return _swap(
-            catalog, record, target, fence
-        )  # Held: nobody discards it before it is listed.
+        # It is still held: no process discards it before it is listed.
+        return _swap(catalog, record, target, fence)
 
 
 def _swap(

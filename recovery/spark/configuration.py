@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jrs.contract.errors import CannotStartHere
-from jrs.host import credentials
+from jrs.host import credentials, environment
 
 from ..attempt.scratch import LOCAL_DIRS
 from ..files import permissions
-from . import class_data, environment, host_configuration, jvm, numpy_converters, worker_python
+from . import class_data, host_configuration, jvm, numpy_converters, worker_python
 from .defaults import CLUSTER, DEFAULTS, LOCAL, STREAMING
 
 if TYPE_CHECKING:

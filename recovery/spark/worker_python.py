@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import environment
+from jrs.host import environment
+
 from .host_configuration import spark_home
 
 _NAMED = "PYSPARK_PYTHON"

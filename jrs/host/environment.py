@@ -1,4 +1,4 @@
-"""Environment variables of the JVM that a session starts."""
+"""Environment variables that are changed for a while."""
 
 from __future__ import annotations
 
