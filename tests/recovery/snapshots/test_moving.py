@@ -434,21 +434,24 @@ def test_deletion_that_was_decided_before_a_move(
 def test_deletion_while_a_move_ends(
     catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The record goes only as it was when the files went."""
+    """The entry goes only as it was when the folders were found: else they are searched again."""
     record = catalog.create("job")
-    discard = delete.discard
+    check, far = delete.check_no_source, tmp_path / "far" / "test"
+    found: list[int] = []
 
     def moving_meanwhile(*args: Any) -> None:
-        monkeypatch.setattr(delete, "discard", discard)
-        catalog.move("job", 1, tmp_path / "far")
-        discard(*args)
+        check(*args)
+        if not found:
+            catalog.move("job", 1, tmp_path / "far")
+        found.append(len(list(far.glob("job/snapshots/*"))))
 
-    monkeypatch.setattr(delete, "discard", moving_meanwhile)
+    monkeypatch.setattr(delete, "check_no_source", moving_meanwhile)
 
     catalog.remove(record)
 
+    assert found == [1, 1]
     assert catalog.list("job") == []
-    assert not list((tmp_path / "far" / "test").glob("job/snapshots/*"))
+    assert not list(far.glob("job/snapshots/*"))
 
 
 def test_deletion_of_one_whose_number_is_used_again(catalog: SnapshotCatalog, job: FakeJob) -> None:
