@@ -39,8 +39,9 @@ from ..shared.group_commit import GroupCommit
 from . import diagnostics, leader, page_sizes, transaction
 from ._etcd3 import rpc
 from .cluster import Marker, check_members, check_version, reach
-from .connection import ATTEMPT, WRITE, Connection, behind
+from .connection import ATTEMPT, BULK, WRITE, Connection, behind
 from .error_mapping import Compacted, OutOfSpace
+from .many_gets import ManyGets
 from .revoke_lease import revoke
 from .transaction import Commit
 from .watch import EtcdWatch
@@ -48,10 +49,6 @@ from .write_barrier import WriteBarrier
 
 DEFAULT_PORT = 2379
 DEFAULT_PREFIX = "jrs"
-
-_GETS = 128
-_BULK = 3.0
-"""Seconds for one member to send a large answer."""
 
 _HEARD = 0.9
 """The share of a caller's time within which its commit is answered, so that it still waits."""
@@ -107,8 +104,8 @@ class EtcdBackend(Backend):
         self.root = f"/{address.prefix or DEFAULT_PREFIX}/{cluster}/".encode()
         self._map = self.root + b"map/"
         self._barrier = WriteBarrier(connection, self.root)
-        self._marker = Marker(connection, cluster, self.root, self._range)
-        self._most_gets = _GETS
+        self._gets = ManyGets(connection)
+        self._marker = Marker(connection, cluster, self.root, self._range, self._gets)
         self._page_sizes = page_sizes.PageSizes()
         self._sending = threading.Lock()
         self._answered = time.monotonic()
@@ -138,38 +135,9 @@ class EtcdBackend(Backend):
     def _get_many(
         self, keys: Sequence[str], deadline: Deadline
     ) -> list[Record | CorruptRecord | None]:
-        found: list[Record | CorruptRecord | None] = []
         self._barrier.close_behind(deadline)
-        size = self._most_gets
-        while len(found) < len(keys):
-            wanted = keys[len(found) : len(found) + size]
-            share = deadline if len(wanted) == 1 else Deadline.after(deadline.remaining() / 2)
-            try:
-                page = self._gets(wanted, share)
-            except TooLarge:
-                if len(wanted) == 1:
-                    raise
-                self._most_gets = size = len(wanted) // 2  # A server may take fewer than usual.
-                continue
-            except Unavailable:
-                if len(wanted) == 1 or self.connection.closed:
-                    raise
-                # The page may be too large to be sent in time.
-                size = max(1, len(wanted) // page_sizes.GROWTH)
-                continue
-            found += page
-            weight = sum(len(one.value) for one in page if isinstance(one, Record)) // len(page)
-            fitting = page_sizes.fitting(weight + page_sizes.OVERHEAD)
-            size = min(self._most_gets, page_sizes.GROWTH * size, fitting)
-        return found
-
-    def _gets(self, keys: Sequence[str], deadline: Deadline) -> list[Record | CorruptRecord | None]:
-        gets = [rpc.RequestOp(request_range=rpc.RangeRequest(key=self.name(key))) for key in keys]
-        answer = self.connection.read(
-            lambda stubs: stubs.kv.Txn, rpc.TxnRequest(success=gets), deadline, attempt=_BULK
-        )
-        found = (one.response_range.kvs for one in answer.responses)
-        return [self._record(kvs[0]) if kvs else None for kvs in found]
+        found = self._gets.each([self.name(key) for key in keys], deadline)
+        return [None if one is None else self._record(one) for one in found]
 
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
         return self._page_at(prefix, after, limit, 0, deadline)[0]
@@ -266,7 +234,7 @@ class EtcdBackend(Backend):
     def _range(self, key: bytes, deadline: Deadline, **fields: Any) -> Any:
         self._barrier.close_behind(deadline)
         request = rpc.RangeRequest(key=key, **fields)
-        attempt = _BULK if fields else ATTEMPT
+        attempt = BULK if fields else ATTEMPT
         return self.connection.read(
             lambda stubs: stubs.kv.Range, request, deadline, attempt=attempt
         )

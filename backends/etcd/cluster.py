@@ -16,7 +16,6 @@ from jrs.contract.errors import (
     NoSuchCluster,
     OutcomeUnknown,
     Refused,
-    TooLarge,
     Unavailable,
     WrongAddress,
 )
@@ -26,6 +25,7 @@ from ..remote.address import Address
 from ..remote.diagnostics import look_at_each
 from ._etcd3 import rpc
 from .connection import Connection, behind
+from .many_gets import ManyGets
 
 _OLDEST = (3, 4)
 
@@ -108,8 +108,6 @@ _PAGE = 1000
 """Keys that are listed at once where a cluster is looked for below a prefix."""
 _PAGES = 20
 """Such lists, at most: another program may have many keys."""
-_OPERATIONS = 100
-"""Reads in one request: etcd allows 128."""
 
 
 class Read(Protocol):
@@ -124,14 +122,17 @@ class Marker:
     Args:
         root: the prefix of the cluster's keys.
         read: reads keys, after every write of the handle that may still be late was shut out.
+        gets: reads other clusters' markers.
     """
 
-    def __init__(self, connection: Connection, cluster: str, root: bytes, read: Read) -> None:
+    def __init__(
+        self, connection: Connection, cluster: str, root: bytes, read: Read, gets: ManyGets
+    ) -> None:
         self._connection = connection
         self._root = root
         self._prefix = root.removesuffix(f"{cluster}/".encode())
         self._key = root + b"format"
-        self._read = read
+        self._read, self._gets = read, gets
         self._cluster = cluster
         self._url = connection.address.url
 
@@ -237,25 +238,8 @@ class Marker:
         inner = (key[: at.end()] for key in keys for at in re.finditer(b"/", key))
         folders = dict.fromkeys(one for one in inner if len(one) > len(self._prefix))
         # A marker is created first, so that what was found can have one.
-        gets = [
-            rpc.RequestOp(request_range=rpc.RangeRequest(key=folder + b"format"))
-            for folder in folders
-        ]
-        at, size = 0, _OPERATIONS
-        while at < len(gets):
-            request = rpc.TxnRequest(success=gets[at : at + size])
-            try:
-                answer = self._connection.read(lambda stubs: stubs.kv.Txn, request, deadline)
-            except TooLarge:
-                if size == 1:
-                    raise
-                size //= 2  # A server may allow fewer operations.
-                continue
-            for one in answer.responses:
-                if any(_is_marker(found.value) for found in one.response_range.kvs):
-                    return True
-            at += size
-        return False
+        found = self._gets.each([folder + b"format" for folder in folders], deadline)
+        return any(one is not None and _is_marker(one.value) for one in found)
 
     def _foreign(self, place: bytes) -> InvalidInput:
         return InvalidInput(

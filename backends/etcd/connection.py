@@ -52,6 +52,9 @@ WRITE = 3.0
 """Most seconds for a write. A write without an answer by then was dropped in an election, or is on
 a member that hangs: an early read-back is worth more to a caller than waiting for the deadline."""
 
+BULK = 3.0
+"""Seconds for one member to send a large answer."""
+
 _PAUSES = (0.05, 0.5)
 """Seconds between rounds of all members: at first, and at most."""
 _LAST_PAUSE = 0.02

@@ -12,6 +12,7 @@ import pytest
 from jrs.backends.etcd import backend as backend_module
 from jrs.backends.etcd._etcd3 import grpc, rpc
 from jrs.backends.etcd.backend import EtcdBackend
+from jrs.backends.etcd.many_gets import ManyGets
 from jrs.backends.etcd.page_sizes import PageSizes
 from jrs.backends.etcd.transaction import MAX_BYTES, MAX_OPS
 from jrs.contract.clock import Deadline
@@ -128,7 +129,7 @@ def test_a_server_that_takes_less_than_the_usual(start_etcd: Callable[..., EtcdS
         assert [one.key for one in backend.scan("")] == keys
         for _ in range(2):
             assert [isinstance(one, Record) and one.key for one in backend.get_many(keys)] == keys
-        assert backend._most_gets <= 8
+        assert backend._gets.most <= 8
         with pytest.raises(TooLarge, match="too many operations"):
             backend.commit(*(Create(f"l/{index}", b"v") for index in range(9)))
         with pytest.raises(TooLarge, match="too large"):
@@ -298,7 +299,7 @@ def test_many_records_that_are_too_large_to_come_in_time(
     """Are asked for in fewer at a time, and in more again; alone as the last resort."""
     asked: list[int] = []
     most = 10
-    inner = backend_module.EtcdBackend._gets
+    inner = ManyGets._request
 
     def gets(self: Any, keys: Any, deadline: Any) -> Any:
         asked.append(len(keys))
@@ -306,7 +307,7 @@ def test_many_records_that_are_too_large_to_come_in_time(
             raise Unavailable("not in time")
         return inner(self, keys, deadline)
 
-    monkeypatch.setattr(backend_module.EtcdBackend, "_gets", gets)
+    monkeypatch.setattr(ManyGets, "_request", gets)
     keys = fill(backend, 150)
     assert [one.key for one in backend.get_many(keys) if isinstance(one, Record)] == keys
     assert asked[:4] == [128, 32, 8, 32]
