@@ -194,6 +194,11 @@ class MasterHealth:
         """Note that the backend has acknowledged a heartbeat."""
         self._answered_at = self._clock()
 
+    def has_answered(self, since: float) -> bool:
+        """Return whether the backend has acknowledged a heartbeat since a moment of the clock."""
+        answered = self._answered_at
+        return answered is not None and answered >= since
+
     def attempt_started(self) -> None:
         """Note that an attempt was started."""
         with self._lock:

@@ -237,22 +237,29 @@ class Actions:
         failure = (stored.failure if stored else None) or Failure("exit", "every attempt died")
         self._results.record(spec.job_id, JobStatus.FAILED, failure, stored)
 
-    def cancel(self, job_id: str) -> None:
-        """End the job's attempt, then record the job as canceled once it cannot act any more."""
-        self._attempts.end(job_id, Deadline.after(KILL))
+    def cancel(self, job_id: str, killed_at: float | None = None) -> None:
+        """Record the job, which does not run, as canceled once it cannot act any more.
+
+        Args:
+            killed_at: when this leader has ended its attempt, in seconds since 1970, if it has.
+        """
         self._end_for_good(job_id)
         stored, _ = self._records.newest(job_id)
         why = self._results.why_canceled(job_id)
-        self._results.record(job_id, JobStatus.CANCELED, why, stored)
+        self._results.record(job_id, JobStatus.CANCELED, why, stored, killed_at)
 
-    def cancel_restore(self, job_id: str) -> None:
+    def cancel_restore(self, job_id: str, killed_at: float | None = None) -> None:
         """Cancel a job that is held by its restore, unless another process carries the restore out:
         then the folders are that process's, and the job is canceled once it has finished."""
         if not self._recovery_points.is_being_restored(job_id):
-            self.cancel(job_id)
+            self.cancel(job_id, killed_at)
 
-    def suspend(self, spec: JobSpec) -> None:
-        """End the job's attempt, then record that the job is suspended and must not be started."""
+    def suspend(self, spec: JobSpec, killed_at: float | None = None) -> None:
+        """End the job's attempt, then record that the job is suspended and must not be started.
+
+        Args:
+            killed_at: as for `cancel`.
+        """
         job_id = spec.job_id
         self._attempts.end(job_id, Deadline.after(KILL))
         attempt_fence.shut_out(self._backend, job_id, self._fence)
@@ -268,7 +275,7 @@ class Actions:
         except JobHeld as error:
             self._hold(job_id, error)
             return
-        self._records.end(job_id, "suspended")
+        self._records.end(job_id, "suspended", at=killed_at)
         self._recovery_points.complete_rescales(job_id)
         self._recovery_points.take_scheduled_snapshot(job_id, spec.snapshots)
         step = self._stops.advance(stop, StopEvent.COMPLETE, self._fence)

@@ -244,13 +244,15 @@ class AttemptRecords:
         ) as event:
             self._put(keys.ATTEMPTS + record.job_id, encode(record), version, *event)
 
-    def end(self, job_id: str, how: str, *, only_unstarted: bool = False) -> None:
-        """Record how the job's newest attempt has ended, for people; no death is counted."""
+    def end(
+        self, job_id: str, how: str, *, at: float | None = None, only_unstarted: bool = False
+    ) -> None:
+        """Record how, and when, the job's newest attempt has ended; no death is counted."""
         record, version = self.newest(job_id)
         if record is not None and not record.ended_at:
             if only_unstarted and not record.could_not_start:
                 return
-            record = attrs.evolve(record, ended_at=self._now(), ended=how)
+            record = attrs.evolve(record, ended_at=at or self._now(), ended=how)
             self._put(keys.ATTEMPTS + job_id, encode(record), version)
 
     def count_leader_death(
@@ -338,7 +340,6 @@ class AttemptRecords:
 
     def _deaths_after(self, before: AttemptRecord, spec: JobSpec, ran: float) -> int:
         """Return how many deaths count with that of the newest attempt."""
-        # The storage is asked only where it matters: it may hang.
         got_on = (before.deaths > 0 and spec.restart.is_long(ran)) and progress.got_on(
             self._backend, self._context.storage, before, self._fence.epoch
         )
@@ -382,9 +383,9 @@ class AttemptRecords:
         else:
             return None
         # An earlier attempt may have recorded its job's result until it was shut out.
-        absent = keys.PAUSE, keys.RESULTS + spec.job_id, keys.TOMBSTONES + spec.job_id
+        names = [prefix + spec.job_id for prefix in (keys.RESULTS, keys.TOMBSTONES, keys.CANCEL)]
         free = restores.none_of(spec.job_id)
-        return [Check(key, stored.version), unchanged, *map(Absent, absent), free]
+        return [Check(key, stored.version), unchanged, *map(Absent, [keys.PAUSE, *names]), free]
 
     def _put(self, key: str, value: bytes, version: int | None, *guards: Op) -> None:
         """Commit a record under the fence; an unknown outcome is read back."""

@@ -1,8 +1,9 @@
 """Background tasks: slow actions that run in a pool and report back to the dispatcher's thread.
 
 A task that failed is not repeated at once, but after a delay that grows with each failure of the
-same kind for the same job. Other kinds are not delayed: a job that cannot start is canceled at
-once.
+same kind for the same job, though not while the backend is away: everything continues once it is
+back. Other kinds are not delayed: a job that cannot start is canceled at once. A failure that stays
+the same is said ever more rarely.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import TypeVar
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
 from jrs.contract.pool import Pool
-from jrs.contract.runtime import Runtime
+from jrs.contract.texts import error_text
 
 from ..processes.pools import Pools
 from ..rules.decision import Action
 from .agenda import Agenda
+from .context import LeaderContext
 from .job_memory import Failing, JobMemory, Step
 from .loop import TICK, Loop
 
@@ -33,24 +35,25 @@ class BackgroundTasks:
     Args:
         fenced: called at once, from any thread, when a newer leader exists.
         failed: called on the dispatcher's thread when a task has failed, with its job, the
-            error, and the seconds until it is repeated.
+            error, and what to say of it, which may be nothing.
     """
 
     def __init__(
         self,
-        runtime: Runtime,
+        context: LeaderContext,
         loop: Loop,
         agenda: Agenda,
         *,
         fenced: Callable[[Fenced], None],
-        failed: Callable[[str, BaseException, float], None],
+        failed: Callable[[str, BaseException, str], None],
     ) -> None:
-        self.pools = Pools.of(runtime)
+        self.pools = Pools.of(context.runtime)
         self._loop = loop
         self._agenda = agenda
         self._fenced = fenced
         self._failed = failed
-        self._clock = runtime.clock
+        self._health = context.health
+        self._clock = context.runtime.clock
 
     def run(
         self,
@@ -120,21 +123,28 @@ class BackgroundTasks:
         self, job_id: str, job: JobMemory, action: Action | Step, error: BaseException
     ) -> None:
         """Try a failed action again later; the delay grows with the number of its failures."""
-        before = job.failing.get(action)
-        times = 1 if before is None else before.times + 1
-        passes = isinstance(error, (Unavailable, OutcomeUnknown))
-        delay = TICK if passes else min(LONGEST, TICK * 2 ** min(times - 1, 10))
-        self._try_later(job_id, job, action, times, delay)
-        self._failed(job_id, error, delay)
+        before, now, said = job.failing.get(action), self._clock(), error_text(error)
+        tries = doublings = 0
+        if before is not None and before.tries:
+            tries, doublings = before.tries, before.doublings
+            away = isinstance(error, (Unavailable, OutcomeUnknown))
+            if not away or self._health.has_answered(before.at):
+                doublings = min(doublings + 1, 10)
+        tries += 1
+        delay = min(LONGEST, TICK * 2**doublings)
+        self._try_later(job_id, job, action, Failing(now, now + delay, tries, doublings, said))
+        is_news = before is None or said != before.said or tries.bit_count() == 1
+        self._failed(job_id, error, f"{said}; trying again in {delay:g} s" if is_news else "")
 
     def rest(self, job_id: str, job: JobMemory, action: Action) -> None:
         """Try an action that did not fail again a little later: another process works on it."""
-        self._try_later(job_id, job, action, 0, TICK)
+        now = self._clock()
+        self._try_later(job_id, job, action, Failing(now, now + TICK))
 
     def _try_later(
-        self, job_id: str, job: JobMemory, action: Action | Step, times: int, delay: float
+        self, job_id: str, job: JobMemory, action: Action | Step, failing: Failing
     ) -> None:
-        job.failing[action] = failing = Failing(times, self._clock() + delay)
+        job.failing[action] = failing
         self._agenda.at(failing.until, job_id, f"failing {action}")
 
     def close(self, deadline: Deadline) -> bool:

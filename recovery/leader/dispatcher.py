@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 
@@ -33,6 +33,7 @@ from .agenda import Agenda
 from .attempt_records import AttemptRecords
 from .attempts import AttemptHandle, Attempts
 from .background_tasks import BackgroundTasks
+from .case import Case
 from .changed_jobs import PAGE, ChangedJobs, Page
 from .context import LeaderContext
 from .facts import Gatherer, Look
@@ -40,7 +41,7 @@ from .hints import pass_on
 from .job_memory import SCANNED, End, JobMemory, Step
 from .loop import Loop
 from .pause import Pause
-from .reactions import Case, Reactions
+from .reactions import Reactions
 from .starts import Starts
 from .tally import tally
 
@@ -58,8 +59,6 @@ one fifth they are still in time, but with more load they would not be."""
 
 _NEWS = (*SCANNED, keys.RESULTS)
 """The prefixes whose changes make a job worth a check, whatever it does."""
-
-T = TypeVar("T")
 
 
 class Dispatcher:
@@ -103,7 +102,7 @@ class Dispatcher:
             each_turn=context.each_turn,
         )
         self._tasks = BackgroundTasks(
-            context.runtime, self._loop, self._agenda, fenced=self._step_down, failed=self._failed
+            context, self._loop, self._agenda, fenced=self._step_down, failed=self._failed
         )
         self._reactions = Reactions(
             context,
@@ -370,13 +369,13 @@ class Dispatcher:
             self._context.health.attempt_ended(self._attempts.ended_as(begun) or "stopped")
         self._agenda.add(spec.job_id)
 
-    def _failed(self, job_id: str, error: BaseException, delay: float) -> None:
+    def _failed(self, job_id: str, error: BaseException, said: str) -> None:
         self._starts.give_way(job_id)
         if isinstance(error, CorruptRecord):
             self._hold(job_id, error)
-        elif not isinstance(error, Fenced):
+        elif said and not isinstance(error, Fenced):
             self._jobs[job_id].last_reported = None
-            self._emit(EventKind.ERROR, job_id, f"{error_text(error)}; trying again in {delay:g} s")
+            self._emit(EventKind.ERROR, job_id, said)
 
     def _hold(self, job_id: str, error: CorruptRecord) -> None:
         self._starts.give_way(job_id)

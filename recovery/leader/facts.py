@@ -300,6 +300,7 @@ class Gatherer:
                 )
                 job.restart.at = self._clock() + _AGAIN
                 return Attempt.BACKING_OFF
+            job.restart.has_begun = newest is not None
             job.restart.suspicion = newest.suspicion if newest else 0
             job.restart.at = job.checked_at + delay
             job.restart.deaths = newest.deaths if newest else 0

@@ -23,11 +23,17 @@ SCANNED = (
 
 @attrs.define(eq=False)
 class Failing:
-    """That an action raised, and is to be tried again."""
+    """That an action raised, and is to be tried again. Its times are on the monotonic clock."""
 
-    times: int
+    at: float
+    """When it raised last."""
     until: float
-    """It is not tried before this moment of the monotonic clock."""
+    """It is not tried before this moment."""
+    tries: int = 0
+    """How often it has raised in a row."""
+    doublings: int = 0
+    """How often its delay has grown."""
+    said: str = ""
 
 
 @attrs.frozen(eq=False)
@@ -58,6 +64,10 @@ class RestartMemory:
     """Why masters could not start it; empty if its newest attempt was started."""
     interruptions: int = 0
     """How many attempts in a row ended without dying: the delay grows with them."""
+    has_begun: bool = False
+    """It has an attempt, whose files the next one takes over."""
+    killed_at: float | None = None
+    """When this leader has ended its attempt, in seconds since 1970, if it has."""
     hand_over_at: float = 0.0
     """When to ask again whether another master should lead, because this one cannot start it."""
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 from jrs.contract.backend import Backend
+from jrs.contract.clock import Deadline
 from jrs.contract.errors import CorruptRecord
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -17,11 +18,15 @@ from ..checkpoint_format.checkpoint import commit_of
 from ..checkpoint_format.position import position
 from ..checkpoint_format.unreadable import UnreadableCheckpoint
 from ..files.job_folders import JobStorage
+from ..processes.pools import side_by_side
+
+_STORAGE = 15.0
+"""Seconds for the storage; longer than a call of the backend takes."""
 
 
 def got_on(backend: Backend, storage: JobStorage, record: AttemptRecord, epoch: int) -> bool:
     """Return whether a job has finished a stage or committed a batch in an attempt, as far as that
-    is known.
+    is known: a storage that does not answer tells nothing.
 
     Args:
         epoch: of the leader, which has taken the files of the job over.
@@ -29,9 +34,17 @@ def got_on(backend: Backend, storage: JobStorage, record: AttemptRecord, epoch: 
     Raises:
         Unavailable: from the backend; the call may be repeated.
     """
-    return _has_finished_a_stage(backend, record) or any(
-        at >= record.started_at for at in _newest_batches(backend, storage, record.job_id, epoch)
-    )
+    if _has_finished_a_stage(backend, record):
+        return True
+
+    def has_committed() -> bool:
+        batches = _newest_batches(backend, storage, record.job_id, epoch)
+        return any(at >= record.started_at for at in batches)
+
+    [asked] = side_by_side("jrs-got-on", [has_committed], Deadline.after(_STORAGE))
+    if asked.error is not None:
+        raise asked.error
+    return bool(asked.value)
 
 
 def _has_finished_a_stage(backend: Backend, record: AttemptRecord) -> bool:

@@ -7,7 +7,6 @@ decision without a row needs no action.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -18,48 +17,21 @@ from jrs.records.model import JobSpec
 from ..attempt.host import names_files
 from ..attempt.runners import AttemptExit
 from ..rules import used_time
-from ..rules.decision import Action, Attempt, Decision, Facts, Spec, Stop
+from ..rules.decision import Action, Attempt, Spec, Stop
 from ..rules.events import EventKind
 from . import suspects
 from .actions import Actions, PendingCleanup
 from .agenda import Agenda
 from .attempt_records import AttemptRecords
 from .background_tasks import BackgroundTasks
+from .case import Case
 from .context import LeaderContext
-from .facts import Look
 from .hand_over import ASK
 from .job_memory import End, JobMemory, SnapshotMemory, Step
+from .snapshot_times import SnapshotTimes
 
 _WHILE = 60.0
 """Seconds: attempts that ran for less and were interrupted are tried again ever later."""
-
-_PART_OF_INTERVAL = 10
-"""Overdue snapshots of several jobs are spread over this part of the interval. Small, so that
-leaders that are replaced often take them."""
-_LONGEST_SPREAD = 300.0
-"""Seconds over which they are spread, at most."""
-_FIRST_RETRY = 60.0
-"""Seconds before a snapshot that could not be taken is tried again; twice as long each time, up to
-its interval."""
-
-
-@attrs.frozen
-class Case:
-    """A job, what was found of it, and what was decided."""
-
-    job_id: str
-    job: JobMemory
-    look: Look
-    decision: Decision
-
-    @property
-    def facts(self) -> Facts:
-        return self.look.facts
-
-    @property
-    def spec(self) -> JobSpec:
-        assert self.look.spec is not None, "a decision that needs the spec comes with one"
-        return self.look.spec
 
 
 class Reactions:
@@ -81,9 +53,12 @@ class Reactions:
         self.probations = probations
         self.start = start
         self._emit = context.emit
-        self._clock = context.runtime.clock
+        self._clock, self._now = context.runtime.clock, context.runtime.now
         self._agenda = agenda
         self._decisions = context.decisions
+        self.snapshots = SnapshotTimes(agenda, self._clock)
+        self.fetches = context.storage.objects is not None
+        """Whether also a job that has not begun may have files to fetch, those of a fork."""
 
     def react(self, case: Case) -> None:
         """Carry out the decision in a pool."""
@@ -111,7 +86,7 @@ class Reactions:
         # One that ran for a while has found everything in order before.
         in_a_row = job.restart.interruptions if end.ran < _WHILE else 0
         self.tasks.run(
-            self.tasks.pools.records,
+            self.tasks.pools.deaths,
             job_id,
             job,
             Step.COUNT_END,
@@ -161,6 +136,10 @@ class Reactions:
         if used is not None:
             case.job.time.used = used
             case.job.held_for = ""
+            case.job.restart.has_begun, case.job.restart.killed_at = True, None
+
+    def killed(self, case: Case, _: None) -> None:
+        case.job.restart.killed_at = self._now()
 
     def time_is_due(self, case: Case) -> bool:
         every = used_time.interval(case.spec.timeout)
@@ -179,37 +158,6 @@ class Reactions:
     def suspended(self, case: Case, _: None) -> None:
         case.job.restart.deaths = None  # The record of its attempt has more: it is read again.
         case.job.snapshot = SnapshotMemory()  # It may come back with another interval, or none.
-
-    def snapshot_is_unplanned(self, case: Case) -> bool:
-        return case.spec.snapshots.every is not None and case.job.snapshot.at is None
-
-    def plan_snapshot(self, case: Case, wait: float) -> None:
-        every, spread = case.spec.snapshots.every, 0.0
-        if not wait and every is not None:
-            # After an outage those of all jobs are overdue: not all at once, as the jobs start.
-            share = zlib.crc32(case.job_id.encode()) / 2**32
-            spread = share * min(every / _PART_OF_INTERVAL, _LONGEST_SPREAD)
-        case.job.snapshot.due_at = self._clock() + wait
-        self._try_snapshot(case, wait + spread)
-
-    def snapshot_may_be_due(self, case: Case) -> bool:
-        at = case.job.snapshot.at
-        return case.spec.snapshots.every is not None and at is not None and self._clock() >= at
-
-    def snapshot_tried(self, case: Case, wait: float | None) -> None:
-        """Plan the next snapshot; None: this one could not be taken, and is tried again."""
-        snapshot, every = case.job.snapshot, case.spec.snapshots.every
-        if wait is not None:
-            snapshot.failures = 0
-            snapshot.due_at = self._clock() + wait
-        elif every is not None:
-            wait = min(every, _FIRST_RETRY * 2 ** min(snapshot.failures, 32))
-            snapshot.failures += 1
-        self._try_snapshot(case, wait or 0.0)
-
-    def _try_snapshot(self, case: Case, wait: float) -> None:
-        case.job.snapshot.at = at = self._clock() + wait
-        self._agenda.at(at, case.job_id, "snapshot")
 
     def hand_over_is_due(self, case: Case) -> bool:
         facts, now = case.facts, self._clock()
@@ -239,8 +187,15 @@ def _runs(reactions: Reactions, case: Case) -> bool:
     return case.facts.attempt is Attempt.RUNNING
 
 
-def _runs_during_a_snapshot(reactions: Reactions, case: Case) -> bool:
-    return case.job.pinning and _runs(reactions, case)
+def _runs_to_be_suspended(reactions: Reactions, case: Case) -> bool:
+    """Whether its attempt can be ended first. One of a job that is held is ended with what follows:
+    the decision about such a job is another one, once it does not run."""
+    stops = case.facts.stop in (Stop.ASKED, Stop.QUIESCED)
+    return _runs(reactions, case) and (stops or case.job.pinning)
+
+
+def _has_begun(reactions: Reactions, case: Case) -> bool:
+    return case.job.restart.has_begun or reactions.fetches
 
 
 def _none(reactions: Reactions, case: Case, found: Any) -> None:
@@ -275,6 +230,11 @@ def _end(reactions: Reactions, case: Case) -> None:
     reactions.actions.end(case.job_id, completed=case.decision.action is Action.CLEAN_UP)
 
 
+def _kill(action: Action, when: Callable[[Reactions, Case], bool] = _runs) -> Reaction:
+    """End the attempt first: then it needs no slot any more, and what follows may take long."""
+    return Reaction(action, "kills", _end, when, Reactions.killed, during_snapshot=True)
+
+
 TABLE = (
     Reaction(Action.CLEAN_UP, "completed", _end, when=_runs, during_snapshot=True),
     Reaction(
@@ -292,14 +252,17 @@ TABLE = (
     ),
     Reaction(
         Action.RESTORE,
-        "snapshots",
+        "restarts",
         lambda reactions, case: reactions.actions.finish_restore(case.job_id),
         then=_rest,
     ),
+    _kill(Action.CANCEL),
     Reaction(
         Action.CANCEL,
         "ends",
-        lambda reactions, case: reactions.actions.cancel_restore(case.job_id),
+        lambda reactions, case: reactions.actions.cancel_restore(
+            case.job_id, case.job.restart.killed_at
+        ),
         when=lambda reactions, case: case.facts.spec is Spec.RESTORING,
         then=_rest,
         during_snapshot=True,
@@ -307,7 +270,7 @@ TABLE = (
     Reaction(
         Action.CANCEL,
         "ends",
-        lambda reactions, case: reactions.actions.cancel(case.job_id),
+        lambda reactions, case: reactions.actions.cancel(case.job_id, case.job.restart.killed_at),
         during_snapshot=True,
     ),
     Reaction(
@@ -319,22 +282,29 @@ TABLE = (
     ),
     Reaction(
         Action.RECOVER,
+        "restarts",
+        lambda reactions, case: reactions.start(case.spec),
+        when=_has_begun,
+        then=Reactions.started,
+    ),
+    Reaction(
+        Action.RECOVER,
         "starts",
         lambda reactions, case: reactions.start(case.spec),
         then=Reactions.started,
     ),
     Reaction(
         Action.TIME_OUT,
-        "ends",
+        "kills",
         lambda reactions, case: reactions.actions.time_out(case.job_id, case.look.overtime),
         then=Reactions.timed_out,
         during_snapshot=True,
     ),
-    Reaction(Action.SUSPEND, "ends", _end, when=_runs_during_a_snapshot, during_snapshot=True),
+    _kill(Action.SUSPEND, _runs_to_be_suspended),
     Reaction(
         Action.SUSPEND,
-        "ends",
-        lambda reactions, case: reactions.actions.suspend(case.spec),
+        "suspends",
+        lambda reactions, case: reactions.actions.suspend(case.spec, case.job.restart.killed_at),
         then=Reactions.suspended,
     ),
     Reaction(
@@ -354,7 +324,7 @@ TABLE = (
     ),
     Reaction(
         Action.FAIL,
-        "records",
+        "ends",
         lambda reactions, case: reactions.actions.fail(case.spec),
     ),
     Reaction(
@@ -372,10 +342,10 @@ TABLE = (
     ),
     Reaction(
         Action.LEAVE,
-        "records",
+        "snapshots",
         lambda reactions, case: reactions.actions.until_scheduled_snapshot(case.spec),
-        when=Reactions.snapshot_is_unplanned,
-        then=Reactions.plan_snapshot,
+        when=lambda reactions, case: reactions.snapshots.are_unplanned(case),
+        then=lambda reactions, case, wait: reactions.snapshots.plan(case, wait),
     ),
     Reaction(
         Action.LEAVE,
@@ -383,8 +353,8 @@ TABLE = (
         lambda reactions, case: reactions.actions.take_scheduled_snapshot(
             case.spec, case.job.snapshot.failures
         ),
-        when=Reactions.snapshot_may_be_due,
-        then=Reactions.snapshot_tried,
+        when=lambda reactions, case: reactions.snapshots.may_be_due(case),
+        then=lambda reactions, case, wait: reactions.snapshots.tried(case, wait),
         pins=True,
     ),
 )

@@ -51,14 +51,24 @@ class Results:
         return Failure("cancel", why)
 
     def record(
-        self, job_id: str, status: JobStatus, failure: Failure, stored: AttemptRecord | None
+        self,
+        job_id: str,
+        status: JobStatus,
+        failure: Failure,
+        stored: AttemptRecord | None,
+        killed_at: float | None = None,
     ) -> None:
-        """Record how a job ended, dirty. The first durable result of a job wins."""
+        """Record how a job ended, dirty. The first durable result of a job wins.
+
+        Args:
+            stored: its newest attempt.
+            killed_at: when this leader has ended that attempt, in seconds since 1970, if it has.
+        """
         spec, main = self._spec(job_id), None
         if spec is None:
             main = self._application(job_id)
         started = stored.first_started_at if stored else main.started_at if main else self._now()
-        attempts, left_out = self._ended(status, stored)
+        attempts, left_out = self._ended(status, stored, killed_at)
         result = JobResult(
             job_id=job_id,
             status=status,
@@ -90,7 +100,7 @@ class Results:
             pass
 
     def _ended(
-        self, status: JobStatus, stored: AttemptRecord | None
+        self, status: JobStatus, stored: AttemptRecord | None, killed_at: float | None
     ) -> tuple[tuple[AttemptSummary, ...], int]:
         """Return the job's attempts for its result; the last one ends with the job, if it has not
         ended before."""
@@ -98,7 +108,7 @@ class Results:
             return (), 0
         if not stored.ended_at:
             how = "canceled" if status is JobStatus.CANCELED else "ended with its leader"
-            stored = attrs.evolve(stored, ended_at=self._now(), ended=how)
+            stored = attrs.evolve(stored, ended_at=killed_at or self._now(), ended=how)
         return stored.summaries()
 
     def _application(self, name: str) -> ApplicationRecord | None:

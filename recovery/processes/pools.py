@@ -21,13 +21,28 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Pools:
-    """The pools of actions: one for each kind, so that a kind that hangs delays no other."""
+    """The pools of actions: one for each kind, so that a kind that hangs delays no other.
+
+    Small pools are for what only asks the backend. What may wait for the storage, for a process or
+    for a server has many threads: it takes no processor meanwhile.
+    """
 
     records: Pool
+    """Only records are read and written there."""
+    deaths: Pool
+    """Counts of attempts that have ended."""
     starts: Pool
+    """First starts of jobs, for which there is nothing to take over or to fetch."""
     starts_with_files: Pool
     """Starts of jobs that name files of the host, which may hang."""
+    restarts: Pool
+    """What first takes over or fetches files of a job."""
+    kills: Pool
+    """Ends of running attempts, and nothing else."""
     ends: Pool
+    """Results of jobs that a leader ends, once their files were taken over."""
+    suspends: Pool
+    """Suspends, which take a snapshot."""
     completed: Pool
     """Ends of attempts that have recorded their job's result, and may take their time."""
     cleanups: Pool
@@ -37,9 +52,13 @@ class Pools:
     def of(cls, runtime: Runtime) -> Pools:
         return cls(
             records=Pool("jrs-record", 4, runtime),
+            deaths=Pool("jrs-death", 16, runtime),
             starts=Pool("jrs-start", 4, runtime),
             starts_with_files=Pool("jrs-start-files", 16, runtime),
+            restarts=Pool("jrs-restart", 32, runtime),
+            kills=Pool("jrs-kill", 32, runtime),
             ends=Pool("jrs-end", 32, runtime),
+            suspends=Pool("jrs-suspend", 32, runtime),
             completed=Pool("jrs-completed", 32, runtime),
             cleanups=Pool("jrs-clean-up", 16, runtime),
             snapshots=Pool("jrs-snapshot", 8, runtime),

@@ -97,7 +97,7 @@ PROCESSES = {
         # Eight of them have the pools of all rooms and the digest of a submission, tell the
         # snapshots of forks, remember the jobs that have ended, are parts of the cleanup, and
         # check arguments. Four more are an attempt's, see there.
-        308,
+        310,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

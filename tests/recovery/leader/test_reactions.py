@@ -14,9 +14,10 @@ from jrs.contract.runtime import Runtime
 from jrs.records.settings import JobSettings
 from jrs.records.time_limits import TimeLimits
 from jrs.recovery.leader.agenda import Agenda
+from jrs.recovery.leader.case import Case
 from jrs.recovery.leader.facts import Look
 from jrs.recovery.leader.job_memory import JobMemory, SnapshotMemory
-from jrs.recovery.leader.reactions import TABLE, Case, Reactions
+from jrs.recovery.leader.reactions import TABLE, Reactions
 from jrs.recovery.processes.pools import Pools
 from jrs.recovery.rules.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop
 
@@ -42,11 +43,16 @@ class Recorder:
         return lambda *args, **more: self.calls.append((self.pool, name))
 
 
-def recorded(survived: bool = False) -> tuple[Recorder, Reactions]:
+def recorded(survived: bool = False, fetches: bool = False) -> tuple[Recorder, Reactions]:
     record = Recorder(SimpleNamespace(**{name: name for name in attrs.fields_dict(Pools)}))
     runtime = Runtime(clock=lambda: NOW)
     decisions = SimpleNamespace(act=lambda *decided: None)
-    context: Any = SimpleNamespace(runtime=runtime, emit=lambda *event: None, decisions=decisions)
+    context: Any = SimpleNamespace(
+        runtime=runtime,
+        emit=lambda *event: None,
+        decisions=decisions,
+        storage=SimpleNamespace(objects=object() if fetches else None),
+    )
     probations: Any = SimpleNamespace(has_survived=lambda job_id: survived)
     them: Any = record
     return record, Reactions(
@@ -62,14 +68,17 @@ def reaction(
     stop: Stop = Stop.NONE,
     pinning: bool = False,
     survived: bool = False,
+    begun: bool = False,
+    fetches: bool = False,
     every: float | None = None,
     snapshot_at: float | None = None,
     limit: float | None = None,
     settings: JobSettings = JobSettings(),  # noqa: B008 - it cannot be changed
 ) -> list[tuple[str, str]]:
     """Return the pool and the action that a decision leads to, if any."""
-    record, reactions = recorded(survived)
+    record, reactions = recorded(survived, fetches)
     job = JobMemory(pinning=pinning, snapshot=SnapshotMemory(snapshot_at))
+    job.restart.has_begun = begun
     facts = Facts(spec=spec, result=Result.NONE, attempt=attempt, stop=stop)
     stored = JobSpec(
         "j", "m:f", snapshots=SnapshotPolicy(every=every), timeout=TimeLimits(limit),
@@ -83,21 +92,24 @@ RUNNING = Attempt.RUNNING
 WITHOUT_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] = [
     (Action.RECOVER, {}, [("starts", "start")]),
     (Action.RECOVER, {"settings": JobSettings(python="py")}, [("starts_with_files", "start")]),
+    (Action.RECOVER, {"begun": True}, [("restarts", "start")]),
+    (Action.RECOVER, {"fetches": True}, [("restarts", "start")]),
     (Action.CLEAN_UP, {}, [("cleanups", "clean_up")]),
     (Action.CLEAN_UP, {"attempt": RUNNING}, [("completed", "end")]),
     (Action.SKIP, {}, [("records", "sweep_spec")]),
     (Action.SKIP, {"spec": Spec.NONE}, []),
-    (Action.RESTORE, {"spec": Spec.RESTORING}, [("snapshots", "finish_restore")]),
+    (Action.RESTORE, {"spec": Spec.RESTORING}, [("restarts", "finish_restore")]),
     (Action.CANCEL, {}, [("ends", "cancel")]),
-    (Action.CANCEL, {"attempt": RUNNING}, [("ends", "cancel")]),
+    (Action.CANCEL, {"attempt": RUNNING}, [("kills", "end")]),
     (Action.CANCEL, {"spec": Spec.RESTORING}, [("ends", "cancel_restore")]),
-    (Action.SUSPEND, {}, [("ends", "suspend")]),
-    (Action.SUSPEND, {"attempt": RUNNING}, [("ends", "suspend")]),
-    (Action.FAIL, {}, [("records", "fail")]),
-    (Action.TIME_OUT, {}, [("ends", "time_out")]),
+    (Action.SUSPEND, {}, [("suspends", "suspend")]),
+    (Action.SUSPEND, {"attempt": RUNNING, "stop": Stop.QUIESCED}, [("kills", "end")]),
+    (Action.SUSPEND, {"attempt": RUNNING, "stop": Stop.HELD}, [("suspends", "suspend")]),
+    (Action.FAIL, {}, [("ends", "fail")]),
+    (Action.TIME_OUT, {}, [("kills", "time_out")]),
     (Action.LEAVE, {"attempt": RUNNING}, []),
     (Action.LEAVE, {"survived": True}, [("records", "end_probation")]),
-    (Action.LEAVE, {"every": 60.0}, [("records", "until_scheduled_snapshot")]),
+    (Action.LEAVE, {"every": 60.0}, [("snapshots", "until_scheduled_snapshot")]),
     (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW + 1}, []),
     (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW}, [("snapshots", "take_scheduled_snapshot")]),
     (Action.LEAVE, {"limit": 60.0}, [("records", "count_time")]),
@@ -108,10 +120,10 @@ WITHOUT_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] =
     (Action.NOTHING, {}, []),
 ]
 DURING_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] = [
-    (Action.CANCEL, {"attempt": RUNNING}, [("ends", "cancel")]),
+    (Action.CANCEL, {"attempt": RUNNING}, [("kills", "end")]),
     (Action.CLEAN_UP, {"attempt": RUNNING}, [("completed", "end")]),
-    (Action.SUSPEND, {"attempt": RUNNING}, [("ends", "end")]),
-    (Action.TIME_OUT, {"attempt": RUNNING}, [("ends", "time_out")]),
+    (Action.SUSPEND, {"attempt": RUNNING}, [("kills", "end")]),
+    (Action.TIME_OUT, {"attempt": RUNNING}, [("kills", "time_out")]),
     *((action, {}, []) for action in Action if action not in (Action.CANCEL, Action.TIME_OUT)),
     (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW}, []),
 ]
@@ -142,7 +154,7 @@ def test_overdue_snapshots_are_spread() -> None:
         for wait, moments in planned.items():
             facts = Facts(spec=Spec.READABLE, result=Result.NONE, attempt=RUNNING, stop=Stop.NONE)
             case = Case(stored.job_id, JobMemory(), Look(facts, stored, None, None), decision)
-            reactions.plan_snapshot(case, wait)
+            reactions.snapshots.plan(case, wait)
             assert case.job.snapshot.at is not None
             moments.add(case.job.snapshot.at)
 
@@ -161,14 +173,14 @@ def test_a_snapshot_that_fails_is_tried_again_soon() -> None:
     case = Case("j", job, Look(facts, stored, None, None), Decision(Action.LEAVE, "why"))
     tried = []
     for _ in range(4):
-        reactions.snapshot_tried(case, None)
+        reactions.snapshots.tried(case, None)
         assert job.snapshot.at is not None
         tried.append(job.snapshot.at - NOW)
     assert tried == [60.0, 120.0, 200.0, 200.0]
     assert job.snapshot.due_at == NOW
     assert job.snapshot.failures == 4
 
-    reactions.snapshot_tried(case, 200.0)
+    reactions.snapshots.tried(case, 200.0)
     assert job.snapshot == SnapshotMemory(NOW + 200.0, NOW + 200.0)
 
 
