@@ -132,13 +132,15 @@ def drawn_cluster(found: Overview, most: int, *, live: bool) -> RenderableType:
         jobs = getattr(found, name)
         if live and not jobs:
             continue
-        lines.append(Text(f"\n{_TITLES.get(name, name)}: {len(jobs)}", f"bold {colour}"
+        lines.append(Text(f"\n{_TITLES.get(name, name)}: {found.count(name)}", f"bold {colour}"
                           if jobs else "dim"))  # fmt: skip
         if jobs:
             draw = _lines if live else _table
             lines.append(draw(jobs[:most], found.at))
-    if found.left_out:
-        lines.append(Text("\nThere are more jobs than these: jrs list has all.", "dim"))
+    if found.cut:
+        lines.append(
+            Text("\nWhere a number has a +, there may be more jobs; jrs list has all.", "dim")
+        )
     return Group(*lines)
 
 
@@ -147,7 +149,7 @@ def _counts(found: Overview) -> Text:
     counts = Text()
     for name, colour in _PARTS:
         jobs = getattr(found, name)
-        counts.append(f"{', ' if counts else ''}{len(jobs)} {_TITLES.get(name, name)}",
+        counts.append(f"{', ' if counts else ''}{found.count(name)} {_TITLES.get(name, name)}",
                       f"bold {colour}" if jobs else "dim")  # fmt: skip
     return counts
 

@@ -10,7 +10,7 @@ next carries it out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from jrs.client.listing import JobOrder, Listing
 from jrs.client.same_call import warn_of_another
 from jrs.client.snapshots import behind_links
 from jrs.client.steering import ClusterSteering
+from jrs.client.unfinished import UnfinishedJobs
 from jrs.client.upkeep import ClusterUpkeep
 from jrs.contract.backend import Backend, Diagnostic
 from jrs.contract.errors import DuplicateJob, NoSuchCluster
@@ -39,8 +40,6 @@ from jrs.recovery.attempt.entry_point import check_arguments
 from jrs.recovery.files.job_folders import storage_place
 from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.inspect.doctor import examine, examine_storage
-from jrs.recovery.inspect.explain import Explainer, Explanation
-from jrs.recovery.inspect.queue import queue
 from jrs.recovery.snapshots.restore import Restored
 from jrs.store.job_views import JobView
 from jrs.store.masters import LeaderView, MasterView, Registry, newest_epoch
@@ -125,7 +124,7 @@ def diagnose(
         yield from examine(backend, other, ttl=ttl, storage=storage)
 
 
-class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
+class Client(UnfinishedJobs, ClusterSteering, ClusterHistory, ClusterUpkeep):
     """The jobs of one cluster. Safe for many threads; use it as a context manager.
 
     Args:
@@ -308,36 +307,6 @@ class Client(ClusterSteering, ClusterHistory, ClusterUpkeep):
         are read in batches, by a few requests for each batch."""
         listing = Listing(status, state, prefix, after, tag, since, until, order)
         return listing.views(self._connection)
-
-    def unfinished(self, *, begun: bool = False, without: Container[str] = ()) -> Iterator[JobView]:
-        """Yield everything the cluster knows of each job that has a spec, by id: of all that have
-        not ended, and of those that are being cleaned up. They are read in batches.
-
-        Args:
-            begun: without those that wait for their first attempt.
-            without: ids of jobs that are not read.
-
-        Raises:
-            Unavailable: the backend did not answer.
-        """
-        jobs = self._connection.jobs
-        ids = jobs.begun_ids() if begun else jobs.unfinished_ids()
-        return jobs.views(job_id for job_id in ids if job_id not in without)
-
-    def explanations(self, views: Iterable[JobView]) -> Iterator[Explanation]:
-        """Yield what a leader does with each of these jobs now, as `JobHandle.explain` does; what
-        concerns the whole cluster is read once, and jobs are read in batches."""
-        return Explainer(self.backend).explain_all(views)
-
-    def queue(self) -> tuple[str, ...]:
-        """Return the ids of the jobs that wait for the leader's slots, the next one first.
-
-        Advisory: the leader decides. Reads the records of all unfinished jobs.
-
-        Raises:
-            Unavailable: the backend did not answer.
-        """
-        return queue(self.backend)
 
     def snapshots(self, *, after: str = "") -> Iterator[SnapshotRecord]:
         """Yield the snapshots of all jobs, in the order of the jobs' ids, a job's oldest first.

@@ -28,6 +28,7 @@ from jrs.recovery.files.storage_identity import (
     recorded_storage,
     storage_of,
 )
+from jrs.recovery.inspect.holds import Holds
 from jrs.recovery.snapshot_catalog import SnapshotCatalog
 from jrs.store.historian import submitter
 from jrs.store.jobs import JobCatalog
@@ -44,6 +45,7 @@ class Connection:
     results: JobResultStore
     jobs: JobCatalog
     stops: JobStops
+    holds: Holds
     named_storage: str | Path | None
     spec_key: SpecKey | None
 
@@ -66,6 +68,7 @@ class Connection:
             results=JobResultStore(backend),
             jobs=JobCatalog(backend, spec_key=spec_key),
             stops=JobStops(backend, spec_key=spec_key),
+            holds=Holds(backend),
             named_storage=storage,
             spec_key=spec_key,
         )

@@ -21,8 +21,11 @@ from jrs.store.job_views import JobView
 
 MOST = 500
 """Jobs at which the overview looks, by id: so many that were begun and have not ended, so many that
-wait for their first attempt, that failed, and that are not cleaned up. More would take too long."""
+wait for their first attempt, that failed, and that are not cleaned up. More would take too long. Of
+all others it has so many of those that are held."""
 DAY = 86400.0
+PARTS = ("running", "waiting", "held", "failed", "dirty")
+"""The parts of an overview."""
 
 
 @attrs.frozen
@@ -65,40 +68,72 @@ class Overview:
     """Jobs that failed in the last day, the newest first."""
     dirty: tuple[JobLine, ...]
     """Jobs that have ended and are not cleaned up."""
-    left_out: bool
-    """Whether a part has more jobs than it shows."""
+    cut: frozenset[str] = frozenset()
+    """The names of the parts that may have more jobs than are here."""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether nothing is held, nothing failed in the last day, and what ended is cleaned up."""
+        parts = ("held", "failed", "dirty")
+        return not any(getattr(self, part) or part in self.cut for part in parts)
+
+    def count(self, part: str) -> str:
+        """Return how many jobs a part has, for people."""
+        return f"{len(getattr(self, part))}{'+' if part in self.cut else ''}"
 
     def plain(self) -> Plain:
         """Return its plain form."""
-        parts = ("running", "waiting", "held", "failed", "dirty")
         lists: dict[str, Any] = {name: [one.plain() for one in getattr(self, name)]
-                                 for name in parts}  # fmt: skip
-        return {"at": self.at, "cluster": self.cluster, **lists, "left_out": self.left_out}
+                                 for name in PARTS}  # fmt: skip
+        return {
+            "at": self.at,
+            "cluster": self.cluster,
+            **lists,
+            "left_out": bool(self.cut),
+            "cut": [name for name in PARTS if name in self.cut],
+        }
 
 
 def overview(client: Client, *, now: Clock = time.time) -> Overview:
-    """Return the overview of a cluster. However many jobs wait for their first attempt, it has the
-    jobs that run, and those that are held.
+    """Return the overview of a cluster. However many jobs there are, no held one is left out for
+    others that are not: where it does not look at all jobs, it looks for those.
 
     Raises:
         Unavailable: the backend could not be asked.
     """
     at = now()
-    begun = _taken(client.unfinished(begun=True))
-    waiting = _taken(client.unfinished(without={view.job_id for view in begun}))
-    failed = _taken(client.views(status=JobStatus.FAILED, since=at - DAY, order=JobOrder.ENDED))
-    dirty = _taken(client.views(state=ResultState.DIRTY))
+    begun, more_begun = _taken(client.unfinished(begun=True))
+    rest, more_rest = _taken(client.unfinished(without={view.job_id for view in begun}))
+    failed, more_failed = _taken(
+        client.views(status=JobStatus.FAILED, since=at - DAY, order=JobOrder.ENDED)
+    )
+    dirty, more_dirty = _taken(client.views(state=ResultState.DIRTY))
     # A job whose result cannot be read is held, and may have nothing left but that.
-    views = {view.job_id: view for view in (*begun, *waiting, *dirty) if not view.has_ended}
+    views = {view.job_id: view for view in (*begun, *rest, *dirty) if not view.has_ended}
+    held, more_held = list[JobView](), False
+    if more_begun or more_rest or more_dirty:
+        held, more_held = _taken(client.held(without=set(views)))
+        views.update((view.job_id, view) for view in held)
     parts: dict[str, list[JobLine]] = {"held": [], "running": [], "waiting": []}
     for one in client.explanations(views.values()):
         part = "held" if one.action is Action.HOLD else "running" if one.runs else "waiting"
         parts[part].append(job_line(views[one.job_id], one))
-    full = max(map(len, (begun, waiting, failed, dirty))) >= MOST
-    running, rest, held = (tuple(parts[name]) for name in ("running", "waiting", "held"))
-    ended = tuple(_dirty_line(view) for view in dirty if view.has_ended)
+    more = {
+        "running": more_begun,
+        "waiting": more_begun or more_rest,
+        "held": more_held,
+        "failed": more_failed,
+        "dirty": more_dirty,
+    }
     return Overview(
-        at, of_cluster(client), running, rest, held, tuple(map(job_line, failed)), ended, full
+        at=at,
+        cluster=of_cluster(client),
+        running=tuple(parts["running"]),
+        waiting=tuple(parts["waiting"]),
+        held=tuple(parts["held"]),
+        failed=tuple(map(job_line, failed)),
+        dirty=tuple(_dirty_line(view) for view in dirty if view.has_ended),
+        cut=frozenset(name for name, is_cut in more.items() if is_cut),
     )
 
 
@@ -200,5 +235,6 @@ def _happening(view: JobView, explained: Explanation) -> Iterator[str]:
         yield f"died {times}: {view.attempt.failure.message}"
 
 
-def _taken(views: Iterable[JobView]) -> list[JobView]:
-    return list(islice(views, MOST))
+def _taken(views: Iterator[JobView]) -> tuple[list[JobView], bool]:
+    """Return the first of some jobs, and whether there are more."""
+    return list(islice(views, MOST)), next(views, None) is not None

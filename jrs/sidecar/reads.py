@@ -172,7 +172,7 @@ _J = "client.job(id)"
 ROUTES = (
     Route("GET", "/v1/overview", "overview", _overview,
           "What `jrs top` shows: who leads, and the jobs that need a person, run or wait.",
-          "client.unfinished(), views(…), explanations(…)"),
+          "client.unfinished(), held(), views(…), explanations(…)"),
     Route("GET", "/v1/cluster", "cluster", _cluster,
           "Who leads, and since when; the masters; the pause.",
           "client.leader(), masters(), epoch(), paused(), last_switchover(), cluster_format()"),

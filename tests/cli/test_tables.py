@@ -14,12 +14,14 @@ from jrs import Client, JobResult, JobStatus, connect
 from jrs.cli.common import table, took
 from jrs.cli.top import drawn_cluster
 from jrs.cli.top_job import drawn_job
+from jrs.client import overview as overviews
 from jrs.client.job_overview import job_overview
 from jrs.client.overview import overview
+from jrs.records import keys
 from jrs.records.model import Failure, JobSpec
 from tests.cli.conftest import Jrs
 from tests.recovery.conftest import memory, root
-from tests.recovery.support import FaultyMemory
+from tests.recovery.support import FaultyMemory, spoil
 
 __all__ = ["memory", "root"]
 
@@ -88,6 +90,25 @@ def test_each_job_is_a_line_of_a_screen(memory: FaultyMemory) -> None:
         assert "2 not cleaned up, 2 failed in the last day" in " ".join(lines[:4])
     whole = "".join(on(80, drawn_cluster(overview(client), 15, live=False)))
     assert "\\n" not in whole
+
+
+def test_a_number_says_where_it_is_not_that_of_all_jobs(
+    memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among very many jobs `jrs top` has the one that is held, live and printed once."""
+    monkeypatch.setattr(overviews, "MOST", 3)
+    client = Client(memory)
+    for number in range(9):
+        client.submit_spec(JobSpec(f"job-{number}", "m:f"))
+    client.submit_spec(JobSpec("z-broken", "m:f"))
+    spoil(memory, keys.JOBS + "z-broken")
+
+    for live in (True, False):
+        drawn = "\n".join(on(100, drawn_cluster(overview(client), 15, live=live)))
+        assert "waiting: 3+" in drawn
+        assert "held: 1\n" in drawn
+        assert "z-broken" in drawn
+        assert "Where a number has a +, there may be more jobs" in drawn
 
 
 def test_commands_are_whole(memory: FaultyMemory) -> None:

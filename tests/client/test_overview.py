@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from jrs import Action, Client, JobSpec, MasterInfo
+from jrs.backends.file.backend import FileBackend
+from jrs.client import overview as overviews
 from jrs.client.overview import Overview, job_lines, overview
+from jrs.contract.backend import Backend
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
+from jrs.records.codec import T, decode
 from jrs.records.model import AttemptRecord
+from jrs.records.obstacles import Obstacle
 from jrs.records.stop import StopMode, StopRecord, StopState
 from jrs.store.masters import Registry
 from jrs.testing.contract import lead
 from tests.recovery.conftest import memory
 from tests.recovery.support import FaultyMemory, put, spoil
+from tests.support import rot
 
 __all__ = ["memory"]
 
@@ -66,6 +73,106 @@ def test_a_job_whose_result_cannot_be_read_is_held(client: Client, spec: bool) -
     problem, _, decided = found.held[0].reason.partition("; ")
     assert problem.startswith("results/bad: not a record of jrs")
     assert client.fsck().held == (f"job 'bad': {decided}",)
+
+
+def _could_not_start(backend: Backend) -> None:
+    lacks = (Obstacle("m1", "h", "no module named 'm'", 1, 1.0),)
+    put(backend, keys.ATTEMPTS + "zz", AttemptRecord("zz", 1, 1, "m1", 1.0, obstacles=lacks))
+
+
+def _stopped(backend: Backend, job_id: str, mode: StopMode) -> None:
+    put(backend, keys.STOPS + job_id, StopRecord(job_id, mode, StopState.DONE, reason="why"))
+
+
+def _lost_result(backend: Backend) -> None:
+    spoil(backend, keys.RESULTS + "zz")
+    put(backend, keys.DIRTY + "zz", StopRecord("zz", StopMode.HOLD))
+
+
+HOLDS: dict[str, Callable[[Backend], None]] = {
+    "spec": lambda backend: spoil(backend, keys.JOBS + "zz"),
+    "unreadable stop": lambda backend: spoil(backend, keys.STOPS + "zz"),
+    "hold": lambda backend: _stopped(backend, "zz", StopMode.HOLD),
+    "obstacle": _could_not_start,
+    "result": _lost_result,
+}
+"""What holds the job zz, of which a spec is stored."""
+
+
+def _many(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let three jobs wait and three be suspended, and zz come after them; two are looked at."""
+    monkeypatch.setattr(overviews, "MOST", 2)
+    for number in range(3):
+        for name in ("waits", "stopped"):
+            put(client.backend, f"{keys.JOBS}{name}-{number}", JobSpec(f"{name}-{number}", "m:f"))
+        _stopped(client.backend, f"stopped-{number}", StopMode.SUSPEND)
+    put(client.backend, keys.JOBS + "zz", JobSpec("zz", "m:f"))
+
+
+@pytest.mark.parametrize("held", HOLDS)
+def test_a_held_job_is_found_among_many(
+    client: Client, monkeypatch: pytest.MonkeyPatch, held: str
+) -> None:
+    """However many jobs wait, and are suspended: the overview has each job that fsck calls held."""
+    _many(client, monkeypatch)
+    HOLDS[held](client.backend)
+    found = overview(client)
+
+    assert [one.job_id for one in found.held] == ["zz"]
+    assert [said.partition(":")[0] for said in client.fsck().held] == ["job 'zz'"]
+    assert not found.is_clear
+    counts = {part: found.count(part) for part in overviews.PARTS}
+    assert counts == {"running": "0+", "waiting": "4+", "held": "1", "failed": "0", "dirty": "0"}
+    assert (found.plain()["left_out"], found.plain()["cut"]) == (True, ["running", "waiting"])
+
+
+def test_a_job_is_held_by_a_record_that_the_disk_has_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D2: no scan shows that record. The overview finds the job among many others."""
+    backend = FileBackend(tmp_path)
+    with Client(backend) as client:
+        client.raise_cluster_format()
+        _many(client, monkeypatch)
+        for job_id in ("zy", "zz", "zzz"):
+            _stopped(backend, job_id, StopMode.SUSPEND)
+        backend.compact()
+        rot(tmp_path, keys.STOPS + "zz")
+
+        found = overview(client)
+        assert "zz" in [one.job_id for one in found.held]
+        assert client.fsck().held
+
+
+def test_all_clear_while_very_many_jobs_wait(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is held, which is known of all jobs; each record was decoded once for that."""
+    _many(client, monkeypatch)
+    assert overview(client).is_clear
+
+    decoded: list[str] = []
+
+    def counted(kind: type[T], data: bytes, where: str) -> T:
+        decoded.append(where)
+        return decode(kind, data, where)
+
+    monkeypatch.setattr("jrs.recovery.inspect.holds.decode", counted)
+    put(client.backend, keys.JOBS + "zzz", JobSpec("zzz", "m:f"))
+    found = overview(client)
+    assert (found.is_clear, set(found.cut)) == (True, {"running", "waiting"})
+    assert decoded == [keys.JOBS + "zzz"]
+
+
+def test_more_jobs_are_held_than_it_shows(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overviews, "MOST", 2)
+    for number in range(8):
+        put(client.backend, f"{keys.JOBS}job-{number}", JobSpec(f"job-{number}", "m:f"))
+        _stopped(client.backend, f"job-{number}", StopMode.HOLD)
+    found = overview(client)
+
+    assert found.count("held") == "6+"
+    assert "held" in found.cut
 
 
 def test_a_line_says_what_is_known_of_a_job(client: Client) -> None:

@@ -50,8 +50,9 @@ PROCESSES = {
         # Of it eight compare a call or a submission, check arguments, and an entry point in another
         # process, tell which snapshots forks have taken for themselves, and are parts of the
         # cleanup, which a client does by force; one has the pools of all rooms. Five are the
-        # sources of restores and the output left out, and what a session's environment needs.
-        221,
+        # sources of restores and the output left out, and what a session's environment needs. Two
+        # find the jobs that are held, and have the calls about jobs that have not ended.
+        223,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",

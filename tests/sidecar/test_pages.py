@@ -42,6 +42,7 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import lead
+from tests.recovery.support import spoil
 from tests.sidecar.conftest import Served
 from tests.support import until
 
@@ -136,8 +137,8 @@ def test_the_front_page(crowded: Client, served: Served) -> None:
 
 
 def test_the_overview_of_many_jobs(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many jobs wait, it looks at a bounded number, and says that there are more. It has
-    each job that runs or is held."""
+    """However many jobs wait, it reads a bounded number, and says that there are more. It has each
+    job that runs or is held."""
     monkeypatch.setattr(overviews, "MOST", 3)
     for number in range(9):
         client.submit("m:f", id=f"job-{number}")
@@ -159,8 +160,29 @@ def test_the_overview_of_many_jobs(client: Client, monkeypatch: pytest.MonkeyPat
     assert [one.job_id for one in found.held] == ["z-held"]
     lines = (*found.running, *found.waiting)
     assert [one.job_id for one in lines] == ["x-runs", "job-0", "job-1", "job-2"]
-    assert found.left_out
-    assert len(viewed) == 2 + 3
+    assert found.cut == {"waiting"}
+    assert len(viewed) == 2 + 3 + 1
+
+
+def test_the_front_page_of_many_jobs(
+    client: Client, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the one that is held, says where a number is not that of all jobs, and says that
+    nothing is held only where nothing is."""
+    monkeypatch.setattr(overviews, "MOST", 3)
+    for number in range(9):
+        client.submit("m:f", id=f"job-{number}")
+    assert "Nothing is held" in " ".join(page(served, "/").texts)
+
+    client.submit("m:f", id="z-broken")
+    spoil(client.backend, keys.JOBS + "z-broken")
+    found = page(served, "/")
+    text = " ".join(" ".join(found.texts).split())
+    assert {"href": "/jobs/z-broken"} in found.all("a")
+    assert "0 running 3+ waiting 1 held 0 failed in a day 0 not cleaned up" in text
+    assert "Waiting 3+" in text
+    assert "Where a number has a +" in text
+    assert "Nothing is held" not in text
 
 
 def test_the_overview_reads_a_job_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
