@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -18,6 +18,8 @@ from jrs.records.model import JobStatus, ResultState, StopMode
 from jrs.recovery.inspect.explain import Explanation
 from jrs.recovery.rules.decision import Action
 from jrs.store.job_views import JobView
+
+T = TypeVar("T")
 
 MOST = 500
 """Jobs at which the overview looks, by id: so many that were begun and have not ended, so many that
@@ -102,14 +104,15 @@ def overview(client: Client, *, now: Clock = time.time) -> Overview:
         Unavailable: the backend could not be asked.
     """
     at = now()
-    begun, more_begun = _taken(client.unfinished(begun=True))
-    rest, more_rest = _taken(client.unfinished(without={view.job_id for view in begun}))
-    failed, more_failed = _taken(
-        client.views(status=JobStatus.FAILED, since=at - DAY, order=JobOrder.ENDED)
+    begun, more_begun = _taken(map(_looked_at, client.unfinished(begun=True)))
+    rest, more_rest = _taken(
+        map(_looked_at, client.unfinished(without={one.job_id for one in begun}))
     )
-    dirty, more_dirty = _taken(client.views(state=ResultState.DIRTY))
+    ended = client.views(status=JobStatus.FAILED, since=at - DAY, order=JobOrder.ENDED)
+    failed, more_failed = _taken(map(job_line, ended))
+    dirty, more_dirty = _taken(map(_looked_at, client.views(state=ResultState.DIRTY)))
     # A job whose result cannot be read is held, and may have nothing left but that.
-    views = {view.job_id: view for view in (*begun, *rest, *dirty) if not view.has_ended}
+    views = {one.job_id: one for one in (*begun, *rest, *dirty) if isinstance(one, JobView)}
     held, more_held = list[JobView](), False
     if more_begun or more_rest or more_dirty:
         held, more_held = _taken(client.held(without=set(views)))
@@ -131,19 +134,21 @@ def overview(client: Client, *, now: Clock = time.time) -> Overview:
         running=tuple(parts["running"]),
         waiting=tuple(parts["waiting"]),
         held=tuple(parts["held"]),
-        failed=tuple(map(job_line, failed)),
-        dirty=tuple(_dirty_line(view) for view in dirty if view.has_ended),
+        failed=tuple(failed),
+        dirty=tuple(one for one in dirty if isinstance(one, JobLine)),
         cut=frozenset(name for name, is_cut in more.items() if is_cut),
     )
 
 
 def job_lines(client: Client, views: Iterable[JobView]) -> list[JobLine]:
-    """Return a line for each job, with what a leader does with those that have not ended."""
-    views = list(views)
-    explained = {one.job_id: one for one in client.explanations(
-        [view for view in views if not view.has_ended]
-    )}  # fmt: skip
-    return [job_line(view, explained.get(view.job_id)) for view in views]
+    """Return a line for each job, with what a leader does with those that have not ended. No view
+    of a job that has ended is kept."""
+    some = [job_line(view) if view.has_ended else view for view in views]
+    unfinished = [one for one in some if isinstance(one, JobView)]
+    explained = {one.job_id: one for one in client.explanations(unfinished)}
+    return [
+        job_line(one, explained[one.job_id]) if isinstance(one, JobView) else one for one in some
+    ]
 
 
 def job_line(view: JobView, explained: Explanation | None = None) -> JobLine:
@@ -167,8 +172,11 @@ def job_line(view: JobView, explained: Explanation | None = None) -> JobLine:
     )
 
 
-def _dirty_line(view: JobView) -> JobLine:
-    """Return a job that is not cleaned up in one line, which says what is left of it."""
+def _looked_at(view: JobView) -> JobView | JobLine:
+    """Return a job that has ended and is not cleaned up in one line, which says what is left of it,
+    and any other as it is. The results of many jobs take much memory."""
+    if not view.has_ended:
+        return view
     line = job_line(view)
     return attrs.evolve(line, reason=one_line(left_of(view)) or line.reason)
 
@@ -235,6 +243,6 @@ def _happening(view: JobView, explained: Explanation) -> Iterator[str]:
         yield f"died {times}: {view.attempt.failure.message}"
 
 
-def _taken(views: Iterator[JobView]) -> tuple[list[JobView], bool]:
+def _taken(jobs: Iterator[T]) -> tuple[list[T], bool]:
     """Return the first of some jobs, and whether there are more."""
-    return list(islice(views, MOST)), next(views, None) is not None
+    return list(islice(jobs, MOST)), next(jobs, None) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -31,6 +31,7 @@ from jrs.sidecar.route_form import query_values
 from jrs.sidecar.shared_reads import SharedReads
 from jrs.sidecar.storage_threads import StorageThreads
 from jrs.sidecar.timeline import timeline
+from jrs.store.job_views import JobView
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -143,13 +144,18 @@ class Pages:
             prefix=asked["prefix"],
             after=asked["after"],
         )
-        found = list(islice(views, _PER_PAGE + 1))
-        lines = job_lines(self._client, found[:_PER_PAGE])
+        behind: list[str] = []
+
+        def noted() -> Iterator[JobView]:
+            for view in islice(views, _PER_PAGE):
+                behind.append((order or JobOrder.ID).after(view))
+                yield view
+
+        lines = job_lines(self._client, noted())
         kept = {key: value for key, value in asked.items() if value and key != "after"}
         more = ""
-        if len(found) > _PER_PAGE:
-            after = (order or JobOrder.ID).after(found[_PER_PAGE - 1])
-            more = f"/jobs?{urlencode({**kept, 'after': after})}"
+        if next(views, None) is not None:
+            more = f"/jobs?{urlencode({**kept, 'after': behind[-1]})}"
         return {
             "lines": lines,
             "asked": asked,

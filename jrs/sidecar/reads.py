@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from itertools import islice
 
 from jrs.client import plain
 from jrs.client.job_overview import job_overview
@@ -14,6 +13,7 @@ from jrs.contract.errors import NoSuchResult
 from jrs.contract.moments import moment
 from jrs.records.codec import to_plain
 from jrs.records.model import JobStatus, ResultState
+from jrs.sidecar.paging import page_of
 from jrs.sidecar.route_form import Call, Kind, Param, Reply, Route
 from jrs.store.feed import MOST
 
@@ -34,7 +34,8 @@ FILTERS = (
     Param("order", "by id, or by the end, the newest first",
           choices=tuple(one.value for one in JobOrder)),
     Param("after", "begin after this job; the answer's `next` names it", default=""),
-    Param("limit", "the most jobs of this page", Kind.WHOLE, default=50, least=1, most=MOST_JOBS),
+    Param("limit", "the most jobs of this page, which ends before if it has 2 MB", Kind.WHOLE,
+          default=50, least=1, most=MOST_JOBS),
 )  # fmt: skip
 
 
@@ -79,10 +80,9 @@ def _jobs(call: Call) -> Reply:
         until=call["until"],
         after=call["after"],
     )
-    found = list(islice(views, call["limit"] + 1))
-    page = found[: call["limit"]]
-    more = (order or JobOrder.ID).after(page[-1]) if len(found) > len(page) else None
-    return Reply({"jobs": to_plain(page), "next": more})
+    found, last = page_of(views, call["limit"], to_plain)
+    more = None if last is None else (order or JobOrder.ID).after(last)
+    return Reply({"jobs": found, "next": more})
 
 
 def _job(call: Call) -> Reply:

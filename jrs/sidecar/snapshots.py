@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby, islice
+from itertools import chain, groupby
 from typing import Any
 
 from jrs.client import plain
@@ -13,6 +13,7 @@ from jrs.records.codec import to_plain
 from jrs.records.lineage import LineageKind
 from jrs.records.model import JobSpec
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
+from jrs.sidecar.paging import page_of
 from jrs.sidecar.reads import MOST_JOBS
 from jrs.sidecar.route_form import Call, Kind, Param, Reply, Route, on_storage
 from jrs.sidecar.verbs import AS, MADE, once, verb
@@ -29,14 +30,10 @@ def _of(call: Call) -> JobSnapshots:
 
 def _all(call: Call) -> Reply:
     records = call.client.snapshots(after=call["after"])
-    by_job = groupby(records, key=lambda one: one.job_id)
-    found: list[SnapshotRecord] = []
-    last = None
-    for job_id, of_job in islice(by_job, call["limit"]):
-        found += of_job
-        last = job_id
-    more = next(by_job, None) is not None
-    return Reply({"snapshots": to_plain(found), "next": last if more else None})
+    by_job = (list(of_job) for _, of_job in groupby(records, key=lambda one: one.job_id))
+    found, last = page_of(by_job, call["limit"], to_plain)
+    more = None if last is None else last[0].job_id
+    return Reply({"snapshots": list(chain.from_iterable(found)), "next": more})
 
 
 def _listed(call: Call) -> Reply:

@@ -42,7 +42,7 @@ removed once, so that a result whose marker is missing afterwards is clean. A to
 the place of a result, goes last."""
 _FEWEST, _MOST = 16, 128
 """Jobs that are read together, at first and at most."""
-_BYTES = 8 << 20
+_BYTES = 2 << 20
 """Bytes of records that are read together, as far as those before tell."""
 _FEW_STAGES, _MANY_STAGES = 16, 512
 """Records of stages in one request."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from jrs import Action, Client, JobSpec, MasterInfo
+from jrs import Action, Client, JobResult, JobSpec, JobStatus, MasterInfo
 from jrs.backends.file.backend import FileBackend
 from jrs.client import overview as overviews
+from jrs.client import plain
 from jrs.client.overview import Overview, job_lines, overview
 from jrs.contract.backend import Backend
 from jrs.records import keys
@@ -173,6 +175,27 @@ def test_more_jobs_are_held_than_it_shows(client: Client, monkeypatch: pytest.Mo
 
     assert found.count("held") == "6+"
     assert "held" in found.cut
+
+
+def test_it_keeps_no_results(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of many jobs that are not cleaned up take much memory."""
+    payload = "a payload of this test"
+    for number in range(40):
+        put(client.backend, f"{keys.JOBS}job-{number:02}", JobSpec(f"job-{number:02}", "m:f"))
+        client.results.create_dirty(
+            JobResult(f"job-{number:02}", JobStatus.FINISHED, payload, finished_at=9.0), None
+        )
+    kept: list[int] = []
+    of_cluster = plain.of_cluster
+
+    def counted(client: Client) -> dict[str, object]:
+        results = (one for one in gc.get_objects() if isinstance(one, JobResult))
+        kept.append(sum(one.payload == payload for one in results))
+        return of_cluster(client)
+
+    monkeypatch.setattr(overviews, "of_cluster", counted)
+    assert overview(client).count("dirty") == "40"
+    assert kept == [0]
 
 
 def test_a_line_says_what_is_known_of_a_job(client: Client) -> None:

@@ -44,6 +44,7 @@ from jrs.records.model import MAX_COPIED_ARGUMENTS, AttemptSummary, JobSpec
 from jrs.records.stages import StageRecord, StageSummary
 from jrs.recovery.health.facts import MasterHealth
 from jrs.recovery.health.metrics import CONTENT_TYPE, OPEN_METRICS, exposition
+from jrs.sidecar import paging
 from jrs.sidecar.problems import problem_of
 from jrs.sidecar.route_form import BadRequest, body_values
 from jrs.sidecar.routes import ROUTES
@@ -469,6 +470,25 @@ def test_paging(served: Served) -> None:
     assert ([job["job_id"] for job in last["jobs"]], last["next"]) == (ids[9900:], None)
     found = served.get("/v1/jobs?prefix=job-0777&limit=1000").json["jobs"]
     assert [job["job_id"] for job in found] == ids[7770:7780]
+
+
+@pytest.mark.parametrize("order", ["id", "ended"])
+def test_a_page_is_bounded_in_bytes(served: Served, order: str) -> None:
+    """However many jobs are asked for; the pages have each job once, with its whole result."""
+    payload = "x" * 250_000
+    for number in range(20):
+        result = JobResult(f"job-{number:02}", JobStatus.FINISHED, payload, finished_at=9.0)
+        served.client.results.create_dirty(result, None)
+    found: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        answer = served.get(f"/v1/jobs?limit=1000&order={order}&after={after}")
+        assert len(answer.body) < paging.MOST_BYTES + 300_000
+        after = answer.json["next"]
+        for job in answer.json["jobs"]:
+            assert job["entry"]["result"]["payload"] == payload
+            found.append(job["job_id"])
+    assert found == [f"job-{number:02}" for number in range(20)]
 
 
 def test_the_description_is_valid(served: Served) -> None:

@@ -14,6 +14,7 @@ from jrs.records.codec import to_plain
 from jrs.records.model import MAX_COPIED_ARGUMENTS
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog
+from jrs.sidecar import paging
 from tests.recovery.snapshots.fabricate import FakeJob
 from tests.sidecar.conftest import READ, Served
 
@@ -55,7 +56,7 @@ def test_snapshots_are_taken(served: Served, job: FakeJob) -> None:
     assert served.post("/v1/jobs/none/snapshots", {"name": "x"}).status == 404
 
 
-def test_snapshots_are_read(served: Served, job: FakeJob) -> None:
+def test_snapshots_are_read(served: Served, job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """By job, by number and by name; of all jobs, in pages; what does not exist is 404."""
     served.post(f"{PATH}/snapshots", {"name": "mine"})
     served.post(f"{PATH}/snapshots/mine/fork", {"as_id": "new"})
@@ -80,6 +81,8 @@ def test_snapshots_are_read(served: Served, job: FakeJob) -> None:
     assert ([one["name"] for one in first["snapshots"]], first["next"]) == (["mine"], "job")
     second = served.get("/v1/snapshots?limit=1&after=job").json
     assert ([one["name"] for one in second["snapshots"]], second["next"]) == (["own"], None)
+    monkeypatch.setattr(paging, "MOST_BYTES", 1)  # A page ends behind a job.
+    assert served.get("/v1/snapshots", token=READ).json == first
     assert served.get("/v1/snapshots?after=a%20b").status == 422
 
 

@@ -169,7 +169,7 @@ def test_large_records_are_read_a_few_at_a_time(
     monkeypatch.setattr(counting, "get_many", noted)
     assert len(list(catalog.views(catalog.ids()))) == 50
     assert sum(together) == 50
-    assert max(together[1:]) <= (8 << 20) // 250_000
+    assert max(together[1:]) <= (2 << 20) // 250_000
 
 
 def test_decisions_about_many_jobs_take_a_few_requests(counting: Counting) -> None:
