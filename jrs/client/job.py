@@ -185,7 +185,7 @@ class JobHandle(JobRequests):
 
         Raises:
             NoSuchJob: the cluster knows nothing of the job.
-            NotFound: the history has no entry `after`, or has it no more.
+            NotFound: the history has no entry `after`, or not all that followed it any more.
 
         Example::
 

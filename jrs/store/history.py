@@ -91,6 +91,15 @@ class State:
         older = (*self.fold.kept, *self.fold.events) if self.fold is not None else ()
         return (*older, *(event for _, event in self.newer))
 
+    def behind(self, event_id: str) -> tuple[HistoryEvent, ...] | None:
+        """Return all events that were committed after one of them; None if it, or an event behind
+        it, is not kept any more."""
+        events = self.events
+        if self.fold is not None and self.fold.dropped > len(self.fold.kept):
+            events = events[len(self.fold.kept) :]  # Between those that were kept, others are gone.
+        at = next((at for at, event in enumerate(events) if event.id == event_id), None)
+        return None if at is None else events[at + 1 :]
+
     @property
     def newer(self) -> list[Event]:
         """The events behind those of the fold, in order. One may be in the fold's own record: the

@@ -116,7 +116,7 @@ def history(backend: Backend, view: JobView, after: str = "") -> tuple[HistoryEn
         after: only what was committed after the event of that id.
 
     Raises:
-        NotFound: the history has no such event, or has it no more.
+        NotFound: the history has no such event, or not all that followed it any more.
         Unavailable: the backend could not be asked.
     """
     recorded = recorded_entries(backend, view.job_id, after)
@@ -135,16 +135,14 @@ def history(backend: Backend, view: JobView, after: str = "") -> tuple[HistoryEn
 
 def recorded_entries(backend: Backend, job_id: str, after: str = "") -> tuple[HistoryEntry, ...]:
     """Return the recorded events of a job, or those behind one of them; raises as `history`."""
-    recorded = tuple(map(entry_of, recorded_history.read(backend, job_id)))
-    if not after:
-        return recorded
-    ids = [entry.id for entry in recorded]
-    if after not in ids:
+    state = recorded_history.state_of(backend, job_id)
+    found = state.behind(after) if after else state.events
+    if found is None:
         raise NotFound(
-            f"the history of job {job_id!r} has no event {shown(after)}, or has it no more: read "
-            "it from its beginning"
+            f"the history of job {job_id!r} has no event {shown(after)}, or not all that followed "
+            "it any more: read it from its beginning"
         )
-    return recorded[ids.index(after) + 1 :]
+    return tuple(map(entry_of, found))
 
 
 def page(backend: Backend, after: str, limit: int) -> HistoryPage:
@@ -154,12 +152,24 @@ def page(backend: Backend, after: str, limit: int) -> HistoryPage:
     return HistoryPage(tuple(entries), found.cursor, found.more)
 
 
-def between(backend: Backend, start: str, end: str) -> Iterator[HistoryEntry]:
-    """Yield what happened to all jobs and to the cluster behind one cursor and up to another one;
-    raises as `feed.read`."""
+def between(backend: Backend, start: str, end: str, first: str = "") -> Iterator[HistoryEntry]:
+    """Yield what happened to all jobs and to the cluster behind one cursor and up to another one.
+
+    Args:
+        start: empty for all that is kept.
+        end: where it ends; that event is the last.
+        first: of all that is kept, the cursor behind the oldest event; `end` if it is not known.
+
+    Raises:
+        NotFound: some of it is not kept any more.
+        InvalidInput, Unavailable: as `feed.read`.
+    """
     more = start != end
     while more:
         found = page(backend, start, feed.MOST)
+        if not start:
+            # Read later: if its place is kept now, the page had it, and all behind it.
+            feed.read(backend, first or end, limit=1)
         for entry in found.entries:
             if feed.is_behind(entry.cursor, end):
                 return

@@ -1,8 +1,10 @@
 """Reading the history of all jobs with ``spark.readStream.format("jrs")``, from its feed.
 
 An offset is a cursor of the feed, so a query that restarts from its checkpoint reads the events of
-a batch again, and no others. They are read where the query is planned: executors get the rows, and
-this module by value (see `by_value`).
+a batch again, and no others. The first batch begins with all that is kept, for which there is no
+cursor: so an offset also names the oldest event that was kept when the query was started. Events
+are read where the query is planned: executors get the rows, and this module by value (see
+`by_value`).
 """
 
 from __future__ import annotations
@@ -40,8 +42,9 @@ class HistoryStream(DataSourceStreamReader):
         self._options = dict(options)
         self._schema = schema
         self._backend: Backend | None = None
-        self._newest: str | None = None
-        """The newest cursor that was seen; None before the first look."""
+        self._oldest = self._newest = ""
+        """The cursors behind the oldest event at the first look, and behind the newest that was
+        seen; empty while there is none."""
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the cursor that the option ``after`` names; else that of all that is kept."""
@@ -49,22 +52,26 @@ class HistoryStream(DataSourceStreamReader):
 
     # Spark 4.2 and later also know a form with arguments; 4.1 knows this one alone.
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
-        """Return the cursor behind all that is committed."""
+        """Return the cursor behind all that is committed, and that behind the oldest event."""
         from jrs.store import feed
 
         backend = self._opened()
-        if self._newest is None:
+        if not self._newest:
+            self._oldest = feed.read(backend, limit=1).cursor
             self._newest = feed.newest(backend) or self._options.get("after", "")
         else:
             more = True
             while more:
                 page = feed.read(backend, self._newest)
                 self._newest, more = page.cursor, page.more
-        return {"cursor": self._newest}
+        return {"cursor": self._newest, "oldest": self._oldest}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Read the events of a batch; runs where the query is planned."""
-        return [Part(packed(batch)) for batch in self._batches(start["cursor"], end["cursor"])]
+        # An older version has named no oldest event.
+        oldest = end.get("oldest", "")
+        found = self._batches(start["cursor"], end["cursor"], oldest)
+        return [Part(packed(batch)) for batch in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part; runs in an executor."""
@@ -77,10 +84,10 @@ class HistoryStream(DataSourceStreamReader):
             self._backend.close()
             self._backend = None
 
-    def _batches(self, start: str, end: str) -> Iterator[pa.RecordBatch]:
+    def _batches(self, start: str, end: str, oldest: str) -> Iterator[pa.RecordBatch]:
         from ..inspect.history import between, row_of
 
-        wanted = filter(self._is_wanted, between(self._opened(), start, end))
+        wanted = filter(self._is_wanted, between(self._opened(), start, end, oldest))
         yield from batches(self._schema, map(row_of, wanted))
 
     def _is_wanted(self, entry: HistoryEntry) -> bool:

@@ -14,7 +14,9 @@ import jrs
 from jrs.records.history import HistoryKind
 from jrs.recovery.spark.history_stream import HistoryStream
 from jrs.recovery.spark.sink import JrsSink
+from jrs.store import feed
 from jrs.store.historian import Historian, Why
+from jrs.testing.contract import lead
 from tests.recovery.spark.test_table_source import schema_of
 
 
@@ -44,7 +46,7 @@ def test_offsets_are_cursors(client: jrs.Client) -> None:
     """Each batch has what was committed between two of them, however often it is read."""
     made = stream(client)
     begin = made.initialOffset()
-    assert made.latestOffset() == begin == {"cursor": ""}
+    assert made.latestOffset()["cursor"] == begin["cursor"] == ""
     assert jobs(made, begin, begin) == []
     client.submit("m:f", id="a")
     first = made.latestOffset()
@@ -60,7 +62,30 @@ def test_offsets_are_cursors(client: jrs.Client) -> None:
         assert jobs(one, first, second) == ["b", "c"]
         assert jobs(one, begin, second) == ["a", "b", "c"]
     assert again.latestOffset() == second
-    assert stream(client, after=first["cursor"]).initialOffset() == first
+    assert stream(client, after=first["cursor"]).initialOffset() == {"cursor": first["cursor"]}
+
+
+@pytest.mark.parametrize("kept", [25, 55])
+def test_a_first_batch_that_has_lost_events_fails(client: jrs.Client, kept: int) -> None:
+    """It begins with all that was kept when the query was started. If a part of it, or all of it,
+    is swept before the batch is repeated, the batch fails, also one that an older version has
+    planned and that is swept as a whole."""
+    for number in range(30):
+        client.submit("m:f", id=f"job-{number}")
+    made = stream(client)
+    begin, end = made.initialOffset(), made.latestOffset()
+    assert jobs(made, begin, end) == [f"job-{number}" for number in range(30)]
+    for number in range(30, 60):
+        client.submit("m:f", id=f"job-{number}")
+    assert jobs(stream(client), begin, end) == [f"job-{number}" for number in range(30)]
+    with lead(client.backend) as leadership:
+        feed.sweep(client.backend, leadership.fence, keep=kept)
+
+    with pytest.raises(jrs.NotFound, match="not kept any more"):
+        jobs(stream(client), begin, end)
+    if kept < 30:
+        with pytest.raises(jrs.NotFound, match="not kept any more"):
+            jobs(stream(client), begin, {"cursor": end["cursor"]})
 
 
 def test_rows_have_ids_facts_and_cursors(client: jrs.Client) -> None:

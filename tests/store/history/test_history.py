@@ -14,7 +14,14 @@ import attrs
 import pytest
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Conflict, Fenced, OutcomeUnknown, ResultIsDirty, WrongState
+from jrs.contract.errors import (
+    Conflict,
+    Fenced,
+    NotFound,
+    OutcomeUnknown,
+    ResultIsDirty,
+    WrongState,
+)
 from jrs.contract.masks import hide
 from jrs.contract.operations import Create, Delete, Fence, Op, Record, Update
 from jrs.records import keys
@@ -22,7 +29,7 @@ from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryEvent, HistoryFold, HistoryKind
 from jrs.records.model import JobResult, JobSpec, JobStatus, Json, StopMode
 from jrs.records.signing import SpecKey
-from jrs.recovery.inspect.history import wrong_decisions
+from jrs.recovery.inspect.history import recorded_entries, wrong_decisions
 from jrs.recovery.rules.decision import RULES, Facts, Spec
 from jrs.store import expiry, history, history_checks
 from jrs.store.historian import Historian, Why, because
@@ -82,6 +89,41 @@ def test_an_event_is_stored_with_its_commit_or_not_at_all(backend: Backend) -> N
         "000001",
     ]
     assert problems(backend) == []
+
+
+@pytest.mark.parametrize("open_handle", ["memory"], indirect=True)
+def test_what_is_behind_an_event_is_complete_or_not_there(
+    backend: Backend, fence: Fence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A death is kept while the routine behind it is dropped: who has read up to the death is told,
+    and whoever has read further gets all that followed, at any time."""
+    monkeypatch.setattr(history, "MOST_KEPT", 16)
+    historian = Historian(backend, "m", fence.epoch)
+    ids: list[str] = []
+    complete = 0
+
+    def behind(id: str) -> list[str] | None:
+        try:
+            return [one.id for one in recorded_entries(backend, "job", id)]
+        except NotFound:
+            return None
+
+    for number in range(150):
+        kind = HistoryKind.SNAPSHOT if number % 50 else HistoryKind.DIED
+        with historian.recorded("job", kind, str(number)) as event:
+            backend.commit(*event, fence=fence)
+        history.fold_if_many(backend, "job", fence)
+        ids.append(history.read(backend, "job")[-1].id)
+        if number % 10 == 9:
+            answers = [behind(id) for id in ids]
+            assert answers[-1] == []
+            for at, found in enumerate(answers, 1):
+                assert found in (None, ids[at:])
+                complete += found is not None
+    assert complete > 150
+    assert texts(backend)[0] == "0"
+    assert behind(ids[0]) is None
+    assert behind("x.000000") is None
 
 
 @pytest.mark.parametrize("happened", [True, False])
