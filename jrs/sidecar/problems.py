@@ -21,6 +21,7 @@ from jrs.contract.errors import (
     Unavailable,
 )
 from jrs.contract.texts import bounded, printable
+from jrs.sidecar.places import AllTaken
 from jrs.sidecar.route_form import BadRequest
 
 CONTENT_TYPE = "application/problem+json"
@@ -37,6 +38,7 @@ _STATUSES: tuple[tuple[type[Exception], int, str], ...] = (
     (DuplicateJob, 409, "The job id is taken"),
     (FolderReplaced, 503, "This server has another folder open; nothing was changed"),
     (Refused, 409, "The call was refused; nothing was changed"),
+    (AllTaken, 503, "The server has too many requests that stay open; nothing was changed"),
     (Unavailable, 503, "The backend does not answer; nothing was changed"),
     (OutcomeUnknown, 504, "The outcome is unknown: read back before you repeat the call"),
 )

@@ -28,8 +28,9 @@ from jrs.contract.texts import printable
 from jrs.sidecar import login, metrics, openapi, probes, reads, snapshots, streams, verbs
 from jrs.sidecar.access import Access
 from jrs.sidecar.answers import is_for_people, json_answer, plain_page, problem_answer
-from jrs.sidecar.changes import Changes
+from jrs.sidecar.changes import NOTHING, Changes
 from jrs.sidecar.pages import STATIC, Pages
+from jrs.sidecar.places import Places
 from jrs.sidecar.problems import Problem, problem_of
 from jrs.sidecar.route_form import Call, Reply, Role, Route, body_values, query_values
 from jrs.sidecar.storage_threads import StorageThreads
@@ -50,6 +51,8 @@ MOST_BODY = 1 << 20
 """Bytes of a body."""
 _THREADS = 16
 """Calls of the client at once, besides those that touch the storage."""
+MOST_POLLS = 1000
+"""Long polls at once."""
 
 _ID = "X-Request-Id"
 _FIT_ID = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
@@ -114,6 +117,7 @@ class _Api:
         self._changes = changes
         self._storage = storage
         self._streams = Streams(client, changes, storage)
+        self._polls = Places("long polls", MOST_POLLS)
 
     def handler(self, route: Route) -> _Handler:
         """Return what answers a route."""
@@ -134,7 +138,7 @@ class _Api:
             call = Call(self._client, caller.name, {**values, **request.path_params}, trace)
             id = _id_of(request)
             with acting_for(caller.name), because(values.get("because", ""), f"request {id}"):
-                reply = await self._reply(route, call)
+                reply = await self._reply(route, call, request)
             if route.role is Role.OPERATE:
                 done = printable(request.url.path)
                 who = printable(caller.name) or "local"
@@ -147,19 +151,35 @@ class _Api:
 
         return answering(handle)
 
-    async def _reply(self, route: Route, call: Call) -> Reply:
+    async def _reply(self, route: Route, call: Call, request: Request) -> Reply:
         """Call the client; repeat it after each change while a caller waits for more."""
         assert route.call is not None
         run = self._storage.run if route.on_storage else asyncio.to_thread
-        deadline = Deadline.after(call.values.get("wait") or 0.0)
-        with self._changes.reading(call.values.get("id")) as reader:
-            while True:
-                await reader.wait(0.0)
-                reply = await run(partial(route.call, call))
-                if reply.is_final or deadline.expired or self._changes.over:
-                    return reply
-                note = await reader.wait(deadline.bounded())
-                reader.take_note(note)
+        called = partial(run, partial(route.call, call))
+        if not (wait := call.values.get("wait")):
+            return await called()
+        deadline = Deadline.after(wait)
+        with self._polls.taken(), self._changes.reading(call.values.get("id")) as reader:
+            gone = asyncio.create_task(_has_gone(request))
+            gone.add_done_callback(lambda _: reader.take_note(NOTHING))
+            try:
+                while True:
+                    await reader.wait(0.0)
+                    reply = await called()
+                    if reply.is_final or deadline.expired or self._changes.over:
+                        return reply
+                    note = await reader.wait(deadline.bounded())
+                    if gone.done():
+                        return reply  # Nobody reads it.
+                    reader.take_note(note)
+            finally:
+                gone.cancel()
+
+
+async def _has_gone(request: Request) -> None:
+    """Wait until the client has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _id_of(request: Request) -> str:

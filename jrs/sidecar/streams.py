@@ -25,6 +25,7 @@ from jrs.client.logs import LogPart
 from jrs.client.overview import job_line
 from jrs.contract.errors import JrsError, NotFound, Unavailable
 from jrs.sidecar.changes import Changes, Note, Reader
+from jrs.sidecar.places import Places
 from jrs.sidecar.problems import problem_of
 from jrs.sidecar.route_form import Call, Kind, Param, Route, query_values
 from jrs.sidecar.shared_feed import Sent, SentPage, SharedFeed
@@ -87,7 +88,7 @@ class BoundedStream(StreamingResponse):
         self,
         pieces: AsyncIterator[str] | AsyncIterator[bytes],
         media_type: str,
-        over: Callable[[], None] = lambda: None,
+        over: Callable[[], None],
     ) -> None:
         super().__init__(pieces, media_type=media_type)
         self._ended = over
@@ -123,7 +124,8 @@ class Streams:
         self._storage = storage
         self._states = SharedReads(changes, self._state, MOST_STREAMS)
         self._feed = SharedFeed(changes, self._page)
-        self._followed = 0
+        self._open = Places("event streams", MOST_STREAMS)
+        self._followed = Places("followed logs", MOST_FOLLOWED)
 
     async def answer(self, route: Route, request: Request) -> Response:
         """Return the stream of a route.
@@ -131,8 +133,6 @@ class Streams:
         Raises:
             JrsError: the stream cannot begin.
         """
-        if self._changes.readers >= MOST_STREAMS:
-            raise Unavailable("too many streams are open")
         values = query_values(request.query_params.multi_items(), route.query)
         call = Call(self._client, "", {**request.path_params, **values})
         if route.name == "log":
@@ -141,10 +141,14 @@ class Streams:
             after = call["after"] or request.headers.get("last-event-id", "")
             # A cursor that is of no use is refused before the stream begins.
             await asyncio.to_thread(self._client.history_after, after, 1)
-            return _stream(self._of_history(after))
-        return _stream(
+            return self._stream(self._of_history(after))
+        return self._stream(
             self._of_job(call["id"]) if route.name == "job_events" else self._of_cluster()
         )
+
+    def _stream(self, events: AsyncIterator[str] | AsyncIterator[bytes]) -> Response:
+        self._open.take()
+        return BoundedStream(events, "text/event-stream", self._open.leave)
 
     # -- events ----------------------------------------------------------------------------
 
@@ -234,22 +238,19 @@ class Streams:
 
     async def _log(self, call: Call) -> Response:
         job, follow = call.client.job(call["id"]), call["follow"]
-        if follow and self._followed >= MOST_FOLLOWED:
-            raise Unavailable("too many logs are followed")
-        self._followed += follow
+        if follow:
+            self._followed.take()
+        leave = self._followed.leave if follow else lambda: None
         try:
             parts = await self._storage.run(partial(
                 job.logs, attempt=call["attempt"], stream=call["stream"], tail=call["tail"],
                 follow=follow, heartbeats=follow,
             ))  # fmt: skip
         except BaseException:
-            self._unfollow(follow)
+            leave()
             raise
         text = self._text(parts, call["stream"] is not None)
-        return BoundedStream(text, "text/plain; charset=utf-8", partial(self._unfollow, follow))
-
-    def _unfollow(self, follow: bool) -> None:
-        self._followed -= follow
+        return BoundedStream(text, "text/plain; charset=utf-8", leave)
 
     async def _text(self, parts: Iterator[LogPart], one: bool) -> AsyncIterator[bytes]:
         shown: tuple[int, str] | None = None
@@ -268,10 +269,6 @@ class Streams:
                 yield part.data
         except NotFound:
             return  # The log was removed meanwhile.
-
-
-def _stream(events: AsyncIterator[str] | AsyncIterator[bytes]) -> Response:
-    return BoundedStream(events, "text/event-stream")
 
 
 def _pieces(page: SentPage) -> list[bytes]:

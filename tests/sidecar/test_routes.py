@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import re
 import shutil
+import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from jrs import Client, JobResult, JobStatus
 from jrs.client import plain
 from jrs.client.job_overview import job_overview
 from jrs.client.overview import overview
+from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
     CorruptRecord,
     DuplicateJob,
@@ -45,13 +48,14 @@ from jrs.records.stages import StageRecord, StageSummary
 from jrs.recovery.health.facts import MasterHealth
 from jrs.recovery.health.metrics import CONTENT_TYPE, OPEN_METRICS, exposition
 from jrs.sidecar import paging
+from jrs.sidecar import routes
 from jrs.sidecar.problems import problem_of
 from jrs.sidecar.route_form import BadRequest, body_values
 from jrs.sidecar.routes import ROUTES
 from jrs.store.cluster_history import LeadershipHistorian
 from jrs.testing.contract import lead
 from jrs.testing.servers.fixtures import missing
-from tests.sidecar.conftest import READ, Served
+from tests.sidecar.conftest import READ, Served, serving
 from tests.support import until
 
 JOB: dict[str, Any] = {"id": "nightly", "entry": "etl.jobs:nightly", "arguments": {"day": 1}}
@@ -246,6 +250,42 @@ def polled(served: Served, path: str) -> Iterator[list[Any]]:
     )
     yield found
     poll.join()
+
+
+def test_long_polls_end_with_their_clients(
+    client: Client, tmp_path: Path, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many that are open refuse one more, and no stream; those whose clients have gone leave
+    their places, and do no work."""
+    after = Deadline.after
+    monkeypatch.setattr(routes, "MOST_POLLS", 3)
+    monkeypatch.setattr(Deadline, "after", lambda wait: after(100 * wait))  # None ends by itself.
+    with serving(client, tmp_path) as served, ExitStack() as polls:
+        served.post("/v1/jobs", JOB)
+        path = "/v1/jobs/nightly/result?wait=60"
+        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {READ}\r\n\r\n"
+
+        def poll() -> None:
+            asking = polls.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+            asking.sendall(head.encode())
+
+        def are_open(readers: int) -> bool:
+            return f"jrs_api_readers {readers}.0" in served.get("/metrics").text
+
+        for _ in range(3):
+            poll()
+        until(lambda: are_open(3), "all wait")
+        refused = served.get(path)
+        assert (refused.status, refused.json["title"]) == (
+            503,
+            "The server has too many requests that stay open; nothing was changed",
+        )
+        assert served.get(path.partition("?")[0]).status == 202
+        closing.callback(served.events("/v1/events").close)
+        polls.close()
+        until(lambda: are_open(1), "the stream is left")
+        poll()
+        until(lambda: are_open(2), "a poll has a place again")
 
 
 def test_waiting_for_a_stage_and_a_stop(served: Served) -> None:

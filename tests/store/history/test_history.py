@@ -96,7 +96,7 @@ def test_what_is_behind_an_event_is_complete_or_not_there(
     backend: Backend, fence: Fence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A death is kept while the routine behind it is dropped: who has read up to the death is told,
-    and whoever has read further gets all that followed, at any time."""
+    and one who has read further gets all that followed, at any time."""
     monkeypatch.setattr(history, "MOST_KEPT", 16)
     historian = Historian(backend, "m", fence.epoch)
     ids: list[str] = []
