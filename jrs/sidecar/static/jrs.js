@@ -5,19 +5,19 @@
   const main = document.querySelector("main[data-events]");
   const live = document.getElementById("live");
   if (!main || !window.EventSource) return;
-  let busy = false;
-  let again = false;
-  let leftOut = false;
+  const [FIRST, LONGEST] = [2000, 30000]; // Milliseconds before a stream that was refused is tried again.
+  let [busy, again, leftOut] = [false, false, false];
   let readAt = now();
+  let [events, delay] = [null, FIRST];
   let seen = !main.querySelector('[data-part="problem"]'); // Whether there is a picture to keep.
 
   function now() {
     return new Date().toISOString().slice(0, 19).replace("T", " ");
   }
 
-  function say(text, isOld = true) {
-    live.textContent = text;
-    live.classList.toggle("old", isOld);
+  function say(text, isLive = false) {
+    live.textContent = isLive ? text : `${text} This page was read at ${readAt}.`;
+    live.classList.toggle("old", !isLive);
   }
 
   // While the backend does not answer, the last picture stays below what says so, and since when.
@@ -51,10 +51,7 @@
   }
 
   async function refresh() {
-    if (busy) {
-      again = true;
-      return;
-    }
+    if (busy) return void (again = true);
     busy = true;
     try {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
@@ -64,30 +61,39 @@
       if (problem && seen) keep(problem);
       else if (fresh) swap(fresh);
       if (answer.ok) [readAt, seen] = [now(), true];
-      const isLive = leftOut ? "This page is live, but for the part that has the focus." : "This page is live.";
-      say(answer.ok ? isLive : `The page cannot be renewed now; it was read at ${readAt}.`, !answer.ok);
+      const isLive = answer.ok && events.readyState === EventSource.OPEN;
+      if (isLive && leftOut) say("This page is live, but for the part that has the focus.", true);
+      else if (isLive) say("This page is live.", true);
+      else if (answer.ok) say("This page is not live now.");
+      else if (answer.status === 401) say("You are logged out: run “jrs open” and follow the link it prints.");
+      else say("The page cannot be renewed now.");
       again ||= answer.status === 503; // It will be, and perhaps nothing changes any more.
     } catch {
-      say(`The server does not answer; this page was read at ${readAt}.`);
+      say("The server does not answer.");
     }
     // A stream may commit many batches in a second.
     setTimeout(() => {
-      busy = false;
-      if (again) {
-        again = false;
-        refresh();
-      }
+      const more = again;
+      [busy, again] = [false, false];
+      if (more) refresh();
     }, 1000);
   }
 
-  const events = new EventSource(main.dataset.events);
-  // The first event counts as well: the page may have changed since it was rendered.
-  for (const name of ["changed", "job", "problem"]) events.addEventListener(name, refresh);
-  events.addEventListener("error", () => {
-    say(`The server does not answer; this page was read at ${readAt}.`);
-  });
-  main.addEventListener("focusout", () => {
-    if (leftOut) refresh();
-  });
+  function listen() {
+    events = new EventSource(main.dataset.events);
+    events.addEventListener("open", () => (delay = FIRST));
+    // The first event counts as well: the page may have changed since it was rendered.
+    for (const name of ["changed", "job", "problem"]) events.addEventListener(name, refresh);
+    events.addEventListener("error", () => {
+      if (events.readyState !== EventSource.CLOSED) return say("The server does not answer.");
+      // The answer was no stream, as after a restart, which ends all logins: the browser gives up.
+      setTimeout(listen, delay);
+      delay = Math.min(2 * delay, LONGEST);
+      refresh();
+    });
+  }
+
+  listen();
+  main.addEventListener("focusout", () => leftOut && refresh());
   window.addEventListener("pagehide", () => events.close());
 })();
