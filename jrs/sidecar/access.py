@@ -7,9 +7,9 @@ be ours (requests across sites), and the caller has to be known. Probes need no 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -146,12 +146,9 @@ def name_of(host: str) -> str:
 
 
 def cookie_of(headers: Headers) -> str:
-    """Return the session in the cookies of a request; empty if there is none."""
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
+    """Return the session in the cookies of a request; empty if there is none. A browser sends those
+    of all other ports of the host as well, whatever their form."""
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
 
 
 def _is_open(path: str) -> bool:

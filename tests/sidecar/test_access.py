@@ -240,6 +240,17 @@ def test_a_link_works_once(served: Served) -> None:
     assert served.get("/", token=None, Cookie=cookie).status == 401
 
 
+@pytest.mark.parametrize(
+    "foreign", ['theme={"x":1}', "flag", "a=b c", "x[y]=1", "=", 'q="', "caf\xe9=1", "a=1; a=2"]
+)
+def test_cookies_of_other_programs(served: Served, foreign: str) -> None:
+    """A browser sends those of every port of the host, the older ones first: none hides ours."""
+    cookie = log_in(served)
+    for sent in (f"{foreign}; {cookie}", f"{cookie}; {foreign}"):
+        assert served.get("/", token=None, Cookie=sent).status == 200
+    assert served.get("/", token=None, Cookie=foreign).status == 401
+
+
 def test_a_browser_that_is_not_logged_in(served: Served) -> None:
     """It is told in a page what to do, and what is no page is a problem."""
     answer = served.get("/", token=None, Accept=HTML)
