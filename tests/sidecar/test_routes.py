@@ -47,8 +47,7 @@ from jrs.records.model import MAX_COPIED_ARGUMENTS, AttemptSummary, JobSpec
 from jrs.records.stages import StageRecord, StageSummary
 from jrs.recovery.health.facts import MasterHealth
 from jrs.recovery.health.metrics import CONTENT_TYPE, OPEN_METRICS, exposition
-from jrs.sidecar import paging
-from jrs.sidecar import routes
+from jrs.sidecar import paging, routes
 from jrs.sidecar.problems import problem_of
 from jrs.sidecar.route_form import BadRequest, body_values
 from jrs.sidecar.routes import ROUTES
