@@ -267,11 +267,11 @@ def run(
     each ``driver.run`` of a job that has ended returns its stored result.
 
     The return value of `main` is stored as the result of the application `name`. Another call with
-    that name returns it and does not run `main`, also while another application or master leads the
-    cluster; stderr, or the logger ``jrs.application``, says so with the result's age. A `main` that
-    has to wait for its turn says there once who leads. So a name stands for one run: put into it
-    what distinguishes the run, such as the date. The same name for another `main`, or with other
-    arguments, is refused.
+    that name returns the stored result and does not run `main`, even while another application or
+    master leads the cluster. So a name stands for one run: put into it what distinguishes the run,
+    such as the date. A call with the same name and another `main` or other arguments is refused.
+    stderr, or the logger ``jrs.application``, says how old a returned result is, and, once, who
+    leads while `main` has to wait for its turn.
 
     An exception of `main` is raised here and recorded, but is no result: another replica then
     tries. ``jrs cancel NAME`` ends the application: its jobs are ended, and the next call of
@@ -297,11 +297,11 @@ def run(
         Unavailable: the backend does not answer at first, or this host has no thread left for what
             begins here; `main` has not begun.
 
-    The process ends by itself, with exit status 76 and without an exception, if something that it
-    cannot end runs on: `main` after this process was replaced as leader, or a job in a thread after
-    `main` has returned or raised. Before, stderr or the logger ``jrs.master`` says what runs on,
-    and has the traceback of what `main` has raised. A result that `main` has returned is durable by
-    then: the next call returns it.
+    In two cases the process ends by itself, with exit status 76 and without an exception, because a
+    thread cannot be killed: `main` still runs after this process was replaced as leader, or a job
+    in a thread still runs after `main` has returned or raised. Before that, stderr or the logger
+    ``jrs.master`` says what still runs, and has the traceback of what `main` has raised. If `main`
+    has returned, its result is durable by then: the next call returns it.
 
     Example::
 

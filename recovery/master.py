@@ -116,9 +116,9 @@ class Master:
         cleanup_policy: how an incomplete cleanup is tried again; by default without end.
         trust: which jobs this master runs; by default all.
         report: called with every event, from any thread; must not block.
-        max_attempts: how many attempts in processes of their own run at once while this master
-            leads; other jobs wait, ordered by the time of submission. The default depends on cores
-            and memory; see `default_slots`.
+        max_attempts: the slots: how many attempts in processes of their own run at once while this
+            master leads. Other jobs wait, by priority and then by submission. The default depends
+            on cores and memory; see `default_slots`.
         retention: how long what ended jobs left is kept, and how many bytes of logs; by default
             only logs are removed.
         prepare: make the archive of Spark's classes that sessions of this host and user request;

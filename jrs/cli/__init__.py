@@ -97,8 +97,8 @@ class _Lazy(Suggesting):
     "2 refused, nothing was changed (stderr says why), or fsck found damage (stdout names it); "
     "3 timed out; "
     "4 failed after a change, or it is unknown whether something was changed: check before you "
-    "repeat the command; 130 interrupted; 141 nothing was changed, and what reads the output has "
-    "closed it.",
+    "repeat the command; 130 interrupted; 141 the reader of the output has closed it, and nothing "
+    "was changed.",
 )
 @click.version_option(package_name="jrs")
 @click.option(

@@ -58,7 +58,7 @@ _TEMPLATE = """\
 [retention]
 # results = "never"      # a job whose result is removed still never runs again
 # outputs = "never"
-# snapshots = "never"    # those that the system took
+# snapshots = "never"    # those that jrs took
 # logs = "3d"
 # failed-logs = "30d"
 # history = "never"      # events of jobs that have not ended, by their own age

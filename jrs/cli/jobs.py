@@ -74,9 +74,9 @@ _LONGEST = 1000
               type=click.Choice([each.value for each in SnapshotFormat if each.is_restorable]),
               help="The format of its snapshots.")  # fmt: skip
 @click.option("--snapshots-at-end", multiple=True, metavar="STATUS=keep|delete",
-              help="When the job has finished (default: delete), failed (keep) or was canceled "
-                   "(keep): keep or delete the snapshots that jrs took, and one of its end for "
-                   "jrs retry. Repeatable.")  # fmt: skip
+              help="Keep or delete the snapshots that jrs took when the job has finished "
+                   "(default: delete), failed or was canceled (default: keep). With keep, jrs also "
+                   "takes one of the job's end, for jrs retry. Repeatable.")  # fmt: skip
 @click.option("--on-exception", is_flag=True,
               help="Also restart the job if its function raises.")  # fmt: skip
 @job_options

@@ -60,8 +60,8 @@ _ROLES = {
               help="By job id; or by the end, the newest first, after the jobs that have not ended."
               "  [default: ended with --since or --until, else id]")  # fmt: skip
 @click.option("--after", metavar="JOB_ID", default="",
-              help="Begin after this job of the list; in a list by the end, after "
-              "unfinished:JOB_ID if it had not ended then.")  # fmt: skip
+              help="Begin after this job of the list. In a list by the end, write "
+              "unfinished:JOB_ID if the job had not ended when it was listed.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True,
               help="List at most this many jobs.")  # fmt: skip
 @json_option

@@ -275,8 +275,8 @@ def restore_command(
     """Restore a suspended job from a snapshot.
 
     Without SNAPSHOT, it takes the job's newest intact one. The restore also reverts the output that
-    the job has published since the snapshot. A leader starts a new job at once, and a suspended job
-    when it is resumed.
+    the job has published since the snapshot. The job stays suspended until jrs resume. A job that
+    the restore creates, as with --as, starts at once if a master leads.
 
     \b
     Examples:

@@ -220,10 +220,11 @@ def fsck_command(
 def storage_command(ref: ClusterRef, adopt: bool, storage: str | Path | None, as_json: bool) -> int:
     """Show which storage the cluster uses, or have it use another one.
 
-    The cluster knows its storage by a marker with a random id, and the marker has the newest epoch
-    that has led with it. To move a storage, stop all masters, copy the whole folder, its .storage
-    included, and start the masters with the new --storage; you do not need --adopt. --adopt is for
-    a folder whose marker is missing, and for an older copy, if you accept that it lacks files.
+    The cluster knows its storage by a marker with a random id. The marker also has the epoch of the
+    newest leader that used the storage. To move a storage, stop all masters, copy the whole folder,
+    its .storage included, and start the masters with the new --storage; you do not need --adopt.
+    Use --adopt for a folder whose marker is missing, or for an older copy, if you accept that files
+    are missing from it.
 
     \b
     Examples:

@@ -95,14 +95,14 @@ def diagnose(
     ttl: float = 15.0,
     create: bool = False,
 ) -> Iterator[Diagnostic]:
-    """Yield what a check of a backend finds, as it is reached from this host: is it fit for use?
+    """Check whether a backend is fit for use from this host; yield what each check finds.
 
     A check that fails has a remedy. Safe next to running masters: it writes one key of its own, and
     never campaigns. If the cluster does not exist, it checks only whether it could be created.
 
     Args:
         url, cluster, storage: as in `connect`.
-        ttl: of the masters, in seconds.
+        ttl: the ttl of the masters, in seconds.
         create: whether the cluster is created if it does not exist, to check it whole.
 
     Raises:
@@ -194,10 +194,10 @@ class Client(UnfinishedJobs, ClusterSteering, ClusterHistory, ClusterUpkeep):
             timeout: how long the job may run, in seconds over all attempts; see `TimeLimits`.
             settings: Spark's configuration, files, the interpreter, environment and secrets.
             on_result: what jrs runs when the job has a result.
-            exist_ok: whether an id that was submitted before gives a handle on that job. If that
-                one has another entry point or other arguments, a warning is logged.
-            arguments: of the function, JSON; the way to give one that has the name of an option.
-            more: arguments of the function, JSON.
+            exist_ok: if the id was submitted before, return a handle on that job. If the job has
+                another entry point or other arguments, a warning is logged.
+            arguments: arguments of the function, as JSON, also with the names of options above.
+            more: all other arguments of the function, as JSON.
 
         Raises:
             InvalidInput: an argument is not JSON, given twice, missing or unknown, an option cannot

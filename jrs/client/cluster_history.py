@@ -49,9 +49,9 @@ class ClusterHistory:
             limit: the most entries of the page, up to 1,000.
 
         Raises:
-            NotFound: what is behind the cursor is not kept any more, or the cursor is of another
-                backend, from which the cluster was moved. Begin without one.
-            InvalidInput: it is no cursor, or the limit is none.
+            NotFound: entries after the cursor are no longer kept, or the cluster was moved here
+                from the backend that gave the cursor. Begin without a cursor.
+            InvalidInput: `cursor` is not a cursor, or `limit` is not a number from 1 to 1,000.
             Unavailable: the backend did not answer.
         """
         return _page_behind(self.backend, cursor, limit)

@@ -83,9 +83,8 @@ class JobHandle(JobRequests):
         Args:
             timeout: seconds; None waits forever.
             allow_missing: whether a job that was not submitted yet is waited for, too.
-            notify: called with what happens to the job, whenever that has changed, a few seconds
-                later at most: for example that no master leads. Another place in the queue alone is
-                no change.
+            notify: called with what happens to the job, within a few seconds of each change: for
+                example that no master leads. A new place in the queue is not reported.
 
         Raises:
             TimeoutError: not within `timeout`.
@@ -115,7 +114,8 @@ class JobHandle(JobRequests):
         Raises:
             TimeoutError: not within `timeout`.
             NoSuchJob: the cluster knows nothing of the job.
-            WrongState: the job has ended without the stage; or its result was expired, which knew.
+            WrongState: the job has ended without the stage; or its result, which had the stages,
+                was expired.
             InvalidInput: `timeout` is not a number.
             CorruptRecord: the stage's record, or the result, cannot be read.
 
@@ -127,12 +127,13 @@ class JobHandle(JobRequests):
         return waiting.for_stage(self._connection, self.id, check_stage_name(name), timeout)
 
     def streams(self) -> tuple[StreamStatus, ...]:
-        """Return what the streams of the job do now, as far as their newest batches have recorded:
-        rows and rates, the watermark, the state, and how far they are behind their sources.
+        """Return how the streams of the job do, as their newest batches have recorded it: rows and
+        rates, the watermark, the state, and how far they are behind their sources.
 
-        Spark reports a batch when it is done, so what is recorded with a batch is of an earlier
-        one, whose number is there. A job that does not run has the values that were recorded last,
-        until it is cleaned up. A finished stage is left out, and so is a job that is unknown.
+        Spark reports a batch only when the batch is done. So the record of a batch has the report
+        of an earlier batch, with its number. If the job does not run, the values are those recorded
+        last, until the job is cleaned up. Finished stages are left out. Empty if the job is
+        unknown.
 
         Raises:
             Unavailable: the backend did not answer.
@@ -160,7 +161,7 @@ class JobHandle(JobRequests):
             epoch: of the leader of this epoch; None: of any leader.
 
         Raises:
-            InvalidInput: `at` is no such time.
+            InvalidInput: `at` is not a number of seconds since 1970.
             NoSuchJob: the cluster knows nothing of the job.
             NotFound: the history has no such decision.
 
@@ -337,9 +338,9 @@ class JobHandle(JobRequests):
 
         Raises:
             NoSuchJob: the cluster knows nothing of the job.
-            WrongState: it has not ended or has FINISHED; its cleanup has kept nothing, or not yet;
-                another retry of it is under way; files of an earlier life are in the place of
-                `as_id`; or the cluster's format is older than 5.
+            WrongState: the job has not ended, or has FINISHED; its cleanup kept no snapshot, or is
+                not complete; another retry of it is under way; files of an earlier job of the id
+                `as_id` exist; or the cluster's format is older than 5.
             DuplicateJob: the id `as_id` is taken.
             SnapshotInUse: a claim of the snapshot of its end is not complete; or another process
                 restores the same retry for longer than the timeout.

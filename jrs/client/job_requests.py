@@ -56,7 +56,7 @@ class JobRequests:
         return stop.state is not StopState.DONE
 
     def drain(self, *, reason: str = "", grace: float = 30.0) -> None:
-        """Request that the job process what its streams have read, flush every window, and finish.
+        """Request that the job process the input that exists, flush every window, and finish.
 
         Durable and idempotent; `wait_stopped` or `result` waits for it.
 

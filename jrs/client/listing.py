@@ -28,10 +28,12 @@ class JobOrder(enum.StrEnum):
     """First the jobs that have not ended, by id; then the others, the newest end first."""
 
     def after(self, view: JobView) -> str:
-        """Return what continues a list in this order behind a job, as `after` of `Client.views`.
+        """Return the value of `after` of `Client.views` with which a list in this order continues
+        after a job.
 
-        Of a list by the end, that says of a job that it had not ended: so no other job is left out
-        if it ends meanwhile. A job that ends meanwhile may come twice.
+        If the order is by end and the job has not ended, the value says so. Thus the next page
+        leaves out no other job, even if this one ends meanwhile. A job that ends meanwhile may be
+        listed twice.
         """
         is_unfinished = self is JobOrder.ENDED and not view.has_ended
         return f"{_UNFINISHED}{view.job_id}" if is_unfinished else view.job_id

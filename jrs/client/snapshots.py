@@ -189,14 +189,16 @@ class JobSnapshots:
         Raises:
             NoSuchSnapshot, DamagedSnapshot: it cannot be restored.
             JobIsRunning: suspend the job first.
-            WrongState: the job has done such a thing since; or files of an earlier life are in the
-                place of the new job. The error names them.
+            WrongState: the job has since published, or has written by `foreachBatch` or to a sink
+                that knows its batches (see `accept_published`); or files of an earlier job of the
+                new id exist. The error names them.
             DuplicateJob: the job has ended, or the new id is taken.
-            SnapshotInUse: another restore of the job is under way; or one of another job has begun
-                from the snapshot, and one of both uses it up.
-            UnsupportedVersion: with `claim`: a newer jrs has begun a restore, and it is unknown
-                from which snapshot. If it began meanwhile, the job is held until the restore is
-                repeated, and the message says so; so it is with `SnapshotInUse`.
+            SnapshotInUse: another restore of the job is under way; or a restore of another job from
+                this snapshot is under way, and one of the two is a claim.
+            UnsupportedVersion: with `claim`, a newer jrs has begun a restore, and it is unknown
+                from which snapshot. With this error and with `SnapshotInUse`, if the other restore
+                began meanwhile, the job is held until this restore is repeated; the message says
+                so.
             OutcomeUnknown: the job may be held until the restore is repeated.
         """
         return self._connection.snapshots().restore(

@@ -62,7 +62,7 @@ def diagnose_spark(
         timeout: seconds to wait for the cluster's master, and then for executors.
 
     Raises:
-        InvalidInput: the timeout is no number of seconds, or as `connect`.
+        InvalidInput: the timeout is not a number of seconds, or as `connect`.
 
     Example::
 

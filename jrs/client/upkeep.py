@@ -92,18 +92,18 @@ class ClusterUpkeep:
     def gc(self, *, older_than: float = 86400.0, dry_run: bool = False) -> GarbageReport:
         """Remove what nothing needs any more; return what was removed.
 
-        This is the outputs of jobs whose result was expired, what crashes have left of snapshots,
-        restores and deletions, the left-overs of jobs that have ended (their records, too), and
-        blobs that no snapshot names. What a job that has not ended reads stays, and so does what a
-        listed snapshot needs. Folders of unknown jobs stay and are named. Idempotent; safe next to
-        running masters.
+        It removes the outputs of jobs whose result was expired; what crashes have left of
+        snapshots, restores and deletions; files and records that ended jobs have left; and blobs
+        that no snapshot names. It keeps what an unfinished job reads, and what a listed snapshot
+        needs. It also keeps the folders of unknown jobs, and names them. Idempotent; safe while
+        masters run.
 
         Args:
             older_than: seconds for which something has to have been garbage.
             dry_run: find it only.
 
         Raises:
-            InvalidInput: no storage is known, or `older_than` is no number of seconds.
+            InvalidInput: no storage is known, or `older_than` is not a number of seconds.
             Unavailable: the backend does not answer.
 
         Example::

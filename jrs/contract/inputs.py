@@ -43,7 +43,7 @@ def member_of(kind: type[E], value: object, name: str) -> E:
         name: as in `check_is`.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not a member.
     """
     for each in kind:
         if isinstance(value, str) and value == each.value:

@@ -73,7 +73,7 @@ def folder_of(url: str) -> Path:
     """Return the folder that a ``file:///path`` URL names.
 
     Raises:
-        InvalidInput: the URL names a host, options or a relative path, or is none. Another folder
+        InvalidInput: it is not a URL, or names a host, options or a relative path. Another folder
             is never meant instead.
     """
     try:

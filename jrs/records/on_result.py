@@ -33,7 +33,8 @@ class OnResult(Stored):
         deadline: seconds after the job's end from which on a failed run is the last one.
 
     Raises:
-        InvalidInput: `run` is no command in one line, or a number of seconds is none.
+        InvalidInput: `run` is not a command in one line, or a value is not a valid number of
+            seconds.
 
     Example::
 

@@ -74,7 +74,7 @@ class RestartPolicy(Stored):
             FAILED.
 
     Raises:
-        InvalidInput: a count or a number of seconds is none.
+        InvalidInput: a value is not a valid count or number of seconds.
     """
 
     attempts: int = attrs.field(default=3, validator=count())
@@ -130,8 +130,8 @@ class SnapshotPolicy(Stored):
     resume from is kept, whatever its age. Old snapshots are deleted when another one is taken.
 
     Args:
-        every: seconds between two snapshots while the job runs; None takes them only at a stop.
-            None is taken while nothing was committed since the one before.
+        every: seconds between two snapshots while the job runs. With None, jrs takes snapshots only
+            at a stop. No snapshot is taken if nothing was committed since the newest one.
         keep: most snapshots to keep; None for any number.
         max_age: seconds after which a snapshot is deleted; None for never.
         on_finished: what happens to the snapshots that jrs took, once the job is FINISHED.
@@ -140,7 +140,7 @@ class SnapshotPolicy(Stored):
         format: of all snapshots of the job for which none is named.
 
     Raises:
-        InvalidInput: a number or a choice is none of those.
+        InvalidInput: a value is not a valid number, `Keep` or format.
     """
 
     every: float | None = attrs.field(default=None, validator=attrs.validators.optional(seconds))

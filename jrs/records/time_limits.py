@@ -51,7 +51,8 @@ class TimeLimits(Stored):
             job has its whole time again.
 
     Raises:
-        InvalidInput: a limit is no number of seconds above 0, or `then` is no `OnTimeout`.
+        InvalidInput: a limit is not a number of seconds above 0, or `then` is not an
+            `OnTimeout`.
     """
 
     job: float | None = attrs.field(default=None, validator=_limit)

@@ -63,7 +63,7 @@ def read(backend: Backend, after: str = "", limit: int = MOST) -> FeedPage:
     job has had very many events since.
 
     Raises:
-        InvalidInput: it is no cursor.
+        InvalidInput: `after` is not a cursor.
         NotFound: what is behind the cursor is not kept any more, or it is one of another store.
         Unavailable: the backend did not answer.
     """

@@ -75,7 +75,7 @@ class LeaderView:
     since: float = 0.0
     """Since when no master leads, in seconds since 1970, by its last heartbeat; 0 if unknown."""
     standby: bool = False
-    """Whether no master leads, and one that stands by will."""
+    """Whether no master leads now, but a standby master will take over."""
     application: str = ""
     """An application that waits for a replica of its own while no master leads: any other master
     that led would keep it from running. Empty if there is none."""

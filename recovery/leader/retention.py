@@ -200,8 +200,8 @@ class Retention(Upkeep):
             yield from self._retain_outputs(now, removed)
 
     def _retain_snapshots(self, now: Now, removed: Counter[Kind]) -> _Turns:
-        """Go through all snapshots: remove those of ended jobs that are due, that the system took
-        and that no restore needs."""
+        """Go through all snapshots: remove those of ended jobs that are due, that jrs took and
+        that no restore needs."""
         stored = self._backend.scan(keys.SNAPSHOTS)
         while page := list(islice(stored, _PAGE)):
             due, gone = self._due_snapshots(page, now), set[str]()

@@ -105,7 +105,7 @@ class RetentionPolicy:
     Args:
         results: results; a tombstone stays, so that the job never runs again.
         outputs: published output in the jobs' own folders.
-        snapshots: snapshots that the system took.
+        snapshots: snapshots that jrs took.
         logs: logs of jobs that are FINISHED or CANCELED.
         failed_logs: logs of jobs that FAILED.
         history: events of the history of a job that has not ended, by their own age; the newest
@@ -123,7 +123,7 @@ class RetentionPolicy:
     results: float | None = attrs.field(default=None, validator=_age)
     outputs: float | None = attrs.field(default=None, validator=_age)
     snapshots: float | None = attrs.field(default=None, validator=_age)
-    """Snapshots that the system took."""
+    """Snapshots that jrs took."""
     logs: float | None = attrs.field(default=3 * DAY, validator=_age)
     failed_logs: float | None = attrs.field(default=30 * DAY, validator=_age)
     history: float | None = attrs.field(default=None, validator=_age)
