@@ -18,12 +18,12 @@ class UnfinishedJobs:
     _connection: Connection
 
     def unfinished(self, *, begun: bool = False, without: Container[str] = ()) -> Iterator[JobView]:
-        """Yield everything the cluster knows of each job that has a spec, by id: of all that have
-        not ended, and of those that are being cleaned up. They are read in batches.
+        """Yield everything the cluster knows of each job that is not cleaned up yet, in the order
+        of the ids: jobs that have not ended, or whose cleanup has not. They are read in batches.
 
         Args:
-            begun: without those that wait for their first attempt.
-            without: ids of jobs that are not read.
+            begun: leave out the jobs that wait for their first attempt.
+            without: the ids of jobs to leave out.
 
         Raises:
             Unavailable: the backend did not answer.
@@ -40,7 +40,7 @@ class UnfinishedJobs:
         hold. A client decodes a record once, and later only those that have changed.
 
         Args:
-            without: ids of jobs that are not read.
+            without: the ids of jobs to leave out.
 
         Raises:
             Unavailable: the backend did not answer.
