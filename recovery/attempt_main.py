@@ -31,9 +31,10 @@ from .attempt.launch import (
     EXIT_FENCED,
     EXIT_INTERRUPTED,
     EXIT_JVM_DIED,
+    EXIT_NOT_UNDERSTOOD,
     Launch,
 )
-from .attempt.launch_socket import Kind, LaunchSocket, read
+from .attempt.launch_socket import Kind, LaunchSocket, NotUnderstood, read
 from .attempt.run import AttemptDied, JvmDied, run_attempt
 from .attempt.triage import INTERRUPTIONS
 from .attempt.warm_plan import WarmPlan
@@ -112,7 +113,12 @@ def main(pipe: int, engine: PySparkEngine = ENGINE) -> None:
             interruption.
     """
     watchdog = WatchdogPipe(pipe, time.monotonic)
-    launch, reports = _launched(LaunchSocket.inherited(), pipe, engine)
+    try:
+        launch, reports = _launched(LaunchSocket.inherited(), pipe, engine)
+    except NotUnderstood as error:
+        watchdog.report_refused()
+        print(f"jrs: {error}", file=sys.stderr)
+        sys.exit(EXIT_NOT_UNDERSTOOD)
     masks.hide(launch.job_secrets.values())
     os.environ.update(launch.job_secrets)
     status = run_launch(launch, reports, watchdog, engine)

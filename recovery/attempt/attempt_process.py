@@ -23,7 +23,7 @@ from jrs.contract import masks
 from ..files.log_writer import Pump
 from ..processes import marks, prctl
 from ..processes.shown_by_proc import Shown
-from .launch_socket import Kind, LaunchSocket, Message
+from .launch_socket import Kind, LaunchSocket, Message, understood
 from .watchdog_pipe import AttemptPipe
 
 
@@ -83,9 +83,14 @@ class AttemptProcess:
             raise OSError(errno.EAGAIN, str(error)) from error
 
     def launch(self, launch: Message, given: dict[str, Any]) -> int | None:
-        """Pass the launch on; return the descriptor of the end of the leadership, if it has one."""
-        masks.hide(given["job_secrets"].values())
-        self.pump.write_to(given["log_limit"], Path(given["stdout"]), Path(given["stderr"]))
+        """Pass the launch on; return the descriptor of the end of the leadership, if it has one.
+
+        Raises:
+            NotUnderstood: it is of another version of jrs, and was not passed on.
+        """
+        with understood():
+            masks.hide(given["job_secrets"].values())
+            self.pump.write_to(given["log_limit"], Path(given["stdout"]), Path(given["stderr"]))
         line, reports, *lifeline = launch.descriptors
         self._was_sent = self.socket.send(Kind.LAUNCH, line, reports, *lifeline[1:])
         os.close(line)

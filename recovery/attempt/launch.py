@@ -17,6 +17,7 @@ from jrs.records.model import AttemptRecord, JobSpec
 from ..files.job_folders import JobStorage
 from . import host
 from .context import AttemptContext
+from .launch_socket import understood
 from .own_attempt import OwnAttempt
 from .reporter import PipeReporter
 
@@ -26,6 +27,8 @@ EXIT_JVM_DIED = 71
 """The JVM of its SparkSession died."""
 EXIT_CANNOT_START = 72
 """This host lacks what the job needs; the attempt's record says what."""
+EXIT_NOT_UNDERSTOOD = 73
+"""The launch is of another version of jrs. For people, as the next one."""
 EXIT_INTERRUPTED = 79
 """The backend or the storage failed the attempt. For people: the attempt says so to its watchdog,
 since users' code may end with any status."""
@@ -35,7 +38,11 @@ EXIT_FENCED = 75
 
 @attrs.frozen
 class Launch:
-    """The parameters of a process attempt, passed over a socket: other users can read arguments."""
+    """The parameters of a process attempt, passed over a socket: other users can read arguments.
+
+    The process may be of a later version than its master: a field keeps its meaning, and a new one
+    has a default if an attempt can do without it.
+    """
 
     backend: str = attrs.field(repr=False)
     cluster: str
@@ -73,7 +80,9 @@ class Launch:
 
     @classmethod
     def from_line(cls, line: bytes) -> Launch:
-        return cls(**json.loads(line))
+        """Raise `NotUnderstood` if the line is of another version of jrs."""
+        with understood():
+            return cls(**json.loads(line))
 
     def context(self, backend: Backend, reports: int) -> AttemptContext:
         """Return the attempt's context.

@@ -11,7 +11,8 @@ from __future__ import annotations
 import enum
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Self, TypeVar
 
 import attrs
@@ -20,6 +21,20 @@ T = TypeVar("T")
 
 _MOST = 8
 """The most descriptors of a message."""
+
+
+class NotUnderstood(Exception):
+    """A message has another form than this version of jrs knows: another one was installed below
+    its sender after that had started, or for the interpreter of a job."""
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Raise `NotUnderstood` where the block finds a message in another form."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotUnderstood(f"a message of another version of jrs: {error}") from error
 
 
 class Kind(enum.Enum):
@@ -120,12 +135,17 @@ class LaunchSocket:
         return True
 
     def receive(self) -> Message | None:
-        """Wait for a message; return None if the other side has died."""
+        """Wait for a message; return None if the other side has died.
+
+        Raises:
+            NotUnderstood: it is none of these kinds.
+        """
         try:
             data, descriptors, _, _ = socket.recv_fds(self._end, 1, _MOST, socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:
             return None
-        return Message(Kind(data), tuple(descriptors)) if data else None
+        with understood():
+            return Message(Kind(data), tuple(descriptors)) if data else None
 
     def close(self) -> None:
         """Close this end. Idempotent."""

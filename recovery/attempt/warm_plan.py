@@ -14,6 +14,8 @@ import attrs
 
 from jrs.records.model import AttemptRecord, JobSpec, RunnerKind
 
+from .launch_socket import understood
+
 
 @attrs.frozen(unsafe_hash=False)
 class WarmPlan:
@@ -38,8 +40,10 @@ class WarmPlan:
 
     @classmethod
     def from_line(cls, line: bytes) -> Self:
-        fields = json.loads(line)
-        return cls(**{**fields, "preload": tuple(fields["preload"])})
+        """Raise `NotUnderstood` if the line is of another version of jrs."""
+        with understood():
+            fields = json.loads(line)
+            return cls(**{**fields, "preload": tuple(fields["preload"])})
 
 
 def plan_of(spec: JobSpec, before: AttemptRecord | None, *, shared: bool) -> WarmPlan | None:

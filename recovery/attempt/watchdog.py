@@ -19,6 +19,11 @@ ended.
     python -m jrs.recovery.attempt.watchdog PROGRAM [OLD_MARK] < socket > word
 
 A fork server forks it instead.
+
+Its master may be of another version of jrs: it then was started before this one was installed in
+its place. If the two do not understand each other, the last word says that the attempt was refused.
+A master of 0.1 passes more arguments, and a pipe in place of the socket. It knows no such word, and
+counts what it does not know as a death: its attempt waits for the master's end, and runs nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +46,7 @@ from ..processes import marks, prctl
 from ..processes.shown_by_proc import Shown
 from . import scratch
 from .attempt_process import AttemptProcess, Child
-from .launch_socket import Kind, LaunchSocket, Message, read
+from .launch_socket import Kind, LaunchSocket, Message, NotUnderstood, read, understood
 from .warm_wait import wait_for_launch
 
 MODULE = "jrs.recovery.attempt.watchdog"
@@ -64,7 +69,8 @@ _ROUND = 0.02
 
 @attrs.frozen
 class Word:
-    """The last word of a watchdog."""
+    """The last word of a watchdog. Versions of jrs understand each other's: the fields without a
+    default stay for good, what is the default is not said, and what is unknown is ignored."""
 
     status: int
     """The attempt's exit code, or minus the signal's number."""
@@ -80,19 +86,28 @@ class Word:
     """The end of its stderr, if it was not; or why it has no process, if `status` is NO_PROCESS."""
     interrupted: bool = False
     """Whether the attempt said that a call of jrs's own had failed it."""
+    refused: bool = False
+    """Whether the watchdog or the attempt is of another version of jrs than its master, and does
+    not understand it. The job's function was not called."""
 
     def to_line(self) -> bytes:
-        return json.dumps(attrs.asdict(self)).encode()
+        told = attrs.asdict(self, filter=lambda field, value: value != field.default)
+        return json.dumps(told).encode()
 
     @classmethod
     def from_line(cls, line: bytes) -> Word:
-        return cls(**json.loads(line))
+        known = {field.name for field in attrs.fields(cls)}
+        return cls(**{name: value for name, value in json.loads(line).items() if name in known})
 
 
 def main() -> None:
     """Watch over an attempt that is started by exec."""
     program, *old_mark = sys.argv[1:]
-    watch(program, "".join(old_mark))
+    if len(old_mark) > 1:
+        sys.stdin.buffer.read()
+        _speak(Word(NO_PROCESS, clean=True, lapsed=True))
+    else:
+        watch(program, "".join(old_mark))
 
 
 def watch(program: str, old_mark: str = "", shown: Shown | None = None) -> None:
@@ -105,15 +120,25 @@ def watch(program: str, old_mark: str = "", shown: Shown | None = None) -> None:
     """
     prctl.adopt_orphans()
     master = LaunchSocket.inherited()
+    try:
+        _watch_over(master, program, old_mark, shown)
+    except NotUnderstood as error:
+        # The kernel ends an attempt that was started; it waits for a launch.
+        _speak(Word(NO_PROCESS, False, False, launched=False, said=str(error), refused=True))
+
+
+def _watch_over(master: LaunchSocket, program: str, old_mark: str, shown: Shown | None) -> None:
     message = master.receive()
     if message is None:
         return  # The master died before it could pass a launch.
     ended, ended_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(ended_writer)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    given = json.loads(read(message.descriptors[0]))
+    with understood():
+        given = json.loads(read(message.descriptors[0]))
+        python, env = given["python"], given["env"]
     try:
-        attempt = AttemptProcess(program, given["python"], given["env"], old_mark, shown)
+        attempt = AttemptProcess(program, python, env, old_mark, shown)
     except OSError as error:
         # No descriptor, no memory, or too many processes: through no fault of the job.
         _speak(Word(NO_PROCESS, clean=True, lapsed=False, launched=False, said=str(error)))
@@ -131,15 +156,16 @@ def watch(program: str, old_mark: str = "", shown: Shown | None = None) -> None:
         lapsed, timed_out = _watch(attempt, master, until, ended)
     clean = _end(attempt.process, ended, Deadline.after(_LEFT))
     if clean:
-        scratch.remove(os.environ[marks.MARK], {**os.environ, **given["env"]})
+        scratch.remove(os.environ[marks.MARK], {**os.environ, **env})
     attempt.pipe.read()
     attempt.pump.join(_DRAINED)  # Before the last word: the master then reads the end of the log.
     launched = launch is not None
     if launched and message.kind is Kind.PLAN:
         launched = attempt.had_read_launch()  # It may have died in the moment before.
     said = "" if launched else attempt.pump.kept(1).decode(errors="replace")[-_SAID:]
-    status, interrupted = attempt.process.returncode, attempt.pipe.interrupted
-    _speak(Word(status, clean, lapsed, timed_out, launched, said, interrupted))
+    status, pipe = attempt.process.returncode, attempt.pipe
+    word = Word(status, clean, lapsed, timed_out, launched, said, pipe.interrupted, pipe.refused)
+    _speak(word)
 
 
 def _speak(word: Word) -> None:

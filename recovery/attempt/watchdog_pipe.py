@@ -1,9 +1,9 @@
-"""The pipe by which an attempt tells its watchdog the time limits of its stages, and that it was
-interrupted.
+"""The pipe by which an attempt tells its watchdog the time limits of its stages, that it was
+interrupted, and that it does not understand its launch.
 
 The watchdog kills the attempt when a limit has passed: code that hangs in C, in the JVM, or that
-was stopped, cannot keep it from that. Its exit status alone does not show that an attempt was
-interrupted: the job's own code may end the process with any status.
+was stopped, cannot keep it from that. Its exit status alone does not show the last two: the
+job's own code may end the process with any status.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import attrs
 from jrs.contract.clock import Clock
 
 _INTERRUPTED = b"interrupted"
+_REFUSED = b"refused"
 
 
 @attrs.frozen
@@ -31,8 +32,8 @@ class _Limit:
 
 
 class WatchdogPipe:
-    """The attempt's end: begins and ends the limits of its stages, and says whether it was
-    interrupted. Safe for many threads."""
+    """The attempt's end: begins and ends the limits of its stages, and says why it ends if that is
+    no fault of the job. Safe for many threads."""
 
     def __init__(self, descriptor: int, clock: Clock) -> None:
         os.set_inheritable(descriptor, False)
@@ -63,6 +64,10 @@ class WatchdogPipe:
         """Say that a call of jrs's own has failed the attempt, which ends now."""
         os.write(self._descriptor, _INTERRUPTED + b"\n")
 
+    def report_refused(self) -> None:
+        """Say that the attempt does not understand its launch, and ends now."""
+        os.write(self._descriptor, _REFUSED + b"\n")
+
     @contextmanager
     def limited(self, stage: str, seconds: float) -> Iterator[None]:
         """Limit the stage while the block runs."""
@@ -78,14 +83,15 @@ class WatchdogPipe:
 
 
 class AttemptPipe:
-    """The watchdog's end: which limits hold, and whether the attempt says that it was
-    interrupted."""
+    """The watchdog's end: which limits hold, and whether the attempt says that it was interrupted,
+    or does not understand its launch."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
         self.descriptor = descriptor
         self.is_open = True
         self.interrupted = False
+        self.refused = False
         self._limits: dict[str, _Limit] = {}
         self._rest = b""
 
@@ -96,13 +102,18 @@ class AttemptPipe:
             self.is_open = bool(data)
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in lines:
-                if line == _INTERRUPTED:
-                    self.interrupted = True
-                    continue
-                limit = _Limit(**json.loads(line))
-                self._limits.pop(limit.stage, None)
-                if limit.until:
-                    self._limits[limit.stage] = limit
+                self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        if line == _INTERRUPTED:
+            self.interrupted = True
+        elif line == _REFUSED:
+            self.refused = True
+        else:
+            limit = _Limit(**json.loads(line))
+            self._limits.pop(limit.stage, None)
+            if limit.until:
+                self._limits[limit.stage] = limit
 
     def first(self) -> tuple[float, str] | None:
         """Return the next moment at which a limit passes, and the words for that; None if no stage

@@ -167,6 +167,8 @@ class Actions:
         completed = not lapsed and JobResultStore(self._backend).has_entry(end.spec.job_id)
         death = None
         if not completed:
+            if end.how.lack:
+                self._record_lack(end.spec.job_id, end.how.lack)
             death = self._records.count_death(
                 end.spec, end.how, end.count, ran=end.ran, interruptions=interruptions
             )
@@ -200,13 +202,16 @@ class Actions:
     def _end_for_lack(self, job_id: str, lack: str) -> AttemptExit:
         """Record what this host lacks; return the attempt's end, which says it in either case."""
         try:
-            obstacles.record(self._backend, job_id, lack, self._fence, self._context.historian)
+            self._record_lack(job_id, lack)
         except Fenced:
             raise
         except Exception as error:
             why = f"{masked(lack)}; not recorded: {error_text(error)}"
             return AttemptExit(f"it could not be started: {why}", begun=False)
         return AttemptExit(lack, cannot_start=True)
+
+    def _record_lack(self, job_id: str, lack: str) -> None:
+        obstacles.record(self._backend, job_id, lack, self._fence, self._context.historian)
 
     def check_stages(self, job_id: str) -> None:
         """Raise `CorruptRecord` if a stage's record is unreadable: no stage runs on a guess."""

@@ -33,6 +33,8 @@ class AttemptExit:
     """False if the job's function was not called, through no fault of the job."""
     cannot_start: bool = False
     """Its host lacks what the job needs, as the attempt's record says."""
+    lack: str = attrs.field(default="", converter=masked)
+    """What it lacks, if the attempt could not record that itself."""
     lapsed: bool = False
     """Its watchdog ended it because its leadership was over: not a death of the job."""
     interrupted: bool = False

@@ -45,6 +45,11 @@ _STDERR_TAIL = 4096
 _WATCHDOG = 1.0
 """Seconds that a watchdog has to end its attempt when asked to."""
 
+_REFUSED = (
+    "the process of its attempt does not understand its master: another version of jrs was "
+    "installed below this master, which has to be restarted, or for the interpreter of the job"
+)
+
 _KILL = 30.0
 """Seconds in which what a dead watchdog has left has to end."""
 
@@ -193,10 +198,11 @@ class ProcessAttempt(RunningAttempt):
                 detail=detail,
                 exit_status=word.status,
                 fenced=word.status == EXIT_FENCED,
-                cannot_start=word.status == EXIT_CANNOT_START,
+                cannot_start=word.refused or word.status == EXIT_CANNOT_START,
+                lack=_REFUSED if word.refused else "",
                 lapsed=word.lapsed,
                 timed_out=bool(word.timed_out),
-                begun=word.launched,
+                begun=word.launched or word.refused,
                 interrupted=word.interrupted,
             )
         )
@@ -208,6 +214,8 @@ def _says(word: Word, detail: str) -> str:
         return "its leadership was over"
     if word.timed_out:
         return word.timed_out
+    if word.refused:
+        return _REFUSED
     if not word.launched and word.status == NO_PROCESS:
         return f"its process could not be started: {word.said}"
     if not word.launched:

@@ -98,11 +98,16 @@ class WatchdogProcess:
         return self.wait() if self.end_all(deadline) else None
 
     def wait(self) -> Word:
-        """Wait for the watchdog's end, and return its last word. A watchdog that was killed left
-        none: its attempt was launched unless the watchdog died before it had read the launch."""
+        """Wait for the watchdog's end, and return its last word.
+
+        A watchdog that was killed left none: its attempt was launched unless the watchdog died
+        before it had read the launch. One that has exited before that cannot run here, or is of a
+        version of jrs that does not know what it was started with.
+        """
         code = self.process.wait()
         launched = self._was_sent and self._socket.was_read()
-        return self._word() or Word(code, clean=False, lapsed=False, launched=launched)
+        refused = code > 0 and not launched
+        return self._word() or Word(code, False, False, launched=launched, refused=refused)
 
     def _word(self) -> Word | None:
         """Return the watchdog's last word, or None if it was killed before."""
