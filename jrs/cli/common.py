@@ -144,6 +144,24 @@ def _read_key(ctx: click.Context, option: click.Parameter, path: Path | None) ->
     return None if path is None else SpecKey.read(path)
 
 
+def _read_keys(
+    ctx: click.Context, option: click.Parameter, paths: tuple[Path, ...]
+) -> tuple[SpecKey, ...]:
+    return tuple(map(SpecKey.read, paths))
+
+
+spec_keys_option = click.option(
+    "--spec-key",
+    "spec_keys",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    envvar=SPEC_KEY_FILE,
+    show_envvar=True,
+    callback=_read_keys,
+    help="The file with the key that signs job specs. Repeatable, while the key is changed: "
+    "each of the keys counts.",
+)
+
 spec_key_option = click.option(
     "--spec-key",
     type=click.Path(path_type=Path),

@@ -19,7 +19,7 @@ from jrs.cli.common import (
     echo,
     echo_json,
     import_from_here,
-    spec_key_option,
+    spec_keys_option,
     when,
     with_cluster,
 )
@@ -102,7 +102,7 @@ from jrs.store.opening import open_backend
 @click.option("--listen", "listens", type=LISTEN, metavar="unix:PATH|HOST:PORT",
               help="Answer /livez, /readyz, /leader, /standby and /metrics at this socket or "
                    "port.")  # fmt: skip
-@spec_key_option
+@spec_keys_option
 @log_format_option
 @click.option("--json", "as_json", is_flag=True, help="The same as --log-format json.")
 @with_cluster
@@ -122,7 +122,7 @@ def master_command(
     openlineage: bool,
     allowed: tuple[str, ...],
     listens: Address | None,
-    spec_key: SpecKey | None,
+    spec_keys: tuple[SpecKey, ...],
     log_format: str,
     as_json: bool,
 ) -> None:
@@ -139,7 +139,7 @@ def master_command(
     import_from_here()
     stop = threading.Event()
     found = [_resource(text) for text in resources]
-    trust = Trust(allowed, spec_key)
+    trust = Trust(allowed, next(iter(spec_keys), None), spec_keys[1:])
     policy = CleanupPolicy.of(retries=cleanup_retries, max_delay=cleanup_max_delay)
     retention = retention_options.retention(
         {**settings().get("retention", {}), **retention_options.pairs(retained)}

@@ -1,7 +1,8 @@
 """The `OnResult` hook of a job, as a resource of its cleanup.
 
 It is run in each pass until it has succeeded once; the journal then names it as done. After its
-deadline a failed run is the last one: the cleanup continues without it, and the job shows that.
+deadline a failed run is the last one: the cleanup continues without it, and the job shows that. A
+master that must not run it fails in the same way: the next one may be allowed to.
 """
 
 from __future__ import annotations
@@ -55,33 +56,25 @@ class Notification(Resource):
         self._program = program
 
     def clean(self, job_id: str) -> None:
-        wanted = self._wanted(job_id)
-        if wanted is None:
+        job = ended_job(self._backend, job_id)
+        if job is None or job.spec.on_result is None:
             return
-        hook, result = wanted
+        hook, result = job.spec.on_result, job.result
         try:
+            self._allowed(job.spec, job.stored_spec)
             _run(self._program, hook, result)
-        except (OSError, subprocess.SubprocessError) as error:
+        except (JobHeld, OSError, subprocess.SubprocessError) as error:
             if self._now() >= result.finished_at + hook.deadline:
                 raise GivenUp(f"{error}; it is not run again") from error
             raise
 
     def describe(self, job_id: str) -> list[str]:
         try:
-            wanted = self._wanted(job_id)
-        except (GivenUp, JrsError):
+            job = ended_job(self._backend, job_id)
+        except JrsError:
             return []
-        return [] if wanted is None else [f"run {wanted[0].run}"]
-
-    def _wanted(self, job_id: str) -> tuple[OnResult, JobResult] | None:
-        job = ended_job(self._backend, job_id)
-        if job is None or job.spec.on_result is None:
-            return None
-        try:
-            self._allowed(job.spec, job.stored_spec)
-        except JobHeld as error:
-            raise GivenUp(f"not run: {error}") from error
-        return job.spec.on_result, job.result
+        hook = None if job is None else job.spec.on_result
+        return [] if hook is None else [f"run {hook.run}"]
 
 
 def _run(program: str, hook: OnResult, result: JobResult) -> None:

@@ -31,6 +31,9 @@ class Trust:
     key: SpecKey | None = None
     """The key with which specs must be signed to run; None if they need no signature."""
 
+    other_keys: tuple[SpecKey, ...] = ()
+    """Keys that count as well, while the cluster changes its key."""
+
     def check(self, spec: JobSpec, stored: bytes) -> None:
         """Raise `JobHeld` if this master must not run the job, or its `on_result`.
 
@@ -47,9 +50,12 @@ class Trust:
             self._check_allowed(spec.job_id, *_hook(spec.on_result))
 
     def _check_signature(self, job_id: str, stored: bytes) -> None:
-        if self.key is not None and not self.key.has_signed(stored, f"the spec of job {job_id!r}"):
+        if self.key is None:
+            return
+        where = f"the spec of job {job_id!r}"
+        if not any(key.has_signed(stored, where) for key in (self.key, *self.other_keys)):
             raise JobHeld(
-                f"the spec of job {job_id!r} is not signed with the masters' key; check it: "
+                f"{where} is not signed with the masters' key; check it: "
                 f"jrs show {job_id}; then: jrs sign {job_id} --spec-key FILE"
             )
 

@@ -258,6 +258,20 @@ def test_masters_run_only_what_they_allow(ended: EndedJob, run: str, allowed: bo
     assert ended.is_clean()
 
 
+def test_a_master_that_may_run_it_comes_later(ended: EndedJob, tmp_path: Path) -> None:
+    """What one master must not run is not given up before the deadline: the next master may."""
+    told = tmp_path / "told"
+    ended.trust = Trust(allow=("etl.*",))
+    ended.end(OnResult(python("import sys; open(sys.argv[1], 'w')", told)))
+    ended.clean_up()
+    assert not ended.is_clean()
+
+    ended.trust = Trust()
+    ended.clean_up()
+    assert told.exists()
+    assert ended.is_clean()
+
+
 @pytest.mark.parametrize(
     "make",
     [

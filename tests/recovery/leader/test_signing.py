@@ -44,6 +44,17 @@ def runs(backend: Backend, job_id: str, key: SpecKey = KEY) -> bool:
     return True
 
 
+def test_each_of_two_keys_counts() -> None:
+    """X3: while masters know both keys, a job may be signed with either, and with no third one."""
+    spec = JobSpec("job", "m:f")
+    trust = Trust(key=OTHER, other_keys=(KEY,))
+    for key in (KEY, OTHER):
+        trust.check(spec, key.sign(encode(spec), ""))
+
+    with pytest.raises(JobHeld, match="not signed with the masters' key"):
+        trust.check(spec, SpecKey(b"t" * 32).sign(encode(spec), ""))
+
+
 def tamper(backend: Backend, job_id: str, **fields: object) -> None:
     """Change a stored spec as a writer of the backend could: checksum included."""
     stored = backend.get(keys.JOBS + job_id)
@@ -217,15 +228,17 @@ def test_a_restore_that_was_cut_off(catalog: SnapshotCatalog) -> None:
 
 def test_held_until_it_is_signed(tmp_path: Path) -> None:
     """X3: submitted without the key, a job is held with the reason and not failed; signed on the
-    command line, it runs. The key is shown by nothing."""
-    key = tmp_path / "spec.key"
-    key.write_text("open-sesame-" * 4)
-    key.chmod(0o600)
+    command line, it runs. The master has another key besides. The key is shown by nothing."""
+    key, new = tmp_path / "spec.key", tmp_path / "new.key"
+    for file, text in (key, "open-sesame-"), (new, "close-again-"):
+        file.write_text(text * 4)
+        file.chmod(0o600)
     url = (tmp_path / "store").as_uri()
     signed = ("--spec-key", str(key))
     jrs(url, "submit", "signed", job("add"), *signed)
     jrs(url, "submit", "unsigned", job("add"))
-    with Masters(url, options=[*signed, "--allow-entry", str(JOBS)]) as masters:
+    options = ["--spec-key", str(new), *signed, "--allow-entry", str(JOBS)]
+    with Masters(url, options=options) as masters:
         stops = JobStops(masters.backend)
         masters.start("m1")
         store = JobResultStore(masters.backend)
