@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jrs.cli.common import ClusterRef, storage_option, with_cluster
+from jrs.cli.common import ClusterRef, spec_key_option, storage_option, with_cluster
 from jrs.cli.connecting import connect
 from jrs.cli.listening import LISTEN, default_address
 from jrs.cli.log_format import log_format_option, log_to_stderr
 from jrs.cli.signals import stopped_by_signals
 from jrs.contract.errors import InvalidInput
 from jrs.host.listening import Address
+from jrs.records.signing import SpecKey
 
 if TYPE_CHECKING:
     from jrs.sidecar.serving import Tls
@@ -42,6 +43,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
               help="Another host name by which browsers may address this "
                    "server. Repeatable.")  # fmt: skip
 @log_format_option
+@spec_key_option
 @storage_option
 @with_cluster
 def serve_command(
@@ -53,12 +55,13 @@ def serve_command(
     tls_client_ca: Path | None,
     hosts: tuple[str, ...],
     log_format: str,
+    spec_key: SpecKey | None,
     storage: str | Path | None,
 ) -> int:
     """Serve the API and the page of a cluster, as one more client of it.
 
     It needs no leader. You may run several, on any host that reaches the backend. It prints where
-    it listens.
+    it listens. With --spec-key it signs the specs of the jobs that its callers submit or change.
 
     \b
     Examples:
@@ -80,7 +83,7 @@ def serve_command(
     def ready(at: Address) -> None:
         log.info("serving cluster %s at %s", ref.cluster, at, extra={"kind": "serving"})
 
-    with connect(ref, storage=storage) as client, stopped_by_signals(stop):
+    with connect(ref, storage=storage, spec_key=spec_key) as client, stopped_by_signals(stop):
         address = listens or default_address(ref.cluster)
         guards.check(address)
         serve(client, address, guards, stop, ready)

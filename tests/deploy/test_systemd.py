@@ -41,7 +41,7 @@ def test_systemd_finds_nothing(name: str, tmp_path: Path) -> None:
     unit = tmp_path / name
     unit.write_text((FOLDER / name).read_text().replace("/opt/jrs/bin/jrs", str(JRS)))
     (tmp_path / f"{name}.d").mkdir()
-    for drop_in in (CREDENTIALS, STORAGE) if "@" in name else (STORAGE,):
+    for drop_in in (CREDENTIALS, STORAGE):
         (tmp_path / f"{name}.d" / drop_in.name).write_text(drop_in.read_text())
 
     assert output([program, "verify", "--man=no", "--recursive-errors=one", unit]) == ""

@@ -19,6 +19,11 @@ import pytest
 
 from jrs import connect
 from jrs.client import plain
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import JobSpec
+from jrs.records.signing import SpecKey
+from jrs.store.opening import open_backend
 from jrs.testing.masters import Masters
 from jrs.testing.servers import EtcdServer
 from tests.recovery.support import job
@@ -33,12 +38,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start `jrs serve` for a cluster."""
     with ExitStack() as stack:
 
-        def start_one(url: str, cluster: str = "default") -> Served:
+        def start_one(url: str, cluster: str = "default", *options: str) -> Served:
             tokens = write_tokens(tmp_path / "tokens", f"operate {OPERATE}\nread {READ}\n")
             port = _PORTS.take()
             command = [sys.executable, "-m", "jrs", "--backend", url, "--cluster", cluster, "serve"]
             command += ["--listen", f"127.0.0.1:{port}", "--token-file", str(tokens)]
-            command += ["--storage", str(tmp_path)]
+            command += ["--storage", str(tmp_path), *options]
             process = stack.enter_context(
                 subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=tmp_path)
             )
@@ -68,6 +73,23 @@ def before_call(context, case, kwargs):
         case.query["wait"] = 0.1
 """
 """No request of schemathesis waits for long: most wait for what never comes."""
+
+
+def test_signed_specs(start: Start, tmp_path: Path) -> None:
+    """With the key, what is submitted or changed over HTTP is signed, as masters want it."""
+    file, url = tmp_path / "spec.key", (tmp_path / "s").as_uri()
+    file.write_text("open-sesame-" * 4)
+    file.chmod(0o600)
+    with open_backend(url) as backend:
+        served = start(url, "default", "--spec-key", str(file))
+        new = {"id": "new", "entry": "m:f"}
+        assert served.post("/v1/jobs", new).status == 201
+        key, change = SpecKey.read(file), {"entry": "m:g"}
+        assert served.post("/v1/jobs/new/upgrade", change).status == 200
+        stored = backend.get(keys.JOBS + "new")
+        assert stored is not None
+        assert key.has_signed(stored.value, "")
+        assert decode(JobSpec, stored.value, stored.key).entry_point == "m:g"
 
 
 @pytest.mark.parametrize("kind", ["file", "etcd"])
