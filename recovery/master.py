@@ -20,7 +20,6 @@ from jrs.contract.errors import (
     OutcomeUnknown,
     Unavailable,
     UnsupportedVersion,
-    WrongState,
 )
 from jrs.contract.leadership import Leadership
 from jrs.contract.runtime import RUNTIME, Runtime
@@ -53,8 +52,9 @@ from .leader.leader_task import LeaderTask, running
 from .leader.loss_guard import LossGuard, grace
 from .leader.process_end import end_process
 from .leader.retention import Retention
+from .leader.storage_watch import Held, StorageWatch
 from .leader.sweep import Sweep
-from .leader.switchover import Switchovers
+from .leader.switchover import Either, Switchovers
 from .leader.trust import Trust
 from .processes import marks
 from .rules.events import Event, EventKind, Report, notify
@@ -69,10 +69,6 @@ time doubles each time the masters take turns, up to four times as long."""
 
 _LAST_RECORD = 1.0
 """Seconds for which a leader tries to record how its leadership has ended: its successor waits."""
-
-
-class _Held(Unavailable):
-    """This master must not lead before an operator has mended something; it waits."""
 
 
 def default_name() -> str:
@@ -174,7 +170,7 @@ class Master:
         self._ttl = ttl
         self._runtime = runtime
         self._storage = folders
-        self._identity = identity
+        self._storage_watch = StorageWatch(identity, self.name, runtime)
         hook = Notification(backend, trust.check, runtime.now, run_hook.PROGRAM)
         self._cleanup = JobCleanup(
             backend, [*default_resources(backend, self._storage), hook, *resources]
@@ -249,11 +245,13 @@ class Master:
         while not stop.is_set():
             try:
                 # Before the campaign: each one makes a store that is behind look newer.
-                self._check_storage()
+                self._storage_watch.check()
+                self._may_lead(registration)
                 switchovers.give_way()
-                leadership = self._won(switchovers.stop_campaign())
+                with self._storage_watch.watched() as held:
+                    leadership = self._won(Either(switchovers.stop_campaign(), held))
                 if leadership is None:
-                    continue  # It stops, or lets another master lead first.
+                    continue  # It stops, lets another master lead first, or is held.
                 outage.over()
                 with leadership, switchovers.leading(leadership):
                     # An operator may have raised the format while this master waited for its turn.
@@ -264,32 +262,22 @@ class Master:
                         return
                 if self._handed_over.is_set():
                     let_another_lead(self.backend, leadership.epoch, stop)
+            except Held as error:
+                self._may_lead(registration, str(error))
+                outage.wait(error, answers=True)
             except (Unavailable, OutcomeUnknown) as error:
-                outage.wait(error, answers=isinstance(error, _Held))
+                outage.wait(error)
 
-    def _check_storage(self) -> None:
-        try:
-            self._identity.check(to_lead=True)
-            self._identity.check_epoch()
-        except CorruptRecord as error:
-            raise _Held(f"{error}; restore the record with 'jrs fsck --repair'") from error
-        except (InvalidInput, WrongState) as error:
-            raise _Held(str(error)) from error
-        except OSError as error:  # A disk that fails now may be well again, or is mended.
-            raise _Held(f"the storage's marker cannot be read: {error}") from error
+    def _may_lead(self, registration: Registration, held: str = "") -> None:
+        """Tell what watches this master why it must not lead; empty if it may."""
+        self._health.held(held)
+        registration.held(held)
 
     def _record_storage(self, leadership: Leadership) -> bool:
-        """Record the storage as the cluster's; return whether this master may lead with it."""
+        """Record the storage as the cluster's; return whether this master still leads."""
         try:
-            self._identity.record_use(leadership.fence, self.name, self._runtime.now())
-        except (InvalidInput, WrongState) as error:
-            raise _Held(str(error)) from error
-        except (OSError, CorruptRecord) as error:
-            # It was checked before; the next leader tries again. A full disk, or a record of the
-            # cluster that is damaged, must not keep the cluster from being led.
-            why = error.strerror if isinstance(error, OSError) else str(error)
-            said = f"the storage's marker cannot be written: {why}"
-            self._emit(EventKind.ERROR, leadership.epoch, said)
+            if said := self._storage_watch.record(leadership):
+                self._emit(EventKind.ERROR, leadership.epoch, said)
         except Fenced as error:  # It hung since its election, and another master leads.
             self._emit(EventKind.LOST, leadership.epoch, str(error))
             return False
@@ -301,7 +289,7 @@ class Master:
         except UnsupportedVersion:
             raise
         except CorruptRecord as error:
-            raise _Held(f"{error}; restore the epoch with 'jrs fsck --repair'") from error
+            raise Held(f"{error}; restore the epoch with 'jrs fsck --repair'") from error
 
     def _lead(
         self,

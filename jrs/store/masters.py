@@ -79,6 +79,9 @@ class LeaderView:
     application: str = ""
     """An application that waits for a replica of its own while no master leads: any other master
     that led would keep it from running. Empty if there is none."""
+    held: str = ""
+    """The masters that run and must not lead before an operator has mended something, each with the
+    reason, if no other one stands by."""
     problem: str = ""
     """Why the record of the epoch cannot be read, so that nobody can tell who leads; else empty."""
 
@@ -100,6 +103,8 @@ class LeaderView:
             return f"no master leads{since}; {self.elected} is elected and recovers the jobs"
         if self.standby:
             return f"no master leads{since}; a master that stands by takes over"
+        if self.held:
+            return f"no master leads{since}: {self.held}"
         if self.application:
             return (
                 f"no master leads{since}: start the program of the application "
@@ -184,16 +189,22 @@ class Registry:
         running = [info for info in led if self._is_running(info)]
         if running:
             return LeaderView(newest.epoch, running[0])
-        elected = [
-            info.name
-            for info in masters
-            if info.name == newest.candidate and info.leading is None and self._is_running(info)
-        ]
+        ready = [info for info in masters if info.leading is None and self._is_running(info)]
+        held = "; ".join(f"{info.name} must not lead: {info.held}" for info in ready if info.held)
+        ready = [info for info in ready if not info.held]
+        elected = [info.name for info in ready if info.name == newest.candidate]
         last = max((info.seen_at for info in masters if info.leading is not None), default=0.0)
         # One that led an earlier epoch may have died since its heartbeat.
-        standby = any(info.leading is None and self._is_running(info) for info in masters)
         waiting = next(iter(applications.waiting(self._backend)), "")
-        return LeaderView(newest.epoch, None, elected[0] if elected else "", last, standby, waiting)
+        return LeaderView(
+            newest.epoch,
+            None,
+            elected=elected[0] if elected else "",
+            since=last,
+            standby=bool(ready),
+            application=waiting,
+            held=held,
+        )
 
     def put(self, info: MasterInfo) -> None:
         """Write a master's heartbeat."""
@@ -279,6 +290,13 @@ class Registration:
             since = 0.0 if epoch is None else self._now()
             self._info = attrs.evolve(self._info, leading=epoch, led_since=since)
             self._changed.notify()
+
+    def held(self, why: str) -> None:
+        """Announce why this master must not lead; empty if it may."""
+        with self._changed:
+            if self._info.held != why:
+                self._info = attrs.evolve(self._info, held=why)
+                self._changed.notify()
 
     def yielding(self, epoch: int) -> None:
         """Announce that this master lets another one lead first once `epoch` is over."""

@@ -123,6 +123,8 @@ class MasterFacts:
     commits: CommitFailures
     failovers: Failovers
     export: Export
+    held: str
+    """Why it must not lead before an operator has mended something; empty if it may."""
     upkeep: dict[str, float]
     """For how many seconds each of `UPKEEP` has failed; 0 if it works, or is not this master's."""
 
@@ -133,6 +135,11 @@ class MasterFacts:
 
     @property
     def ready(self) -> bool:
+        """Whether it reaches the backend, and may lead."""
+        return self.reachable and not self.held
+
+    @property
+    def reachable(self) -> bool:
         """Whether it reaches the backend."""
         return self.answer_age is not None and self.answer_age <= READY_WITHIN
 
@@ -154,6 +161,7 @@ class MasterHealth:
         self._failovers = [0] * len(BUCKETS)
         self._failover_sum = 0.0
         self._export_failed_at: float | None = None
+        self._held = ""
         self._upkeep_failed_at: dict[str, float] = {}
 
     # -- what the parts of a master report -------------------------------------------------
@@ -183,6 +191,11 @@ class MasterHealth:
             self._export_failed_at = None
             for what in UPKEEP_OF_LEADER:
                 self._upkeep_failed_at.pop(what, None)
+
+    def held(self, why: str) -> None:
+        """Note why the master must not lead before an operator has mended something; empty if it
+        may."""
+        self._held = why
 
     def turned(self) -> None:
         """Note that the leader's loop works."""
@@ -270,5 +283,6 @@ class MasterHealth:
             export=Export(
                 0.0 if export_failed is None else max(0.0, now - export_failed), counts["refused"]
             ),
+            held=self._held,
             upkeep=upkeep,
         )

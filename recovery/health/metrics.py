@@ -80,7 +80,12 @@ def metrics(facts: MasterFacts) -> Iterator[Metric]:
     yield _gauge(
         "jrs_backend_reachable",
         "Whether the backend has acknowledged a heartbeat in the last 15 seconds: 1 or 0.",
-        facts.ready,
+        facts.reachable,
+    )
+    yield _gauge(
+        "jrs_master_held",
+        "Whether this master must not lead before an operator has mended something: 1 or 0.",
+        bool(facts.held),
     )
     yield _counter(
         "jrs_elections_total", "Times that this master was elected.", facts.leaderships.elections

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from jrs.contract.texts import one_line
+
 from . import metrics
 from .facts import MasterFacts
 
@@ -32,7 +34,7 @@ def answer(path: str, facts: MasterFacts, accept: str = "") -> Answer:
         return Answer(200, metrics.exposition(facts, as_open=as_open), kind)
     probes = {
         "/livez": (facts.live, "the leader's loop does not turn"),
-        "/readyz": (facts.ready, "the backend does not answer"),
+        "/readyz": (facts.ready, _not_ready(facts)),
         "/leader": (facts.leads, "this master does not lead"),
         "/standby": (not facts.leads and facts.ready, _no_standby(facts)),
     }
@@ -44,4 +46,9 @@ def answer(path: str, facts: MasterFacts, accept: str = "") -> Answer:
 
 
 def _no_standby(facts: MasterFacts) -> str:
-    return "this master leads" if facts.leads else "the backend does not answer"
+    return "this master leads" if facts.leads else _not_ready(facts)
+
+
+def _not_ready(facts: MasterFacts) -> str:
+    # As one line: a body of probes is one.
+    return one_line(facts.held) if facts.reachable else "the backend does not answer"

@@ -101,7 +101,7 @@ class Switchovers:
 
     def stop_campaign(self) -> threading.Event:
         """Return the event that ends a campaign: the master stops, or gives way."""
-        return _Either(self._stop, self._withdrawn)
+        return Either(self._stop, self._withdrawn)
 
     # -- its thread ------------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class Switchovers:
             return None  # `jrs fsck` names it.
 
 
-class _Either(threading.Event):
+class Either(threading.Event):
     """An event that is set if one of two is."""
 
     def __init__(self, one: threading.Event, other: threading.Event) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import shutil
 import socket
 import uuid
 from collections.abc import Callable, Iterator
@@ -42,13 +43,9 @@ class Probed:
         self.url, self.cluster = url, uuid.uuid4().hex[:8]
         self.masters = Masters(url, cluster=self.cluster, storage=folder / "jobs")
 
-    def start(self, name: str) -> MasterProcess:
-        arguments = self.masters._arguments
-        self.masters._arguments = [*arguments, "--listen", f"unix:{self._folder / name}"]
-        try:
-            return self.masters.start(name)
-        finally:
-            self.masters._arguments = arguments
+    def start(self, name: str, *options: str) -> MasterProcess:
+        listen = ["--listen", f"unix:{self._folder / name}"]
+        return self.masters.start(name, options=[*listen, *options])
 
     def get(self, name: str, path: str) -> tuple[int, str, str | None]:
         """Return the status, the body and the epoch."""
@@ -119,6 +116,35 @@ def test_roles_across_a_kill(
     assert found["jrs_leader"] == found["jrs_elections_total"] == 1
     assert found["jrs_failover_seconds_count"] == found["jrs_attempts_started_total"] == 1
     assert found["jrs_lease_remaining_seconds"] > 0
+
+
+def test_a_standby_whose_storage_goes_away(cluster: Cluster, tmp_path: Path) -> None:
+    """It says that it must not lead before it is elected, and after the leader's death; once its
+    storage is back, it leads."""
+    url, mount = (tmp_path / "s").as_uri(), tmp_path / "mount"
+    probed = cluster(url)
+    leader = probed.start("m1")
+    probed.masters.until(lambda: probed.status("m1", "/leader") == 200, "m1 leads")
+    mount.symlink_to(tmp_path / "jobs")
+    probed.start("m2", "--storage", str(mount))
+    probed.masters.until(lambda: probed.status("m2", "/standby") == 200, "m2 stands by")
+    assert probed.figures("m2")["jrs_master_held"] == 0
+    mount.unlink()
+    mount.mkdir()
+
+    probed.masters.until(lambda: probed.status("m2", "/standby") == 503, "m2 must not lead")
+    assert probed.status("m2", "/readyz") == 503
+    assert str(mount) in probed.get("m2", "/readyz")[1]
+    found = probed.figures("m2")
+    assert (found["jrs_master_held"], found["jrs_backend_reachable"]) == (1, 1)
+    assert probed.status("m1", "/readyz") == 200
+    leader.kill()
+    with connect(url, cluster=probed.cluster) as client:
+        until(lambda: "m2 must not lead: " in str(client.leader()), "the client says so, too")
+        assert not client.leader().standby
+    shutil.rmtree(mount)
+    mount.symlink_to(tmp_path / "jobs")
+    probed.masters.until(lambda: probed.status("m2", "/leader") == 200, "m2 leads")
 
 
 def test_probes_answer_while_etcd_is_frozen(cluster: Cluster, etcd_server: EtcdServer) -> None:
