@@ -19,7 +19,7 @@ from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.objects import BatchManifest, OutputIndex, StoredObject
-from jrs.store import object_order
+from jrs.store import object_order, restores
 
 from ..storage.objects import Listed, Objects
 from ..storage.packed_copies import attempts_prefix, read_record
@@ -40,7 +40,8 @@ class ObjectGarbage:
 
     def sweep_replaced(self, job_id: str, fence: Fence | None) -> list[Listed]:
         """Remove parts of checkpoints that a job's streams have replaced, and manifests that were
-        merged; return them. In O(attempts and what is found): the rows are not listed.
+        merged; return them. In O(attempts and what is found): the rows are not listed. While a
+        restore is not complete, nothing: its last commit names what it has written.
 
         Raises:
             CorruptRecord: it is not known what counts.
@@ -49,6 +50,8 @@ class ObjectGarbage:
             Unavailable, OutcomeUnknown: from the backend or the store; the call may be repeated.
         """
         mine = object_order.next_op(self._backend, job_id)
+        if restores.stored(self._backend, job_id) is not None:
+            return []
         found = list(self._replaced(job_id))
         self._remove(found, mine, fence)
         return found
@@ -57,7 +60,7 @@ class ObjectGarbage:
         self, job_id: str, until: float, *, ended: bool, dry_run: bool
     ) -> list[Listed]:
         """Remove all objects of a job that no record names, or find them only; return them. While
-        an attempt runs, only what `sweep_replaced` does.
+        an attempt runs, or a restore is not complete, only what `sweep_replaced` does.
 
         Args:
             until: only what was written before, in seconds since 1970.
@@ -67,6 +70,8 @@ class ObjectGarbage:
             As `sweep_replaced`.
         """
         mine = object_order.next_op(self._backend, job_id)
+        if not ended and restores.stored(self._backend, job_id) is not None:
+            return []
         listed = list(self._objects.under(job_id))
         if not ended and self._live(job_id) is not None:
             found = list(self._replaced(job_id))

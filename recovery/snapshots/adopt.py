@@ -2,6 +2,9 @@
 
 Rows and the output of stages are copied by the store itself, unless a file is large. Checkpoints go
 through this host, since some of their files hold paths of the job, and the id of the query.
+
+The name of a copy follows from that of its source. So a repeat finds what an earlier try has
+copied; only the checkpoints and the manifests are its own.
 """
 
 from __future__ import annotations
@@ -33,25 +36,40 @@ from jrs.records.snapshots import Manifest, as_stored, as_text
 from ..checkpoint_format import relocation
 from ..storage.batches import WIDTH, files_of
 from ..storage.objects import Objects
-from ..storage.packed_copies import PrefixWriter, copies_prefix, fetch, in_threads, read_record
+from ..storage.packed_copies import (
+    PrefixWriter,
+    copies_prefix,
+    fetch,
+    in_threads,
+    name_of_copy,
+    read_record,
+)
 
 
 def adopt(
-    objects: Objects, found: Manifest, job_id: str, folder: Path, work: Path, *, fork: bool
+    objects: Objects,
+    found: Manifest,
+    job_id: str,
+    place: str,
+    folder: Path,
+    work: Path,
+    *,
+    fork: bool,
 ) -> Manifest:
     """Return the manifest of a snapshot for another job, which names copies.
 
     Args:
+        place: the name of the prefix for the copies; those that are there are not made again.
         folder: of the other job, on each host.
         work: a folder of this process, for one checkpoint after the other.
         fork: its queries get new ids.
 
     Raises:
         DamagedSnapshot: an object is missing, or was changed.
-        Unavailable: from the store; begin again. What was copied nothing names.
+        Unavailable: from the store; begin again. What was copied nothing names, and stays.
         OSError: the disk is full, or fails; the same holds.
     """
-    one = _Adoption(objects, found, job_id, str(folder), work, fork)
+    one = _Adoption(objects, found, job_id, place, str(folder), work, fork)
     try:
         return attrs.evolve(
             found,
@@ -67,7 +85,14 @@ def adopt(
 
 class _Adoption:
     def __init__(
-        self, objects: Objects, found: Manifest, job_id: str, folder: str, work: Path, fork: bool
+        self,
+        objects: Objects,
+        found: Manifest,
+        job_id: str,
+        place: str,
+        folder: str,
+        work: Path,
+        fork: bool,
     ) -> None:
         self._objects = objects
         self._job_id = job_id
@@ -75,6 +100,8 @@ class _Adoption:
         self._work = work
         self._fork = fork
         self._writer = PrefixWriter(objects, job_id, copies_prefix())
+        self._place = f"{job_id}/data/{place}"
+        self._copies = {one.name: one.size for one in objects.under(self._place)}
 
     def batch(self, stage: str, named: StoredObject) -> StoredObject:
         """Copy all that the manifest of a batch names; return the manifest of the copies."""
@@ -118,15 +145,17 @@ class _Adoption:
 
     def _copied(self, what: str, files: list[StoredFile]) -> list[StoredFile]:
         """Have the store copy the objects of files, each of which has its own."""
-        copies = [
-            attrs.evolve(one, object=self._writer.name(what, one.object.rpartition("/")[2]))
-            for one in files
-        ]
+        place = f"{self._place}/{what}"
+        copies = [attrs.evolve(one, object=name_of_copy(place, one.object)) for one in files]
 
         def copying(old: StoredFile, new: StoredFile) -> Callable[[], None]:
             return lambda: self._objects.copy(old.object, new.object, old.size)
 
-        in_threads([copying(*pair) for pair in zip(files, copies, strict=True)])
+        in_threads([
+            copying(old, new)
+            for old, new in zip(files, copies, strict=True)
+            if self._copies.get(new.object) != new.size
+        ])  # fmt: skip
         return copies
 
     def _merged(self, stage: str, rows: list[tuple[int, StoredFile]]) -> Iterator[EarlierBatches]:

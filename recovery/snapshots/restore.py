@@ -180,7 +180,8 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
         if job_id != found.job_id:
             # Before the reservation: what a death leaves of it nothing names.
             with writing(f"the restore of job {job_id!r}"):
-                found = adopt(objects, found, job_id, folder, work, fork=request.fork)
+                place = in_objects.place_of_copies(source, mine)
+                found = adopt(objects, found, job_id, place, folder, work, fork=request.fork)
         reserved = reserve_and_swap.reserve(catalog, found, job_id, before, guards, kept, request)
         with reserve_and_swap.completed_by_a_repeat(job_id):
             deleted = reserve_and_swap.commit(

@@ -46,8 +46,14 @@ def attempts_prefix(epoch: int, attempt: int) -> str:
 
 
 def copies_prefix() -> str:
-    """Return the name of a new prefix for copies of another job's objects."""
+    """Return the name of a new prefix for what names copies of another job's objects."""
     return f"r.{uuid.uuid4().hex[:NONCE]}"
+
+
+def same_copies_prefix(*what: bytes) -> str:
+    """Return the name of the prefix for copies of another job's objects that a repeat finds again:
+    `what` says of which, and is new once a sweep may have removed some of them."""
+    return f"r.{sha256_of(b''.join(what))[:NONCE]}"
 
 
 def snapshot_prefix(number: int) -> str:
@@ -146,8 +152,17 @@ class PrefixWriter:
 
     def name(self, what: str, ending: str) -> str:
         """Return a name that nothing else has, another one at each call."""
-        safe = _UNSAFE.sub("-", ending).lstrip("._=-")[-100:].lstrip("._=-") or "file"
-        return f"{self.prefix}/{what}/{next(self._numbers):x}-{safe}"
+        return f"{self.prefix}/{what}/{next(self._numbers):x}-{_safe(ending)}"
+
+
+def name_of_copy(prefix: str, source: str) -> str:
+    """Return the name below a prefix that a copy of an object has: the same at each call, and
+    another one for each object."""
+    return f"{prefix}/{sha256_of(source.encode())[:16]}-{_safe(source.rpartition('/')[2])}"
+
+
+def _safe(ending: str) -> str:
+    return _UNSAFE.sub("-", ending).lstrip("._=-")[-100:].lstrip("._=-") or "file"
 
 
 def read_record(objects: Objects, kind: type[S], named: StoredObject) -> S:

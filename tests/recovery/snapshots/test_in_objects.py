@@ -70,7 +70,7 @@ from jrs.recovery.snapshots import (
 from jrs.recovery.snapshots.retry import RetryRequest, retry
 from jrs.recovery.snapshots.scheduled import take_scheduled_snapshot
 from jrs.recovery.storage import batches as batches_module
-from jrs.recovery.storage.packed_copies import PrefixWriter, contents, read_record
+from jrs.recovery.storage.packed_copies import PrefixWriter, contents, fetch, read_record
 from jrs.store import attempt_fence, heads, object_order
 from jrs.store.result_store import JobResultStore
 from tests.recovery.attempt.objects_attempt import (
@@ -566,20 +566,62 @@ def test_a_fork_without_room_for_a_checkpoint(
     assert catalog.fork("job", "copy").job_id == "copy"
 
 
-def test_a7_a_sweep_next_to_a_fork(
-    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
+def sweep_all(lead: Lead, job_id: str) -> None:
+    """Remove all that a sweep, by the leader or by `gc`, takes for garbage of a job."""
+    assert lead.storage.objects is not None
+    garbage = ObjectGarbage(lead.backend, lead.storage.objects)
+    garbage.sweep_replaced(job_id, lead.leadership.fence)
+    garbage.sweep_unnamed(job_id, float("inf"), ended=False, dry_run=False)
+
+
+def test_a7_sweeps_next_to_a_fork_that_is_repeated(
+    lead: Lead,
+    catalog: SnapshotCatalog,
+    store: Store,
+    memory: FaultyMemory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A7: its copies are named by its last commit; a sweep before that makes the commit fail, and
-    a repeat copies again."""
+    """A7: what its last commit names is there from the first try on. Sweeps leave it alone, and the
+    repeat copies nothing again."""
+    run(begin(lead), 4)
+    names = more_streams(lead, range(2))
+    record = catalog.create("job")
+    memory.fault(keys.RESTORES + "copy", Unavailable, kind=Delete, times=1)
+    with pytest.raises(Unavailable, match="until you repeat the restore"):
+        catalog.restore(record, as_job="copy", fork=True)
+    copied = store.calls["copy"]
+
+    def swept(*arguments: Any) -> None:
+        sweep_all(lead, "copy")
+        fetch(*arguments)
+
+    monkeypatch.setattr(adopt, "fetch", swept)
+    catalog.finish_restore("copy")
+
+    assert store.calls["copy"] == copied == 4 * len(names)
+    assert set(heads_of(lead, "copy")) == names
+    assert other(lead, "copy") == {batch: f"rows {batch}" for batch in range(4)}
+    before = set(store.names())
+    sweep_all(lead, "copy")
+    assert other(lead, "copy") == {batch: f"rows {batch}" for batch in range(4)}
+    assert not [name for name in before - set(store.names()) if "/rows/" in name]
+
+
+def test_a7_a_foreign_sweep_next_to_a_fork(
+    lead: Lead, catalog: SnapshotCatalog, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A7: a version that looks for no restore has swept before the last commit, which fails; a
+    repeat copies again."""
     run(begin(lead), 3)
     record = catalog.create("job")
     reserve = reserve_and_swap.reserve
 
     def swept(*arguments: Any) -> Any:
         reserved = reserve(*arguments)
-        assert lead.storage.objects is not None
-        garbage = ObjectGarbage(lead.backend, lead.storage.objects)
-        assert garbage.sweep_unnamed("copy", float("inf"), ended=False, dry_run=False)
+        lead.backend.commit(object_order.next_op(lead.backend, "copy"))
+        for name in store.names():
+            if name.startswith("copy/"):
+                store.remove(name)
         return reserved
 
     with monkeypatch.context() as patch:
