@@ -196,6 +196,16 @@ class Manifest(Stored):
 
 
 @attrs.frozen
+class CopyNote(Stored):
+    """Says that another job is made from a snapshot by copying, where the storage has objects."""
+
+    place: str
+    """The name of the prefix for the copies, in the other job. A repeat finds them there."""
+    until: float
+    """The snapshot is not deleted before, in seconds since 1970; renewed while a process copies."""
+
+
+@attrs.frozen
 class SnapshotRecord(Stored):
     """A snapshot in the catalogue."""
 
@@ -235,6 +245,9 @@ class SnapshotRecord(Stored):
     """The object with its manifest, where the storage has objects."""
     for_fork: str = ""
     """The job that a fork makes of it, and then has no need of it; empty for all others."""
+    copies: dict[str, CopyNote] = attrs.field(factory=dict, hash=False)
+    """The other jobs that are made from it, where the storage has objects. An older version may
+    delete the snapshot meanwhile: the copying then fails."""
 
     def least_reader(self) -> int:
         # Others would look for its folder.

@@ -82,6 +82,7 @@ class GarbageCollector:
         self._backend = catalog.backend
         self._storage = catalog.storage
         self._until = catalog.now() - older_than
+        self._forked_until = min(self._until, catalog.now() - for_forks.PATIENCE)
         self._dry_run = dry_run
         self._removed: list[Garbage] = []
         self._left: list[str] = []
@@ -130,8 +131,8 @@ class GarbageCollector:
         """Remove what is left over in the folder of a job."""
         self._unfinished(job_id)
         if not job.exists:
-            path = self._storage.folder(job_id)
-            self._left.append(f"{path}: the folder of an unknown job")
+            if (path := self._storage.folder(job_id)).is_dir():
+                self._left.append(f"{path}: the folder of an unknown job")
             return
         self._snapshots(job_id)
         if job.has_ended:
@@ -205,7 +206,6 @@ class GarbageCollector:
 
     def _forks(self) -> None:
         """Remove the snapshots of forks that died before they had stored their restores."""
-        until = min(self._until, self._catalog.now() - for_forks.PATIENCE)
         forks = list[SnapshotRecord]()
         for stored in self._backend.scan(keys.SNAPSHOTS):
             with suppress(CorruptRecord):  # `jrs fsck` names it.
@@ -213,7 +213,7 @@ class GarbageCollector:
                 if record.for_fork:
                     forks.append(record)
         try:
-            needless = for_forks.needless(self._backend, forks, until)
+            needless = for_forks.needless(self._backend, forks, self._forked_until)
             entries = delete.Entries.of(self._backend, needless)
         except (CorruptRecord, Unavailable) as error:
             self._left.append(f"the snapshots of forks: {error}")
@@ -279,14 +279,16 @@ class GarbageCollector:
                 self._discard(job_id, path, "the output of an expired job", aged=True)
 
     def _objects(self, job_id: str, job: _Known, objects: Objects) -> None:
-        """Remove what no record names; of a job that was expired, all but its snapshots."""
-        if not job.exists:
-            return
+        """Remove what no record names; of a job that was expired, all but its snapshots; of one
+        that never came to exist, the copies that were made for it."""
         expired = job.expired_at is not None and job.expired_at <= self._until
         garbage = ObjectGarbage(self._backend, objects)
         why = "the output of an expired job" if expired else "no record names it"
         try:
-            if expired:
+            if not job.exists:
+                found = garbage.sweep_copies(job_id, self._forked_until, dry_run=self._dry_run)
+                why = "copied for a job that did not come to exist"
+            elif expired:
                 found = garbage.sweep_output(job_id, dry_run=self._dry_run)
             else:
                 found = garbage.sweep_unnamed(

@@ -21,8 +21,9 @@ from jrs.records.codec import encode
 from jrs.records.objects import BatchManifest, OutputIndex, StoredObject
 from jrs.store import object_order, restores
 
+from ..snapshots import copying
 from ..storage.objects import Listed, Objects
-from ..storage.packed_copies import attempts_prefix, read_record
+from ..storage.packed_copies import attempts_prefix, place_of_copy, read_record
 from ..storage.roots import Named, index_of
 from .job_objects import index_in
 
@@ -85,6 +86,30 @@ class ObjectGarbage:
             self._objects.delete(one.name for one in found)
         elif not dry_run:
             self._remove(found, mine, None)
+        return found
+
+    def sweep_copies(self, job_id: str, until: float, *, dry_run: bool) -> list[Listed]:
+        """Remove copies that were made for a job which then did not come to exist, or find them
+        only; return them.
+
+        Args:
+            until: only what was written before, and what no process has worked on since, in seconds
+                since 1970.
+
+        Raises:
+            CorruptRecord: an entry of a snapshot cannot be read, so it is not known what it keeps.
+            Unavailable, OutcomeUnknown: from the backend or the store; the call may be repeated.
+        """
+        # First: what comes later is not in the listing, and a new note names another place.
+        listed = [one for one in self._objects.under(f"{job_id}/data") if place_of_copy(one.name)]
+        found = [one for one in listed if one.modified <= until]
+        if found:
+            kept = copying.places(self._backend, job_id, until, dry_run=dry_run)
+            found = [one for one in found if place_of_copy(one.name) not in kept]
+        if self._backend.get(keys.JOBS + job_id) is not None:
+            return []  # Its restore is stored: the job exists by now.
+        if not dry_run:
+            self._objects.delete(one.name for one in found)
         return found
 
     def sweep_output(self, job_id: str, *, dry_run: bool) -> list[Listed]:

@@ -26,7 +26,7 @@ from jrs.store.historian import Historian
 from jrs.store.result_store import JobResultStore
 
 from ..files.job_folders import JobStorage
-from . import deletion_notes, folders, manifest
+from . import copying, deletion_notes, folders, manifest
 from .deletion_notes import Doomed
 from .index import SnapshotIndex, recorded_if_kept, replace_entry
 from .open import places
@@ -102,7 +102,7 @@ def remove(
         entries: those of several snapshots that are deleted one after the other.
 
     Raises:
-        SnapshotInUse: an unfinished restore needs it, or a process reads or writes it.
+        SnapshotInUse: an unfinished restore needs it, or a process reads, copies or writes it.
         CorruptRecord: what restores have begun cannot be read.
         Unavailable: one of its storages is not mounted, or it was moved and the disk of its
             cluster is full; its files would have no record.
@@ -123,6 +123,7 @@ def remove(
                 return  # It is gone, and its number is another snapshot's.
             record = current
             check_no_source(backend, record, entries.begun)
+            copying.check_none(record)
         if storage.objects is not None:
             # Its objects may be those of other snapshots, or of the job: a sweep removes the rest.
             if stored is not None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from jrs.contract.errors import CorruptRecord, DamagedSnapshot, WrongState
-from jrs.contract.operations import Create, Update
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StageRecord
@@ -19,7 +18,7 @@ from jrs.records.snapshots import Manifest, SnapshotRecord
 
 from ..storage import batches
 from ..storage.objects import Objects
-from ..storage.packed_copies import problems, read_record, same_copies_prefix
+from ..storage.packed_copies import problems, read_record
 
 
 def manifest_of(objects: Objects, record: SnapshotRecord) -> Manifest:
@@ -35,17 +34,6 @@ def manifest_of(objects: Objects, record: SnapshotRecord) -> Manifest:
         return read_record(objects, Manifest, record.objects)
     except CorruptRecord as error:
         raise DamagedSnapshot(str(record), (str(error),)) from None
-
-
-def place_of_copies(record: SnapshotRecord, order: Create | Update) -> str:
-    """Return the name of the prefix below which another job gets copies of what a snapshot names.
-
-    A repeat finds them there, as long as no sweep of the other job comes between.
-
-    Args:
-        order: that of the other job, before anything is listed; see `jrs.store.object_order`.
-    """
-    return same_copies_prefix(record.manifest.encode(), order.value)
 
 
 def check(

@@ -12,8 +12,8 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
-from jrs.contract.errors import Conflict, InvalidInput, NoSuchSnapshot
-from jrs.contract.operations import Absent, Fence, Op, Update
+from jrs.contract.errors import Conflict, DamagedSnapshot, InvalidInput, NoSuchSnapshot
+from jrs.contract.operations import Absent, Fence, Op, Record, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import shown
 from jrs.records import keys
@@ -178,6 +178,32 @@ class SnapshotIndex:
             return
         with opened(self.storage, record) as found:
             check(str(record), found, thorough=thorough, progress=progress)
+
+
+def current_entry(backend: Backend, record: SnapshotRecord) -> tuple[Record, SnapshotRecord] | None:
+    """Return the entry of a snapshot as it is now, stored and decoded; None if it is gone, and its
+    number perhaps another snapshot's."""
+    key = keys.snapshot(record.job_id, record.number)
+    if (stored := backend.get(key)) is None:
+        return None
+    current = decode(SnapshotRecord, stored.value, key)
+    return (stored, current) if current.created_at == record.created_at else None
+
+
+def deleted(record: SnapshotRecord) -> NoSuchSnapshot:
+    """Return the error of a snapshot that was deleted since its entry was read."""
+    return NoSuchSnapshot(f"{record} was just deleted; nothing was changed")
+
+
+@contextmanager
+def damaged_or_deleted(backend: Backend, record: SnapshotRecord) -> Iterator[None]:
+    """Raise `NoSuchSnapshot` where the block raises `DamagedSnapshot` because it was deleted."""
+    try:
+        yield
+    except DamagedSnapshot as error:
+        if current_entry(backend, record) is None:
+            raise deleted(record) from error
+        raise
 
 
 def refuse_taken(known: Iterable[SnapshotRecord], name: str | None) -> None:

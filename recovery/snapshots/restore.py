@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -54,6 +54,7 @@ from ..files.job_folders import JobStorage
 from ..storage.objects import Objects
 from ..storage.publication import is_there
 from . import (
+    copying,
     earlier_life,
     folders,
     from_stage,
@@ -65,7 +66,7 @@ from . import (
     sources,
 )
 from .adopt import adopt
-from .index import SnapshotIndex
+from .index import SnapshotIndex, damaged_or_deleted
 from .open import OpenSnapshot, check, opened
 from .restored_records import SPEC
 from .sources import RestoreRequest
@@ -165,29 +166,38 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
     job_id = check_job_id(request.as_job or source.job_id)
     # First: what is read from here on no sweep removes, or this restore fails.
     mine = object_order.next_op(catalog.backend, job_id)
-    found = in_objects.manifest_of(objects, source)
-    folder = catalog.storage.folder(job_id)
-    if request.left is None:
-        restored_records.check_spec(catalog, found, job_id, request.changes)
-    with _building(catalog.storage, job_id) as work:
-        guards = reserve_and_swap.suspended_guards(catalog.backend, job_id)
-        before = _check_startable(catalog, found, job_id, request)
-        kept = sources.kept(catalog.backend, request, job_id)
-        _check_accepted(catalog, found, job_id, request)
-        if stage := _from_stage(before, found, job_id, request):
-            found = from_stage.without_stage(found, stage, partial(is_there, objects))
-        in_objects.check(objects, source, thorough=False, earlier=False, progress=request.progress)
-        if job_id != found.job_id:
-            # Before the reservation: what a death leaves of it nothing names.
-            with writing(f"the restore of job {job_id!r}"):
-                place = in_objects.place_of_copies(source, mine)
-                found = adopt(objects, found, job_id, place, folder, work, fork=request.fork)
+    with ExitStack() as held:
+        work = held.enter_context(_building(catalog.storage, job_id))
+        with damaged_or_deleted(catalog.backend, source):
+            found = in_objects.manifest_of(objects, source)
+            if request.left is None:
+                restored_records.check_spec(catalog, found, job_id, request.changes)
+            guards = reserve_and_swap.suspended_guards(catalog.backend, job_id)
+            before = _check_startable(catalog, found, job_id, request)
+            kept = sources.kept(catalog.backend, request, job_id)
+            _check_accepted(catalog, found, job_id, request)
+            if stage := _from_stage(before, found, job_id, request):
+                found = from_stage.without_stage(found, stage, partial(is_there, objects))
+            place = ""
+            if job_id != found.job_id:
+                place = held.enter_context(copying.noted(catalog, source, job_id, request.fence))
+            in_objects.check(
+                objects, source, thorough=False, earlier=False, progress=request.progress
+            )
+            if place:
+                # Before the reservation: what a death leaves of it only the note names.
+                with writing(f"the restore of job {job_id!r}"):
+                    found = adopt(
+                        objects, found, job_id, place, catalog.storage.folder(job_id), work,
+                        fork=request.fork,
+                    )  # fmt: skip
         reserved = reserve_and_swap.reserve(catalog, found, job_id, before, guards, kept, request)
         with reserve_and_swap.completed_by_a_repeat(job_id):
             deleted = reserve_and_swap.commit(
                 catalog, found, job_id, guards, reserved, request, [mine]
             )
     sources.use_up(catalog, request, job_id, deleted)
+    folder = catalog.storage.folder(job_id)
     return Restored(job_id, folder, found.stages, found.number, found.job_id)
 
 

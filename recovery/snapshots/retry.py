@@ -39,7 +39,7 @@ from jrs.store.result_store import JobResultStore
 
 from ..files import transfer
 from . import earlier_life, folders, restore
-from .index import SnapshotIndex
+from .index import SnapshotIndex, damaged_or_deleted
 from .restored_records import SPEC
 from .sources import RestoreRequest
 
@@ -87,8 +87,10 @@ def retry(catalog: SnapshotIndex, job_id: str, request: RetryRequest) -> str:
     _wait_until_kept(catalog, job_id, request.timeout)
     for record in filter(_is_enough, reversed(catalog.list(job_id))):
         try:
-            return _retry_from(catalog, record, request)
-        except (DamagedSnapshot, NoSuchSnapshot) as error:
+            # If it was just deleted, the user may not want the older state that is left.
+            with damaged_or_deleted(backend, record):
+                return _retry_from(catalog, record, request)
+        except DamagedSnapshot as error:
             request.skipped(record, str(error))
     raise WrongState(
         f"nothing is kept of job {job_id!r} that a retry could take over; submit it again under "

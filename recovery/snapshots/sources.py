@@ -18,15 +18,13 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.errors import JrsError, NoSuchSnapshot
 from jrs.contract.operations import Delete, Fence, Record, Update
-from jrs.records import keys
-from jrs.records.codec import decode
 from jrs.records.lineage import Lineage
 from jrs.records.snapshots import SnapshotFile, SnapshotFormat, SnapshotRecord
 from jrs.store import restores
 
 from ..files import transfer
-from . import contents, delete, deletion_notes
-from .index import SnapshotIndex
+from . import contents, copying, delete, deletion_notes
+from .index import SnapshotIndex, current_entry, deleted
 
 
 @attrs.frozen
@@ -65,11 +63,13 @@ def kept(backend: Backend, request: RestoreRequest, job_id: str) -> list[Update]
     source = request.source
     if isinstance(source, Path):
         return []
-    found = _entry(backend, source)
+    found = current_entry(backend, source)
     if found is None:
-        raise NoSuchSnapshot(f"{source} was just deleted; nothing was changed")
-    entry, _ = found
+        raise deleted(source)
+    entry, current = found
     repeats = request.left is not None
+    if request.claim:
+        copying.check_none(current, besides=job_id)
     if request.claim or not repeats:
         _check_others(backend, source, job_id, claim=request.claim, begins=not repeats)
     return [Update(entry.key, entry.value, entry.version)]
@@ -89,13 +89,14 @@ def used_up(
     source, backend = request.source, catalog.backend
     if not request.claim or isinstance(source, Path):
         return [], None
-    found = _entry(backend, source)
+    found = current_entry(backend, source)
     if found is None:
         raise NoSuchSnapshot(
             f"{source} was just used up or deleted; if job {job_id!r} is still held, restore it "
             f"from another snapshot, or: jrs cancel {job_id}"
         )
     entry, current = found
+    copying.check_none(current, besides=job_id)
     _check_others(backend, source, job_id, claim=True, begins=False)
     deletion_notes.note(backend, catalog.storage, current, deletion_notes.What.DELETION)
     return [Delete(entry.key, entry.version)], current
@@ -127,16 +128,6 @@ def may_be_shared(file: SnapshotFile, how: SnapshotFormat, request: RestoreReque
 
 
 # -- inside --------------------------------------------------------------------------------
-
-
-def _entry(backend: Backend, source: SnapshotRecord) -> tuple[Record, SnapshotRecord] | None:
-    """Return the entry of a snapshot as it is now, stored and decoded; None if it is gone, and its
-    number perhaps another snapshot's."""
-    key = keys.snapshot(source.job_id, source.number)
-    if (stored := backend.get(key)) is None:
-        return None
-    current = decode(SnapshotRecord, stored.value, key)
-    return (stored, current) if current.created_at == source.created_at else None
 
 
 def _check_others(

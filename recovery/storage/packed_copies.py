@@ -37,6 +37,7 @@ NONCE = 12
 """Digits of the random number in the name of a prefix."""
 _WITHOUT_ATTEMPT = re.compile(r"[^/]+/data/(r|s[0-9]+)\.[^/]+/.+")
 """Copies, and manifests of snapshots."""
+_COPY = re.compile(r"[^/]+/data/(r\.[^/]+)/.+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
 
 
@@ -46,19 +47,20 @@ def attempts_prefix(epoch: int, attempt: int) -> str:
 
 
 def copies_prefix() -> str:
-    """Return the name of a new prefix for what names copies of another job's objects."""
+    """Return the name of a new prefix for copies of another job's objects."""
     return f"r.{uuid.uuid4().hex[:NONCE]}"
-
-
-def same_copies_prefix(*what: bytes) -> str:
-    """Return the name of the prefix for copies of another job's objects that a repeat finds again:
-    `what` says of which, and is new once a sweep may have removed some of them."""
-    return f"r.{sha256_of(b''.join(what))[:NONCE]}"
 
 
 def snapshot_prefix(number: int) -> str:
     """Return the name of a new prefix for the manifest of a snapshot."""
     return f"s{number}.{uuid.uuid4().hex[:NONCE]}"
+
+
+def place_of_copy(name: str) -> str:
+    """Return the name of the prefix that an object has as a copy of another job's, or as what names
+    such copies; empty if it is neither."""
+    found = _COPY.fullmatch(name)
+    return "" if found is None else found[1]
 
 
 def needs_no_attempt(name: str) -> bool:

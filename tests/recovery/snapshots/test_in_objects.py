@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,27 +48,33 @@ from jrs.records.model import (
 )
 from jrs.records.objects import BatchManifest, ClosedInput
 from jrs.records.policies import SnapshotPolicy
-from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord, TakenBy
+from jrs.records.snapshots import CopyNote, RestoreRecord, SnapshotFormat, SnapshotRecord, TakenBy
 from jrs.recovery.attempt import closed_input
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.plan_keeper import PlanKeeper
 from jrs.recovery.checkpoint_format import metadata
 from jrs.recovery.checkpoint_format.position import position
+from jrs.recovery.cleanup.garbage import collect_garbage
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.object_garbage import ObjectGarbage
 from jrs.recovery.cleanup.resources import default_resources
+from jrs.recovery.cleanup.snapshots import Snapshots
 from jrs.recovery.files import closed_inputs
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.leader.trust import Trust
 from jrs.recovery.snapshots import (
     SnapshotCatalog,
     adopt,
+    copying,
     create_in_objects,
     delete,
     find_orphans,
     reserve_and_swap,
     sources,
 )
+from jrs.recovery.snapshots import retry as retry_module
+from jrs.recovery.snapshots.index import SnapshotIndex
+from jrs.recovery.snapshots.prune import prune
 from jrs.recovery.snapshots.retry import RetryRequest, retry
 from jrs.recovery.snapshots.scheduled import take_scheduled_snapshot
 from jrs.recovery.storage import batches as batches_module
@@ -637,7 +645,8 @@ def test_a7_a_foreign_sweep_next_to_a_fork(
 def test_a_snapshot_that_is_deleted_during_its_restore(
     lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch, as_job: str | None
 ) -> None:
-    """The job would be held by a restore whose source, and what that named, is gone."""
+    """The job would be held by a restore whose source, and what that named, is gone: an older
+    version looks for no copying."""
     stream = begin(lead)
     run(stream, 5)
     record = catalog.create("job")
@@ -646,7 +655,9 @@ def test_a_snapshot_that_is_deleted_during_its_restore(
     reserve, before = reserve_and_swap.reserve, head(lead)
 
     def slow(*args: Any) -> Any:
-        catalog.remove(record)
+        with monkeypatch.context() as older:
+            older.setattr(copying, "check_none", lambda *_, **how: None)
+            catalog.remove(record)
         assert sweep(lead, monkeypatch)
         return reserve(*args)
 
@@ -684,6 +695,136 @@ def test_a_restore_that_begins_during_a_deletion(
 
     monkeypatch.setattr(reserve_and_swap, "commit", commit)
     assert catalog.finish_restore(as_job or "job").number == record.number
+
+
+@pytest.mark.parametrize("deletes", ["prune", "cleanup", "remove"])
+def test_a_snapshot_stays_while_it_is_copied(
+    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch, deletes: str
+) -> None:
+    """Whoever deletes it finds the note, however long the copying takes; the next time it goes."""
+    stream, fence = begin(lead), lead.leadership.fence
+    run(stream, 5)
+    record = catalog.create("job", taken_by=TakenBy.SYSTEM)
+    run(stream, 12)
+    policy = SnapshotPolicy(every=1.0, keep=1)
+
+    def delete() -> None:
+        if deletes == "prune":
+            assert catalog.create("job", taken_by=TakenBy.SYSTEM).number == 2
+            assert prune(catalog, "job", policy, fence=fence) == []
+        else:
+            with pytest.raises(SnapshotInUse, match="is being copied for job 'copy'"):
+                if deletes == "remove":
+                    catalog.remove(record)
+                else:
+                    JobResultStore(lead.backend).create_dirty(
+                        JobResult("job", JobStatus.FINISHED), fence
+                    )
+                    Snapshots(lead.backend, lead.storage).clean_fenced("job", fence)
+
+    def slow(*arguments: Any) -> None:
+        monkeypatch.setattr(adopt, "fetch", fetch)
+        delete()
+        fetch(*arguments)
+
+    monkeypatch.setattr(adopt, "fetch", slow)
+    catalog.restore(record, as_job="copy", fork=True)
+
+    assert other(lead, "copy") == {batch: f"rows {batch}" for batch in range(5)}
+    assert catalog.get("job", 1) == record
+    catalog.remove(record)
+
+
+def test_a_copying_that_lasts_is_noted_again(
+    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot stays for as long as the process copies, not for the first minutes."""
+    monkeypatch.setattr(copying, "_RENEW", 0.001)
+    run(begin(lead), 2)
+    record = catalog.create("job")
+    written = threading.Event()
+
+    def note(*arguments: Any) -> Any:
+        if seen := [*catalog.get("job", 1).copies.values()]:
+            written.set()
+            assert seen[0].place == arguments[0]
+        return CopyNote(*arguments)
+
+    def slow(*arguments: Any) -> None:
+        monkeypatch.setattr(copying, "CopyNote", note)
+        assert written.wait(60)
+        fetch(*arguments)
+
+    monkeypatch.setattr(adopt, "fetch", slow)
+    catalog.restore(record, as_job="copy")
+    assert catalog.get("job", 1) == record
+
+
+def test_a_copying_that_failed_is_repeated(
+    lead: Lead, catalog: SnapshotCatalog, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The repeat finds the copies by the note; without a repeat `gc` removes them, and no other
+    job's. The snapshot can be deleted meanwhile."""
+    run(begin(lead), 4)
+    record = catalog.create("job")
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metadata")
+
+    def fail(*_: Any) -> None:
+        raise full
+
+    monkeypatch.setattr(adopt, "fetch", fail)
+    for as_job in ("copy", "never"):
+        with pytest.raises(Unavailable, match="nothing was"):
+            catalog.restore(record, as_job=as_job)
+    monkeypatch.setattr(adopt, "fetch", fetch)
+    copied = store.calls["copy"]
+    assert catalog.restore(record, as_job="copy").job_id == "copy"
+    assert store.calls["copy"] == copied == 8
+
+    def gc(seconds: float) -> set[str]:
+        before = set(store.names())
+        index = SnapshotIndex(lead.backend, lead.storage, now=lambda: time.time() + seconds)
+        collect_garbage(index, 0.0, dry_run=False)
+        return before - set(store.names())
+
+    def copies_of(job_id: str) -> set[str]:
+        return {name for name in store.names() if name.startswith(f"{job_id}/data/r.")}
+
+    assert len(copies_of("never")) == 4
+    assert gc(3600.0) == set()
+    assert "never" in catalog.get("job", 1).copies
+    assert len(gc(2 * 86400.0)) == 4
+    assert copies_of("never") == set()
+    assert other(lead, "copy") == {batch: f"rows {batch}" for batch in range(4)}
+    assert catalog.get("job", 1) == record
+    assert catalog.restore(record, as_job="never").job_id == "never"
+    catalog.remove(record)
+
+
+def test_a_retry_whose_snapshot_is_deleted(
+    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not begin from an older state that it was not asked for."""
+    stream = begin(lead)
+    run(stream, 2)
+    catalog.create("job")
+    run(stream, 3)
+    result = JobResult("job", JobStatus.FAILED, failure=Failure("exception", "it failed"))
+    JobResultStore(lead.backend).create_dirty(result, lead.leadership.fence)
+    record = catalog.create("job", taken_by=TakenBy.SYSTEM, at_end=True)
+    kept_spec = retry_module._kept_spec
+
+    def slow(*arguments: Any) -> JobSpec:
+        catalog.remove(record)
+        return kept_spec(*arguments)
+
+    monkeypatch.setattr(retry_module, "_kept_spec", slow)
+    skipped: list[int] = []
+    with pytest.raises(NoSuchSnapshot):
+        retry(catalog, "job", RetryRequest(skipped=lambda one, why: skipped.append(one.number)))
+
+    assert skipped == []
+    assert lead.backend.get(keys.JOBS + "job.2") is None
 
 
 def test_two_forks_from_one_snapshot(

@@ -1,0 +1,143 @@
+"""Snapshots that are copied into another job, where the storage has objects: their entries say so.
+
+No lock lies next to objects. So the process that copies writes a note into the entry of the
+snapshot, and renews it while it works: nobody deletes the snapshot meanwhile. The note names the
+prefix of the copies, by which a repeat finds those that are there, and `gc` those that it keeps.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Clock
+from jrs.contract.errors import Conflict, JrsError, SnapshotInUse
+from jrs.contract.operations import Fence, Update
+from jrs.contract.read_back import commit_and_read_back
+from jrs.contract.runtime import daemon, start_thread
+from jrs.contract.whole_scan import scan_whole
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.snapshots import CopyNote, SnapshotRecord
+
+from ..storage.packed_copies import copies_prefix
+from .index import SnapshotIndex, current_entry, deleted
+
+_PATIENCE = 900.0
+"""Seconds for which a note counts that nobody renews: also clocks of hosts differ."""
+_RENEW = 60.0
+
+
+@contextmanager
+def noted(
+    catalog: SnapshotIndex, source: SnapshotRecord, job_id: str, fence: Fence | None
+) -> Iterator[str]:
+    """Keep a snapshot while another job is made from it; yield the name of the prefix for the
+    copies: that of an earlier try that has not succeeded, if there was one.
+
+    Raises:
+        NoSuchSnapshot: the snapshot is gone.
+        Unavailable: from the backend, or the system gives this process no thread.
+        Fenced, OutcomeUnknown: from the backend.
+    """
+    note = partial(_write, catalog, source, job_id, fence)
+    place = note(_PATIENCE, "")
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.wait(_RENEW):
+            with suppress(JrsError):  # If the snapshot is gone, the reservation says so.
+                note(_PATIENCE, place)
+
+    thread = daemon(renew, f"jrs-copying-{job_id}")
+    left: float | None = 0.0
+    try:
+        start_thread(thread)
+        yield place
+        left = None
+    finally:
+        over.set()
+        if thread.ident is not None:
+            thread.join()
+        with suppress(JrsError):
+            note(left, place)
+
+
+def check_none(record: SnapshotRecord, *, besides: str = "", now: Clock = time.time) -> None:
+    """Raise `SnapshotInUse` if a process copies a snapshot into another job.
+
+    Args:
+        record: its entry, as it is now.
+        besides: a job that does not count.
+    """
+    for job_id, note in record.copies.items():
+        if job_id != besides and note.until > now():
+            raise SnapshotInUse(
+                f"{record} is being copied for job {job_id!r}; try again once that is done"
+            )
+
+
+def places(backend: Backend, job_id: str, until: float, *, dry_run: bool) -> set[str]:
+    """Return the names of the prefixes for copies that a repeat may find for a job that does not
+    exist yet. Of notes that counted last before `until`, none stays, and no repeat finds it.
+
+    Raises:
+        CorruptRecord: an entry cannot be read, so it is not known what it names.
+        Fenced, Unavailable, OutcomeUnknown: from the backend.
+    """
+    found = set()
+    for stored in scan_whole(backend, keys.SNAPSHOTS):
+        record = decode(SnapshotRecord, stored.value, stored.key)
+        note = record.copies.get(job_id)
+        if note is None:
+            continue
+        if note.until <= until:
+            if dry_run:
+                continue
+            others = {name: one for name, one in record.copies.items() if name != job_id}
+            try:
+                value = encode(attrs.evolve(record, copies=others))
+                backend.commit(Update(stored.key, value, stored.version))
+                continue
+            except Conflict:
+                pass  # A repeat has just found it.
+        found.add(note.place)
+    return found
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _write(
+    catalog: SnapshotIndex,
+    source: SnapshotRecord,
+    job_id: str,
+    fence: Fence | None,
+    seconds: float | None,
+    place: str,
+) -> str:
+    """Write the note that counts for some seconds from now, or remove it if that is None; return
+    the name of the prefix: `place`, else that of the note that is there, else a new one."""
+    backend = catalog.backend
+    while True:
+        found = current_entry(backend, source)
+        if found is None:
+            raise deleted(source)
+        entry, current = found
+        copies = dict(current.copies)
+        before = copies.pop(job_id, None)
+        if seconds is not None:
+            place = place or (copies_prefix() if before is None else before.place)
+            copies[job_id] = CopyNote(place, catalog.now() + seconds)
+        try:
+            value = encode(attrs.evolve(current, copies=copies))
+            commit_and_read_back(backend, Update(entry.key, value, entry.version), fence=fence)
+            return place
+        except Conflict:
+            continue  # Another restore has begun from it, or another note was written.
