@@ -7,7 +7,7 @@ runs; all else that no record names, on request.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import attrs
@@ -23,7 +23,7 @@ from jrs.store import object_order, restores
 
 from ..snapshots import copying
 from ..storage.objects import Listed, Objects
-from ..storage.packed_copies import attempts_prefix, place_of_copy, read_record
+from ..storage.packed_copies import attempts_prefix, is_of_snapshot, place_of_copy, read_record
 from ..storage.roots import Named, index_of
 from .job_objects import index_in
 
@@ -40,9 +40,10 @@ class ObjectGarbage:
     _objects: Objects
 
     def sweep_replaced(self, job_id: str, fence: Fence | None) -> list[Listed]:
-        """Remove parts of checkpoints that a job's streams have replaced, and manifests that were
-        merged; return them. In O(attempts and what is found): the rows are not listed. While a
-        restore is not complete, nothing: its last commit names what it has written.
+        """Remove parts of checkpoints that a job's streams have replaced, manifests that were
+        merged, and those of deleted snapshots; return them. In O(attempts and what is found): the
+        rows are not listed. While a restore is not complete, nothing: its last commit names what it
+        has written.
 
         Raises:
             CorruptRecord: it is not known what counts.
@@ -173,7 +174,9 @@ class ObjectGarbage:
             )
 
     def _replaced(self, job_id: str) -> Iterator[Listed]:
-        listed = list(self._batches(job_id))  # First: what comes later is not in the listing.
+        # First: what comes later is not in the listing.
+        places = self._objects.folders(f"{job_id}/data")
+        listed = list(self._batches(one for one in places if not is_of_snapshot(one)))
         live = self._live(job_id)
         named = Named.by_records(self._backend, self._objects, job_id)
         kept: set[str] = set()
@@ -188,10 +191,14 @@ class ObjectGarbage:
             until = since.get(stage, 0.0) - _MARGIN
             if one.name not in kept and (not is_live or one.modified < until):
                 yield one
+        for place in filter(is_of_snapshot, places):
+            if not any(one.name.startswith(f"{place}/") for one in named.inputs):
+                # No entry names it: a process has died, or will find that a sweep was faster.
+                yield from self._objects.under(place)
 
-    def _batches(self, job_id: str) -> Iterator[tuple[str, Listed]]:
+    def _batches(self, places: Iterable[str]) -> Iterator[tuple[str, Listed]]:
         """Yield the parts of checkpoints, and the manifests of single batches, with their stage."""
-        for place in self._objects.folders(f"{job_id}/data"):
+        for place in places:
             for stage in self._objects.folders(place):
                 for kind in ("ck", "batch"):
                     for one in self._objects.under(f"{stage}/{kind}"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import attrs
 
@@ -88,6 +89,9 @@ def create(
                 conditions = (mine, same_generation, *running)
                 commit_and_read_back(backend, create_record, *conditions, *event, fence=fence)
         except Conflict as error:
+            if record.objects is not None:
+                with suppress(Unavailable):  # A sweep looks for it.
+                    objects.delete([record.objects.name])
             if error.op in running:
                 raise WrongState(
                     f"job {job_id!r} has ended: no snapshot is taken of what its cleanup removes"

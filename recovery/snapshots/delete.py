@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -125,13 +125,16 @@ def remove(
             check_no_source(backend, record, entries.begun)
             copying.check_none(record)
         if storage.objects is not None:
-            # Its objects may be those of other snapshots, or of the job: a sweep removes the rest.
             if stored is not None:
                 try:
                     _unlist(backend, record, stored, fence)
                 except Conflict:
                     entries = None
                     continue
+            if record.objects is not None:
+                # All else may be objects of other snapshots, or of the job: a sweep looks for it.
+                with suppress(Unavailable):
+                    storage.objects.delete([record.objects.name])
             return
         for place in places(storage, record):
             check_mounted(place, record)

@@ -130,10 +130,11 @@ class SnapshotIndex:
             DamagedSnapshot: its manifest is missing or damaged.
         """
         record = self.get(job_id, which)
-        if self.storage.objects is not None:
-            return in_objects.manifest_of(self.storage.objects, record)
-        with opened(self.storage, record) as found:
-            return found.manifest
+        with damaged_or_deleted(self.backend, record):
+            if self.storage.objects is not None:
+                return in_objects.manifest_of(self.storage.objects, record)
+            with opened(self.storage, record) as found:
+                return found.manifest
 
     def verify(
         self,
@@ -173,11 +174,14 @@ class SnapshotIndex:
         self, record: SnapshotRecord, *, thorough: bool, earlier: bool, progress: transfer.Progress
     ) -> None:
         objects = self.storage.objects
-        if objects is not None:
-            in_objects.check(objects, record, thorough=thorough, earlier=earlier, progress=progress)
-            return
-        with opened(self.storage, record) as found:
-            check(str(record), found, thorough=thorough, progress=progress)
+        with damaged_or_deleted(self.backend, record):
+            if objects is not None:
+                in_objects.check(
+                    objects, record, thorough=thorough, earlier=earlier, progress=progress
+                )
+                return
+            with opened(self.storage, record) as found:
+                check(str(record), found, thorough=thorough, progress=progress)
 
 
 def current_entry(backend: Backend, record: SnapshotRecord) -> tuple[Record, SnapshotRecord] | None:

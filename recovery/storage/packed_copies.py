@@ -37,6 +37,7 @@ NONCE = 12
 """Digits of the random number in the name of a prefix."""
 _WITHOUT_ATTEMPT = re.compile(r"[^/]+/data/(r|s[0-9]+)\.[^/]+/.+")
 """Copies, and manifests of snapshots."""
+_SNAPSHOT = re.compile(r"[^/]+/data/s[0-9]+\.")
 _COPY = re.compile(r"[^/]+/data/(r\.[^/]+)/.+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
 
@@ -54,6 +55,11 @@ def copies_prefix() -> str:
 def snapshot_prefix(number: int) -> str:
     """Return the name of a new prefix for the manifest of a snapshot."""
     return f"s{number}.{uuid.uuid4().hex[:NONCE]}"
+
+
+def is_of_snapshot(place: str) -> bool:
+    """Return whether a prefix, or what is below it, is that of the manifest of a snapshot."""
+    return _SNAPSHOT.match(place) is not None
 
 
 def place_of_copy(name: str) -> str:

@@ -103,7 +103,16 @@ class Named:
         for stored in scan_whole(backend, keys.snapshots(job_id)):
             snapshot = decode(SnapshotRecord, stored.value, stored.key)
             if snapshot.objects is not None:
-                found._add(read_record(objects, Manifest, snapshot.objects), snapshot.objects)
+                try:
+                    manifest = read_record(objects, Manifest, snapshot.objects)
+                except CorruptRecord:
+                    now = backend.get(stored.key)
+                    if now is not None:
+                        current = decode(SnapshotRecord, now.value, now.key)
+                        if current.objects == snapshot.objects:
+                            raise
+                    continue  # It was deleted since it was listed, and its manifest with it.
+                found._add(manifest, snapshot.objects)
         return found
 
     def _add_output(self, stored: Record) -> None:

@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -333,6 +334,65 @@ def test_a7_what_a_snapshot_names_stays(
     assert set(left) == {one.object for one in manifest(lead).checkpoint}
     assert len(left) < len(checkpoints)
     assert sweep(lead, monkeypatch) == []
+
+
+def test_a_deleted_snapshot_leaves_nothing_to_list(
+    lead: Lead, catalog: SnapshotCatalog, store: Store
+) -> None:
+    """A pass costs the same after any number of snapshots: the manifest goes with its entry, or
+    with the next sweep if the store does not answer."""
+    stream, fence = begin(lead), lead.leadership.fence
+    policy = SnapshotPolicy(every=1.0, keep=2)
+    assert lead.storage.objects is not None
+    garbage, lists = ObjectGarbage(lead.backend, lead.storage.objects), list[int]()
+
+    def manifests() -> set[str]:
+        return {name for name in store.names() if "/data/s" in name}
+
+    def named() -> set[str]:
+        return {one.objects.name for one in catalog.list("job") if one.objects is not None}
+
+    for number in range(12):
+        run(stream, 1)
+        catalog.create("job", taken_by=TakenBy.SYSTEM)
+        prune(catalog, "job", policy, fence=fence)
+        store.calls.clear()
+        garbage.sweep_replaced("job", fence)
+        lists.append(store.calls["list"] + store.calls["list_with_delimiter"])
+        assert manifests() == named(), number
+    assert set(lists) == {4}  # The places, the stages of one, and two kinds.
+
+    store.fail(1, "delete")
+    catalog.remove(catalog.get("job", 11))
+    assert len(manifests() - named()) == 1
+    garbage.sweep_replaced("job", fence)
+    assert manifests() == named()
+    assert catalog.verify("job", 12).number == 12
+
+
+def test_a_snapshot_that_is_deleted_while_objects_are_counted(
+    lead: Lead, catalog: SnapshotCatalog, store: Store
+) -> None:
+    """Its manifest has gone with its entry: that is no damage."""
+    run(begin(lead), 2)
+    record = catalog.create("job")
+    assert record.objects is not None
+    name = record.objects.name
+
+    def deleted(method: str, arguments: tuple[Any, ...]) -> None:
+        if method == "get" and arguments[0] == name:
+            store.refuse = lambda method, arguments: None
+            catalog.remove(record)
+
+    for look in (lambda: sweep_all(lead, "job"), lambda: catalog.verify("job", 1)):
+        if catalog.list("job") == []:
+            record = catalog.create("job")
+            assert record.objects is not None
+            name = record.objects.name
+        store.refuse = deleted
+        with suppress(NoSuchSnapshot):
+            look()
+        assert catalog.list("job") == []
 
 
 @pytest.mark.parametrize("first", ["the sweep", "the snapshot"])
@@ -1024,6 +1084,7 @@ def test_a_job_that_waits_can_be_started_after_its_snapshot(
     catalog.create("job")
     points.refuse_foreign_files("job")
     catalog.fork("job", "copy")
+    store.fail(1, "delete")
     catalog.remove(catalog.get("job", 1))
     points.refuse_foreign_files("job")
     points.refuse_foreign_files("copy")
