@@ -313,9 +313,9 @@ def _check_dispensable(catalog: SnapshotIndex, record: SnapshotRecord) -> None:
     if not lives or not record.format.is_restorable or record.for_fork:
         return
     newer = [each for each in catalog.list(job_id) if each.number > record.number]
-    if any(_replaces(each, record) and _is_whole(catalog, each, False) for each in newer):
+    if any(_replaces(each, record) and _is_whole(catalog, each, record) for each in newer):
         return
-    if _is_whole(catalog, record, True):
+    if _is_whole(catalog, record, None):
         raise SnapshotInUse(
             f"{record} is the newest that its job could resume from, and the job has not ended; "
             "take another one first"
@@ -329,12 +329,16 @@ def _replaces(newer: SnapshotRecord, record: SnapshotRecord) -> bool:
     return lasts and (newer.output or not record.output)
 
 
-def _is_whole(catalog: SnapshotIndex, record: SnapshotRecord, thorough: bool) -> bool:
+def _is_whole(
+    catalog: SnapshotIndex, record: SnapshotRecord, instead_of: SnapshotRecord | None
+) -> bool:
+    """Return whether a job could resume from a snapshot; `instead_of`: at least as well as from
+    this older one, and the contents of the files are not read."""
     try:
-        if thorough:
+        if instead_of is None:
             catalog.verify_usable(record.job_id, record.number)
         else:
-            catalog.verify(record.job_id, record.number, thorough=False)
+            catalog.verify_instead_of(record, instead_of)
     except (CorruptRecord, NoSuchSnapshot):
         return False
     return True

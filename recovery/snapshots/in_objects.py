@@ -7,18 +7,20 @@ checkpoint that its head names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 
 from jrs.contract.errors import CorruptRecord, DamagedSnapshot, WrongState
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StageRecord
-from jrs.records.objects import BatchManifest, OutputManifest, StoredFile
+from jrs.records.objects import BatchManifest, OutputManifest, StoredFile, StoredObject
 from jrs.records.snapshots import Manifest, SnapshotRecord
 
 from ..storage import batches
 from ..storage.objects import Objects
-from ..storage.packed_copies import problems, read_record
+from ..storage.packed_copies import PAGE, in_threads, problems, read_record
 
 
 def manifest_of(objects: Objects, record: SnapshotRecord) -> Manifest:
@@ -43,6 +45,7 @@ def check(
     thorough: bool,
     earlier: bool,
     progress: Callable[[int, int], None],
+    instead_of: SnapshotRecord | None = None,
 ) -> None:
     """Raise `DamagedSnapshot` if an object that a snapshot needs is missing, or was changed.
 
@@ -50,10 +53,17 @@ def check(
         thorough: compare every byte; False compares sizes only.
         earlier: also the rows of all earlier batches: one request for each file, and a job resumes
             without them. Without it, only the manifests that the next batches merge.
+        instead_of: an older snapshot that is not needed next to this one. The outputs of finished
+            stages that both have are not looked at: without them, it is no better.
     """
     found = manifest_of(objects, record)
+    known = set[str]()
+    if instead_of is not None:
+        with suppress(DamagedSnapshot):
+            older = manifest_of(objects, instead_of)
+            known = {named.name for named in _outputs(older)}
     try:
-        files = list(files_in(objects, found))
+        files = list(files_in(objects, found, besides=known))
         for newest in _newest(objects, found):
             if earlier:
                 rows = batches.files_of(objects, newest)
@@ -67,17 +77,22 @@ def check(
         raise DamagedSnapshot(str(record), tuple(wrong))
 
 
-def files_in(objects: Objects, found: Manifest, *, rows: bool = True) -> Iterator[StoredFile]:
+def files_in(
+    objects: Objects, found: Manifest, *, rows: bool = True, besides: Collection[str] = ()
+) -> Iterator[StoredFile]:
     """Yield the files of the checkpoints that a snapshot names, and of finished stages; and the
-    rows of the newest batch of each stream."""
+    rows of the newest batch of each stream.
+
+    Args:
+        besides: the names of manifests of finished stages that are left out.
+    """
     for newest in _newest(objects, found):
         yield from newest.checkpoint
         if rows:
             yield from newest.files
-    for key, stored in found.stored(keys.STAGES):
-        stage = decode(StageRecord, stored, key)
-        if stage.manifest is not None:
-            yield from read_record(objects, OutputManifest, stage.manifest).files
+    for named in _outputs(found):
+        if named.name not in besides:
+            yield from read_record(objects, OutputManifest, named).files
 
 
 def refuse(what: str) -> WrongState:
@@ -97,6 +112,14 @@ def _newest(objects: Objects, found: Manifest) -> Iterator[BatchManifest]:
         yield read_record(objects, BatchManifest, named)
 
 
+def _outputs(found: Manifest) -> Iterator[StoredObject]:
+    """Yield the manifests of the outputs of the finished stages that a snapshot names."""
+    for key, stored in found.stored(keys.STAGES):
+        stage = decode(StageRecord, stored, key)
+        if stage.manifest is not None:
+            yield stage.manifest
+
+
 def _by_size(
     objects: Objects, files: Sequence[StoredFile], progress: Callable[[int, int], None]
 ) -> list[str]:
@@ -104,13 +127,15 @@ def _by_size(
     ends: dict[str, int] = {}
     for one in files:
         ends[one.object] = max(ends.get(one.object, 0), one.offset + one.size)
-    wrong = []
-    for done, (name, end) in enumerate(ends.items()):
-        progress(done, len(ends))
-        found = objects.stat(name)
-        if found is None:
-            wrong.append(f"{objects.url}/{name} is missing")
-        elif found.size < end:
-            wrong.append(f"{objects.url}/{name} is shorter than its files")
-    progress(len(ends), len(ends))
+    names, wrong = list(ends), []
+    for first in range(0, len(names), PAGE):
+        some = names[first : first + PAGE]
+        progress(first, len(names))
+        stats = in_threads([partial(objects.stat, name) for name in some])
+        for name, found in zip(some, stats, strict=True):
+            if found is None:
+                wrong.append(f"{objects.url}/{name} is missing")
+            elif found.size < ends[name]:
+                wrong.append(f"{objects.url}/{name} is shorter than its files")
+    progress(len(names), len(names))
     return wrong

@@ -170,15 +170,29 @@ class SnapshotIndex:
         self._check(record, thorough=True, earlier=False, progress=transfer.silent)
         return record
 
+    def verify_instead_of(self, record: SnapshotRecord, older: SnapshotRecord) -> None:
+        """Raise as `verify` if a job could not resume from a snapshot as well as from an older one:
+        names and sizes are compared, where the storage has objects only of what differs."""
+        self._check(
+            record, thorough=False, earlier=False, progress=transfer.silent, instead_of=older
+        )
+
     def _check(
-        self, record: SnapshotRecord, *, thorough: bool, earlier: bool, progress: transfer.Progress
+        self,
+        record: SnapshotRecord,
+        *,
+        thorough: bool,
+        earlier: bool,
+        progress: transfer.Progress,
+        instead_of: SnapshotRecord | None = None,
     ) -> None:
         objects = self.storage.objects
         with damaged_or_deleted(self.backend, record):
             if objects is not None:
                 in_objects.check(
-                    objects, record, thorough=thorough, earlier=earlier, progress=progress
-                )
+                    objects, record, thorough=thorough, earlier=earlier, progress=progress,
+                    instead_of=instead_of,
+                )  # fmt: skip
                 return
             with opened(self.storage, record) as found:
                 check(str(record), found, thorough=thorough, progress=progress)

@@ -31,8 +31,8 @@ _SMALL = 1024 * 1024
 """Bytes of a file that is put into an object with others."""
 _PACK = ONE_PUT - _SMALL
 """Bytes of such an object, at least if there is more: it is written in one request."""
-_PAGE = 100
-"""Objects that are read between two reports of progress."""
+PAGE = 100
+"""Objects that are read or copied between two reports of progress."""
 NONCE = 12
 """Digits of the random number in the name of a prefix."""
 _WITHOUT_ATTEMPT = re.compile(r"[^/]+/data/(r|s[0-9]+)\.[^/]+/.+")
@@ -244,8 +244,8 @@ def problems(
     found: list[str] = []
     read = 0
     for most, same in by_size.items():
-        for first in range(0, len(same), _PAGE):
-            some = same[first : first + _PAGE]
+        for first in range(0, len(same), PAGE):
+            some = same[first : first + PAGE]
             done(read, len(groups))
             lines = in_threads([_call(_problem, objects, group) for group in some], most)
             found += filter(None, lines)

@@ -370,6 +370,39 @@ def test_a_deleted_snapshot_leaves_nothing_to_list(
     assert catalog.verify("job", 12).number == 12
 
 
+def test_a_look_at_many_files(lead: Lead, catalog: SnapshotCatalog, store: Store) -> None:
+    """A deletion asks for no file that both snapshots name. A restore asks for many at once."""
+    stream, fence = begin(lead), lead.leadership.fence
+    run(stream, 2)
+
+    def write(stage: Any) -> None:
+        for number in range(150):
+            (stage.output / f"f{number}").write_text("rows")
+
+    AttemptRun(lead.context(1)).job.stage("typed", write)
+    for _ in range(3):
+        run(stream, 1)
+        catalog.create("job", taken_by=TakenBy.SYSTEM)
+    store.calls.clear()
+    gone = prune(catalog, "job", SnapshotPolicy(every=1.0, keep=2), fence=fence)
+    assert [one.number for one in gone] == [1]
+    assert store.calls["head"] < 10
+
+    both, first = threading.Barrier(2, timeout=60), iter(range(2))
+
+    def meet(method: str, arguments: tuple[Any, ...]) -> None:
+        if method == "head" and next(first, None) is not None:
+            both.wait()
+
+    store.refuse = meet
+    assert catalog.verify("job", 2, thorough=False).number == 2
+    assert store.calls["head"] > 150
+    (lost, *_) = (name for name in store.names() if "/typed/out/" in name)
+    store.remove(lost)
+    with pytest.raises(DamagedSnapshot, match=lost):
+        catalog.verify("job", 2, thorough=False)
+
+
 def test_a_snapshot_that_is_deleted_while_objects_are_counted(
     lead: Lead, catalog: SnapshotCatalog, store: Store
 ) -> None:
