@@ -119,6 +119,24 @@ def created_twice(amid: Amid) -> None:
 
 
 @found_by("linearizable")
+def created_at_once(amid: Amid) -> None:
+    """Two creations of a key at a time are accepted, and it is deleted once."""
+    now = amid.now + 1
+    amid.commit(["create", amid.key, "one"], at=now)
+    amid.commit(["create", amid.key, "two"], at=now)
+    amid.commit(["delete", amid.key, None])
+
+
+@found_by("linearizable")
+def deleted_at_once(amid: Amid) -> None:
+    """Two deletes of a key are accepted, which was created once."""
+    amid.commit(["create", amid.key, "one"])
+    now = amid.now + 1
+    amid.commit(["delete", amid.key, None], at=now)
+    amid.commit(["delete", amid.key, None], at=now)
+
+
+@found_by("linearizable")
 def two_values(amid: Amid) -> None:
     """One version is read with two values."""
     version = amid.next()
@@ -200,6 +218,15 @@ def stage_twice(amid: Amid) -> None:
     """A stage is recorded twice."""
     amid.commit(["create", f"{keys.STAGES}{amid.key}/s", "one"])
     amid.commit(["create", f"{keys.STAGES}{amid.key}/s", "two"])
+
+
+@found_by("once_per_stage")
+def stage_twice_at_once(amid: Amid) -> None:
+    """Two attempts record a stage at a time; then the job is cleaned up."""
+    stage, now = f"{keys.STAGES}{amid.key}/s", amid.now + 1
+    amid.commit(["create", stage, "one"], at=now)
+    amid.commit(["create", stage, "two"], at=now)
+    amid.commit(["delete", stage, None])
 
 
 @found_by("no_overlap")

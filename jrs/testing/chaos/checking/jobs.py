@@ -15,6 +15,7 @@ from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.testing.chaos.checking.facts import Anomaly, Fact, What
+from jrs.testing.chaos.checking.presence import created_again
 from jrs.testing.chaos.checking.verdict import Check, Run, check
 from jrs.testing.chaos.recorded import Call, Kind, Verb
 
@@ -104,15 +105,14 @@ def results_of(
 
 @functools.partial(check, able=_has(keys.STAGES))
 def once_per_stage(run: Run) -> Iterator[Anomaly]:
-    """Every stage of a job is recorded as finished at most once."""
+    """Every stage of a job is recorded as finished at most once, until it is cleaned up."""
     yield from stages_of(run.facts)
 
 
 def stages_of(facts: Mapping[str, list[Fact]]) -> Iterator[Anomaly]:
     """Yield the stages that finish twice."""
     for stage, some in _of(facts, keys.STAGES):
-        finished = [fact for fact in _written(some) if fact.sure and fact.state is None]
-        if len(finished) > 1 and not _deletes(some):
+        if (finished := created_again(some)) is not None:
             yield f"stage {stage} finished twice", tuple(fact.name for fact in finished)
 
 

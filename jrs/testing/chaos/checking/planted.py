@@ -27,9 +27,11 @@ class Anomaly:
     _plant: Callable[[Amid], None] = attrs.field(repr=False)
 
     def planted(self, history: list[Event], seed: int) -> list[Event]:
-        """Return a history with the fault."""
+        """Return a history with the fault, and with the clean-up of what it has made: a run that
+        ends well deletes that, and the fault must be found nevertheless."""
         amid = Amid(history, Random(f"{self.name} {seed}"))
         self._plant(amid)
+        amid.clean_up()
         return sorted([*history, *amid.events], key=lambda event: event.t)
 
 
@@ -93,6 +95,17 @@ class Amid:
             )
         self.now = max(self.now, ended)
 
+    def clean_up(self) -> None:
+        """Delete what has been created under the key, as far as a clean-up does. The outcome is
+        unknown, so that the deletes themselves contradict nothing."""
+        parts = [part for event in self.events for part in _parts(event)]
+        gone = {part[1] for part in parts if part[0] == "delete"}
+        made = {part[1] for part in parts if part[0] == "create"}
+        own = (key for key in sorted(made - gone) if self.key in key)
+        left = [key for key in own if key.startswith(_CLEANED_UP)]
+        if left:
+            self.commit(*(["delete", key, None] for key in left), answer=Kind.INFO)
+
     def watch(self, names: list[str] | None) -> None:
         """Watch the key while it is created; report something then, and nothing for a minute."""
         opened = Event(f"{self.key}.watch", 1, Kind.INVOKE, Verb.WATCH, self.now, self.key)
@@ -112,3 +125,10 @@ class Amid:
             attrs.evolve(alive, seq=3, t=self.now + 5),
         ]
         self.now += 3
+
+
+_CLEANED_UP = (keys.DOCTOR, *keys.WHILE_IT_RUNS)
+
+
+def _parts(event: Event) -> list[list[Any]]:
+    return event.value if event.type is Kind.INVOKE and event.f is Verb.COMMIT else []

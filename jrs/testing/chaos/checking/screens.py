@@ -13,135 +13,19 @@ operation, a screen goes by rows; so a key that one operation writes twice is al
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from jrs.contract.operations import EPOCH_KEY
 from jrs.testing.chaos.checking.columns import ABSENT, NONE, Columns, Flags, Ints
 from jrs.testing.chaos.checking.cycles import UNORDERED, Stretch
 from jrs.testing.chaos.checking.facts import ANY, What
 from jrs.testing.chaos.checking.store import Leads
+from jrs.testing.chaos.checking.sweeps import LATEST, NEVER, Groups, highest, numbered
 
-T = TypeVar("T", bound=np.generic)
-
-NEVER = -(1 << 63)
-"""For a number that there is none of."""
-_LATEST = (1 << 63) - 1
-_HIGHEST = _LATEST >> 2
+_HIGHEST = LATEST >> 2
 """The highest version that can be doubled."""
-_ROOM = 62
-"""How many bits a key has together with a number."""
-
-
-# -- sweeps ----------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class Ranks:
-    """Numbers as smaller ones in the same order, from 0 on.
-
-    Attributes:
-        bits: how many bits they need.
-        columns: the smaller numbers.
-    """
-
-    bits: int
-    columns: list[Ints]
-    _low: int
-    _different: Ints | None = None
-
-    @classmethod
-    def of(cls, room: int, *columns: Ints) -> Ranks:
-        """Rank the numbers of some columns together, so that they fit into some bits. As many
-        bits as the number of all rows has are always enough."""
-        low = min(int(column.min(initial=_LATEST)) for column in columns)
-        high = max(int(column.max(initial=NEVER)) for column in columns)
-        if (bits := max(high - low, 0).bit_length()) <= room:
-            return cls(bits, [column - low for column in columns], low)
-        different, ranks = np.unique(np.concatenate(columns), return_inverse=True)
-        ends = np.cumsum([len(column) for column in columns])[:-1]
-        return cls(len(different).bit_length(), np.split(ranks, ends), low, different)
-
-    def undone(self, ranks: Ints) -> Ints:
-        """Return the numbers that have some ranks."""
-        return ranks + self._low if self._different is None else self._different[ranks]
-
-
-def sorting(key: Ints, column: Ints) -> Ints:
-    """Return the order of rows by their key and another column. Rows that are nearly in this order
-    are sorted in nearly no time, if both fit into one number."""
-    if not len(key):
-        return np.zeros(0, np.int64)
-    low, high, last = int(column.min()), int(column.max()), int(key.max())
-    bits = (high - low).bit_length()
-    if bits + last.bit_length() <= _ROOM:
-        return np.argsort(key << bits | column - low, kind="stable")
-    return np.lexsort((column, key.astype(np.uint16) if last < 1 << 16 else key))
-
-
-def highest(key: Ints, at: Ints, value: Ints, asked: Ints, before: Ints) -> Ints:
-    """Return the highest value that a row of the asked key has at a moment before the asked one;
-    `NEVER` if there is no such row."""
-    found = np.full(len(asked), NEVER)
-    if not len(key) or not len(asked):
-        return found
-    room = _ROOM - max(int(key.max()), int(asked.max())).bit_length()
-    times, values = Ranks.of(room, at, before), Ranks.of(room, value)
-    moments = key << times.bits | times.columns[0]
-    order = np.argsort(moments, kind="stable")
-    # The key is the upper part, so that the maxima of one key end where the next one begins.
-    maxima = np.maximum.accumulate((key << values.bits | values.columns[0])[order])
-    place = np.searchsorted(moments[order], asked << times.bits | times.columns[1]) - 1
-    maximum = maxima[place]
-    known = (place >= 0) & (maximum >> values.bits == asked)
-    found[known] = values.undone(maximum[known] & ((1 << values.bits) - 1))
-    return found
-
-
-@attrs.frozen
-class Groups:
-    """Rows that are equal in some columns.
-
-    Attributes:
-        order: the rows, those of a group together.
-        starts: where each group begins in this order.
-    """
-
-    order: Ints
-    starts: Ints
-
-    @classmethod
-    def of(cls, key: Ints, column: Ints) -> Groups:
-        order = sorting(key, column)
-        first = np.ones(len(order), bool)
-        first[1:] = (np.diff(key[order]) != 0) | (np.diff(column[order]) != 0)
-        return cls(order, np.flatnonzero(first))
-
-    def sizes(self) -> Ints:
-        return np.diff(self.starts, append=len(self.order))
-
-    def least(self, column: Ints) -> Ints:
-        return np.minimum.reduceat(column[self.order], self.starts) if len(self.order) else column
-
-    def most(self, column: Ints) -> Ints:
-        return np.maximum.reduceat(column[self.order], self.starts) if len(self.order) else column
-
-    def sums(self, flags: Flags) -> Ints:
-        counts = flags.astype(np.int64)
-        return np.add.reduceat(counts[self.order], self.starts) if len(self.order) else counts
-
-    def spread(self, column: npt.NDArray[T]) -> npt.NDArray[T]:
-        """Return for each row what its group has."""
-        found = np.empty(len(self.order), column.dtype)
-        found[self.order] = np.repeat(column, self.sizes())
-        return found
-
-    def rows(self, groups: Flags) -> Ints:
-        """Return a row of each of some groups."""
-        return self.order[self.starts[groups]]
 
 
 # -- what is seen of values ------------------------------------------------------------------
@@ -170,11 +54,11 @@ def seen(facts: Columns) -> Seen:
     groups = Groups.of(facts.key[rows], facts.digest[rows])
     of_write, state = write[rows], facts.state[rows]
     writers = groups.sums(of_write)
-    first = groups.least(np.where(of_write, _LATEST, state))
+    first = groups.least(np.where(of_write, LATEST, state))
     last = groups.most(np.where(of_write, NONE, state))
     shown = last >= 0
-    begun = groups.least(np.where(of_write, facts.begun[rows], _LATEST))
-    ended = groups.least(np.where(of_write, _LATEST, facts.ended[rows]))
+    begun = groups.least(np.where(of_write, facts.begun[rows], LATEST))
+    ended = groups.least(np.where(of_write, LATEST, facts.ended[rows]))
     wrong = shown & ((writers == 0) | (ended < begun))
     several = shown & (first != last)
     if several.any():
@@ -201,7 +85,7 @@ def contradicted(facts: Columns, known: Seen) -> Flags:
     """
     suspected = facts.wanting | _named_twice(facts)
     suspected |= _keys(facts, facts.state > _HIGHEST)
-    suspected |= _two_values(facts) | _written_twice(facts)
+    suspected |= _two_values(facts) | _written_twice(facts) | _out_of_turn(facts)
     epoch = np.array([key == EPOCH_KEY for _, key in facts.keys], bool)
     suspected |= (known.strange | _refused(facts)) & ~epoch
     return suspected | _out_of_order(facts, known)
@@ -225,16 +109,27 @@ def _two_values(facts: Columns) -> Flags:
 
 
 def _written_twice(facts: Columns) -> Flags:
-    """A version that was replaced twice, or a key that was created too often."""
-    write = facts.what == What.WRITE
-    sure = write & facts.sure
+    """A version that was replaced twice."""
+    sure = (facts.what == What.WRITE) & facts.sure
     rows = np.flatnonzero(sure & (facts.state >= 0))
     groups = Groups.of(facts.key[rows], facts.state[rows])
-    suspected = _keys(facts, rows[groups.rows(groups.sizes() > 1)])
-    count = len(facts.keys)
-    created = np.bincount(facts.key[sure & (facts.state == ABSENT)], minlength=count)
-    deleted = np.bincount(facts.key[write & ~facts.valued], minlength=count)
-    return suspected | (created > deleted + 1)
+    return _keys(facts, rows[groups.rows(groups.sizes() > 1)])
+
+
+def _out_of_turn(facts: Columns) -> Flags:
+    """A key that was created or deleted too often by some moment. What began in the moment in which
+    a write ended is not counted; so this suspects more."""
+    write = facts.what == What.WRITE
+    created, deleted = write & (facts.state == ABSENT), write & ~facts.valued
+    return _ahead(facts, created, deleted, 1) | _ahead(facts, deleted, created, 0)
+
+
+def _ahead(facts: Columns, done: Flags, others: Flags, lead: int) -> Flags:
+    rows, begun = np.flatnonzero(done & facts.sure), np.flatnonzero(others)
+    key, ended = facts.key[rows], facts.ended[rows]
+    number = numbered(facts.key[begun], facts.begun[begun])
+    had_begun = highest(facts.key[begun], facts.begun[begun], number, key, ended)
+    return _keys(facts, rows[numbered(key, ended) > np.maximum(had_begun, 0) + lead])
 
 
 def _refused(facts: Columns) -> Flags:
@@ -247,14 +142,14 @@ def _refused(facts: Columns) -> Flags:
     writes = np.flatnonzero(write & (facts.state >= 0))
     both = np.concatenate([writes, rows])
     groups = Groups.of(facts.key[both], facts.state[both])
-    begun = np.where(np.arange(len(both)) < len(writes), facts.begun[both], _LATEST)
+    begun = np.where(np.arange(len(both)) < len(writes), facts.begun[both], LATEST)
     replaced |= groups.spread(groups.least(begun))[len(writes) :] < ended
     return _keys(facts, rows[~np.where(state == ABSENT, present, replaced)])
 
 
 def _first(facts: Columns, rows: Flags) -> Ints:
     """Return by keys when the first of some operations began."""
-    found = np.full(len(facts.keys), _LATEST)
+    found = np.full(len(facts.keys), LATEST)
     np.minimum.at(found, facts.key[rows], facts.begun[rows])
     return found
 

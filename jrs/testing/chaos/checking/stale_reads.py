@@ -16,6 +16,7 @@ from itertools import accumulate
 
 from jrs.contract.operations import EPOCH_KEY
 from jrs.testing.chaos.checking.facts import ANY, Anomaly, Fact, What
+from jrs.testing.chaos.checking.presence import created_again, deleted_again
 from jrs.testing.chaos.recorded import FOREVER
 
 
@@ -121,7 +122,7 @@ class _Register:
     def contradictions(self) -> Iterator[Anomaly]:
         yield from self._values()
         yield from self._replaced_twice()
-        yield from self._created_twice()
+        yield from self._out_of_turn()
         yield from self._out_of_order()
 
     # -- in any order ------------------------------------------------------------------------
@@ -178,14 +179,14 @@ class _Register:
                         (other.name, write.name),
                     )
 
-    def _created_twice(self) -> Iterator[Anomaly]:
-        created = [write for write in self.writes if write.state is None and write.sure]
-        deleted = sum(write.digest is None for write in self.writes)
-        if len(created) > deleted + 1:
+    def _out_of_turn(self) -> Iterator[Anomaly]:
+        if (pair := created_again(self.writes)) is not None:
             yield (
-                f"{self.key} was created {len(created)} times, and deleted {deleted} times",
-                tuple(write.name for write in created),
+                f"{self.key} was created twice, and not deleted in between",
+                tuple(write.name for write in pair),
             )
+        if (delete := deleted_again(self.writes)) is not None:
+            yield f"{self.key} was deleted more often than created", (delete.name,)
 
     # -- in the order of time ----------------------------------------------------------------
 
