@@ -7,7 +7,6 @@ its answer (see `chances`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 
 import attrs
@@ -25,7 +24,7 @@ from jrs.records.model import EpochRecord
 from jrs.testing.chaos.checking.protocol import Commit
 from jrs.testing.chaos.recorder import parts_of
 from jrs.testing.simulation.chances import Chances
-from jrs.testing.simulation.scheduler import RECORDS, Process, Scheduler
+from jrs.testing.simulation.scheduler import RECORDS, Process, Request, Scheduler
 
 _LATEST = 300
 """How often others run at most, before a late request arrives."""
@@ -60,17 +59,18 @@ class SimStore:
         epoch = None if fence is None else fence.epoch
         self.log.append(Commit(self.space.version, process.name, epoch, parts_of(ops, fence)))
 
-    def send_late(self, process: Process, carry_out: Callable[[], None]) -> LateRequest:
+    def send_late(self, process: Process, request: Request) -> LateRequest:
         """Leave a request to the network: it arrives some time, if it is not decided before."""
-        request = LateRequest(carry_out)
+        late = LateRequest(self.scheduler, request)
 
         def arrive() -> None:
+            self.scheduler.saw(request.what)
             self.scheduler.rest(self.chances.turns(_LATEST), ("arrives late", process.name))
             self.scheduler.uses("reach", process.name)
-            request.decide(True)
+            late.decide(True)
 
-        self.scheduler.spawn(Process("network"), arrive, "late")
-        return request
+        self.scheduler.spawn(late.network, arrive, "late")
+        return late
 
     def kill(self, process: Process) -> None:
         """End a process as kill -9 does: what it had sent arrives, arrives late, or is lost."""
@@ -78,9 +78,9 @@ class SimStore:
             self.scheduler.uses("w", _LEADER)
         self.watches = [watch for watch in self.watches if watch.process is not process]
         for request in self.scheduler.kill(process):
-            fate = self.chances.fate_of_last_request()
+            fate = self.chances.fate_of_last(request)
             if fate == "happens":
-                request()
+                request.carry_out()
             elif fate == "is late":
                 self.send_late(process, request)
 
@@ -98,15 +98,19 @@ class SimStore:
 class LateRequest:
     """A request that is under way, and nobody waits for: it happens some time, or never."""
 
-    _carry_out: Callable[[], None]
+    _scheduler: Scheduler
+    _request: Request
+    network: Process = attrs.field(factory=lambda: Process("network"))
+    """What carries it."""
     is_decided: bool = False
 
     def decide(self, happens: bool) -> None:
         """Let it happen now, or never. Idempotent."""
         if not self.is_decided:
             self.is_decided = True
+            self._scheduler.tell(self.network, "decided")
             if happens:
-                self._carry_out()
+                self._request.carry_out()
 
 
 class SimBackend(Backend):
@@ -169,7 +173,7 @@ class SimBackend(Backend):
 
         actor = store.scheduler.current
         assert actor is not None
-        actor.request = carry_out
+        actor.request = request = Request((ops, fence), carry_out)
         self._ask("commit", *((type(op).__name__.lower(), op.key) for op in ops))
         actor.request = None
         fate = store.chances.fate_of_answer()
@@ -177,7 +181,7 @@ class SimBackend(Backend):
             if fate == "happens":
                 carry_out()
             elif fate == "is late":
-                self._late.append(store.send_late(self._process, carry_out))
+                self._late.append(store.send_late(self._process, request))
             self._answer("unknown")
             raise OutcomeUnknown("the answer was lost")
         carry_out()

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from random import Random
 
+from jrs.testing.simulation.scheduler import Request
+
 FATES = ("happens", "is lost", "is late")
 """What may become of a commit whose answer is lost."""
 _LOSS = 0.03
@@ -40,8 +42,8 @@ class Chances:
             return self._rng.choice(FATES)
         return None
 
-    def fate_of_last_request(self) -> str:
-        """Return what becomes of what a process had sent when it was killed."""
+    def fate_of_last(self, request: Request) -> str:
+        """Return what becomes of a request that a process had sent when it was killed."""
         return self._rng.choice(FATES)
 
     def has_arrived(self) -> bool:

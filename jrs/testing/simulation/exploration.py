@@ -6,8 +6,9 @@ stopped, or the answer of a commit is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 import attrs
@@ -27,7 +28,7 @@ from jrs.testing.simulation.explored import (
 from jrs.testing.simulation.failover import TTL, Scenario, Simulation
 from jrs.testing.simulation.job_files import JobFiles
 from jrs.testing.simulation.memory import Memory, Untold
-from jrs.testing.simulation.scheduler import Actor, Process
+from jrs.testing.simulation.scheduler import Actor, Process, Request
 from jrs.testing.simulation.setting import Setting
 
 _LONGEST = 300.0
@@ -192,13 +193,15 @@ class Exploration(Simulation):
         name = process.name
         if self.crashes:
             killed, state = f"{name} is killed", partial(self.state, process, name)
-            yield Choice(killed, name, partial(self._crash, process, "is lost"),
+            yield Choice(killed, name, partial(self._crash, process, ()),
                          is_hidden=is_reading, state=state)  # fmt: skip
-            sent = any(one.request for one in self.scheduler.actors if one.process is process)
-            if sent and self.unknowns:
-                yield Choice(f"{killed}, and what it has sent is late", name,
-                             partial(self._crash, process, "is late"),
-                             is_hidden=is_reading)  # fmt: skip
+            sending = self.scheduler.sending(process)
+            for count in range(1, min(self.unknowns, len(sending)) + 1):
+                for some in combinations(sending, count):
+                    late = [one.request for one in some if one.request is not None]
+                    says = f"{killed}, and is late: {', '.join(map(_asked_by, some))}"
+                    yield Choice(says, name, partial(self._crash, process, late),
+                                 is_hidden=is_reading)  # fmt: skip
         if self.pauses:
             yield Choice(f"{name} is stopped", name, partial(self.pause, process))
 
@@ -208,10 +211,10 @@ class Exploration(Simulation):
         self._time_has_passed = False
         self.scheduler.carry_out(actor)
 
-    def _crash(self, victim: Process, fate: str) -> None:
+    def _crash(self, victim: Process, late: Collection[Request]) -> None:
         self.crashes -= 1
-        self.unknowns -= fate == "is late"
-        self.chances.last_fate = fate
+        self.unknowns -= len(late)
+        self.chances.late = late
         self.crash(victim)
 
     def replace_master(self) -> None:
@@ -255,5 +258,9 @@ class Exploration(Simulation):
 
 
 def _said(actor: Actor) -> str:
+    return f"{actor.process.name}: {_asked_by(actor)}"
+
+
+def _asked_by(actor: Actor) -> str:
     assert actor.asks is not None
-    return f"{actor.process.name}: {' '.join(map(str, actor.asks))}"
+    return " ".join(map(str, actor.asks))

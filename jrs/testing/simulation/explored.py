@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from hashlib import blake2b
 
 from jrs.backends.memory import Space
@@ -26,7 +26,7 @@ from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Up
 from jrs.records import keys
 from jrs.testing.simulation.chances import Chances
 from jrs.testing.simulation.primitives import SimLock, SimRLock
-from jrs.testing.simulation.scheduler import RECORDS, Actor, Process, Scheduler
+from jrs.testing.simulation.scheduler import RECORDS, Actor, Process, Request, Scheduler
 
 Use = tuple[str, str]
 """How a step uses something, and what. It reads ("r") or writes ("w") a key, a prefix of keys, a
@@ -79,7 +79,7 @@ class ExploredScheduler(Scheduler):
         self._births[actor] = self._seen[actor].hex()
         return actor
 
-    def kill(self, process: Process) -> list[Callable[[], None]]:
+    def kill(self, process: Process) -> list[Request]:
         self.uses("reach", process.name)
         return super().kill(process)
 
@@ -130,7 +130,6 @@ class ExploredScheduler(Scheduler):
             self._seen[actor] = digest(self._seen[actor], self.now, what)
 
     def tell(self, process: Process, what: object) -> None:
-        """Note what a process is told from outside."""
         told = int.from_bytes(digest(self.now, what))
         self._ended[process] = (self._ended.get(process, 0) + told) % (1 << 64)
 
@@ -167,6 +166,11 @@ class ExploredScheduler(Scheduler):
                 if self._asked[actor] < self._asked[before]:
                     first[actor.process] = actor
         return list(first.values())
+
+    def sending(self, process: Process) -> list[Actor]:
+        """Return the actors of a process that have sent something, in this order."""
+        mine = (a for a in self.actors if a.process is process and a.request is not None)
+        return sorted(mine, key=self._asked.__getitem__)
 
     def carry_out(self, actor: Actor) -> None:
         """Let what an actor has asked for happen; it hears of it when all settle."""
@@ -218,19 +222,19 @@ class ExploredScheduler(Scheduler):
 
 
 class ExploredChances(Chances):
-    """What becomes of the next commit, as chosen."""
+    """What becomes of the next commit, and of what a process had sent, as chosen."""
 
     def __init__(self) -> None:
         self.fate: str | None = None
-        self.last_fate = "is lost"
+        self.late: Collection[Request] = ()
+        """What is late of that which a dead process had sent."""
 
     def fate_of_answer(self) -> str | None:
         fate, self.fate = self.fate, None
         return fate
 
-    def fate_of_last_request(self) -> str:
-        fate, self.last_fate = self.last_fate, "is lost"
-        return fate
+    def fate_of_last(self, request: Request) -> str:
+        return "is late" if request in self.late else "is lost"
 
     def has_arrived(self) -> bool:
         return False  # That it has arrived is another choice.

@@ -45,6 +45,19 @@ class Process:
         return f"life of {self.name}"
 
 
+@attrs.frozen(eq=False)
+class Request:
+    """What a process has sent to the backend.
+
+    Attributes:
+        what: all that it asks for.
+        carry_out: lets it happen.
+    """
+
+    what: tuple[object, ...]
+    carry_out: Callable[[], None]
+
+
 @attrs.define(eq=False)
 class Actor:
     """A thread of a simulated process.
@@ -53,7 +66,7 @@ class Actor:
         waits_for: can it run? None: it can.
         until: the moment at which it stops waiting; None: it waits without end.
         asks: what happens next when it runs, if it asks for something that others can see.
-        request: carries out what it has sent to the backend, as long as nothing has come of it.
+        request: what it has sent to the backend, as long as nothing has come of it.
     """
 
     name: str
@@ -65,7 +78,7 @@ class Actor:
     until: float | None = None
     is_over: bool = False
     asks: tuple[object, ...] | None = None
-    request: Callable[[], None] | None = None
+    request: Request | None = None
     thread: Any = None
 
 
@@ -126,7 +139,7 @@ class Scheduler:
         finally:
             actor.is_over = True
 
-    def kill(self, process: Process) -> list[Callable[[], None]]:
+    def kill(self, process: Process) -> list[Request]:
         """End a process as kill -9 does; return the requests that it had sent."""
         process.alive = False
         mine = [actor for actor in self.actors if actor.process is process]
@@ -150,6 +163,9 @@ class Scheduler:
 
     def saw(self, what: object) -> None:
         """Note what the actor that runs learns of other processes; for an exploration."""
+
+    def tell(self, process: Process, what: object) -> None:
+        """Note what a process is told from outside; for an exploration."""
 
     def uses(self, how: str, what: str) -> None:
         """Note what the step that is carried out reads, writes or reaches; for an exploration."""

@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from jrs.testing.chaos.checking import protocol
+from jrs.testing.simulation.backend import SimStore
+from jrs.testing.simulation.explored import ExploredChances, ExploredScheduler, ExploredSpace
+from jrs.testing.simulation.scheduler import Process, Request
 from tests.support import in_long_form
 from tests.testing.simulation.mutants import MUTANTS, SCENARIO
 
@@ -100,6 +103,24 @@ def test_equal_digests_mean_equal_states(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def late(*, what: str, is_read: bool = False) -> list[tuple[object, ...]]:
+    """Return what distinguishes the state in which a request of a dead process is late."""
+    scheduler = ExploredScheduler()
+    store = SimStore(scheduler, ExploredChances(), ExploredSpace(scheduler.clock, scheduler))
+    request = store.send_late(Process("m1"), Request((what,), lambda: None))
+    scheduler.settle()
+    if is_read:
+        request.decide(False)
+    return list(scheduler.processes(None))
+
+
+def test_states_differ_by_what_is_late() -> None:
+    """Which request it is, and whether a read was answered that decides it."""
+    assert late(what="one") == late(what="one")
+    assert late(what="one") != late(what="two")
+    assert late(what="one") != late(what="one", is_read=True)
 
 
 @pytest.mark.parametrize("name", ["result-without-marker", "fence-stays-open"])

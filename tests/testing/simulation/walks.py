@@ -2,7 +2,8 @@
 
 ``python -m tests.testing.simulation.walks FOLDER`` prints how many states were reached again. The
 exit status is 1 if two walks reached states with the same digest, at which something else can come
-next, or if two steps that do not use the same things lead elsewhere in the other order.
+next, or from which the same step leads elsewhere; or if two steps that do not use the same things
+lead elsewhere in the other order.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ SCENARIO = Scenario(masters=2, jobs=1, stages=1, crashes=1, pauses=1, unknowns=1
 
 
 Found = tuple[str, Any, Any]
-"""A state and what can come next there; or two states that have to be the same."""
+"""A state and what can come next there; or a state with a step, and where that leads; or two states
+that have to be the same."""
 
 
 def main() -> int:
-    seen: dict[str, list[str]] = {}
+    seen: dict[str, object] = {}
     again = pairs = 0
     with begun(SCENARIO, Path(sys.argv[1]).absolute()) as run:
         run.settle()
@@ -49,10 +51,10 @@ def main() -> int:
                     continue
                 again += one in seen
                 if seen.setdefault(one, other) != other:
-                    print("the same state, and something else comes:", seen[one], other)
+                    print("the same state, and something else comes:", one, seen[one], other)
                     return 1
             run.files.restore(saved)
-    print(f"states {len(seen)}, reached again {again}, pairs {pairs}")
+    print(f"states and steps {len(seen)}, reached again {again}, pairs {pairs}")
     return 0 if again and pairs else 1
 
 
@@ -75,10 +77,13 @@ def apart(steps: Callable[[], Iterable[object]]) -> list[Any]:
 
 
 def walk(run: Exploration, rng: Random) -> Iterator[Found]:
+    before = ""
     while not run.settle() and not run.is_over():
-        choices = list(run.choices())
+        choices, state = list(run.choices()), str(run.state())
+        if before:
+            yield "step", before, state
         if len(choices) > 1:
-            yield "state", str(run.state()), [choice.says for choice in choices]
+            yield "state", state, [choice.says for choice in choices]
         requests = [choice for choice in choices if choice.is_request]
         if len(requests) > 1 and rng.random() < 0.1:
             saved = run.files.save()
@@ -91,7 +96,9 @@ def walk(run: Exploration, rng: Random) -> Iterator[Found]:
             if not any(are_in_conflict(a, b) for a, b in product(*map(as_uses, used))):
                 yield "pair", one, other
         calm = [one for one in choices if not re.search("is killed|is stopped|is lost", one.says)]
-        rng.choice(calm if calm and rng.random() < 0.95 else choices).take()
+        chosen = rng.choice(calm if calm and rng.random() < 0.95 else choices)
+        before = f"{state}: {chosen.says}"
+        chosen.take()
 
 
 def as_uses(used: list[list[str]]) -> list[Use]:
