@@ -25,7 +25,7 @@ from jrs.testing.chaos.failure import ChaosFailure
 from jrs.testing.chaos.faults import SCHEMES
 from jrs.testing.chaos.plan import Plan
 from jrs.testing.chaos.progress import told_of
-from jrs.testing.chaos.reading import CHECKS, checks_of, nemesis_of, run_of
+from jrs.testing.chaos.reading import CHECKS, checks_of, nemesis_of, repeated, run_of
 from jrs.testing.chaos.strikes import never_hit
 from jrs.testing.chaos.world import World
 
@@ -118,14 +118,16 @@ def run_command(
 @_check_option
 @json_option
 def check_command(folder: Path, names: Sequence[str], as_json: bool) -> None:
-    """Check the history that a run has left in FOLDER.
+    """Check the history that a run has left in FOLDER: repeat the checks of the run.
 
     The exit code is 1 if a check finds a violation.
 
     \b
     Example:  jrs chaos check /tmp/jrs-chaos-x1 --check linearizable
     """
-    wanted, run = checks_of(names), run_of(folder)
+    checks_of(names)
+    run = run_of(folder)
+    wanted = repeated(names, run.notes)
     found = list[Violation]()
     for each in wanted:
         violations = each.violations(run)

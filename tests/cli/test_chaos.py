@@ -12,9 +12,14 @@ from click.testing import CliRunner
 
 from jrs.cli import chaos
 from jrs.testing.chaos.checking.facts import Anomaly
-from jrs.testing.chaos.checking.run_itself import no_crash
+from jrs.testing.chaos.checking.jobs import output_equals
+from jrs.testing.chaos.checking.run_itself import OF_THE_RUN, no_crash
+from jrs.testing.chaos.checking.store import fenced
 from jrs.testing.chaos.checking.verdict import Check, Run, Violation, check
 from jrs.testing.chaos.failure import ChaosFailure
+from jrs.testing.chaos.reading import asked_for
+from jrs.testing.chaos.recorded import Verb
+from jrs.testing.chaos.recorder import Recording
 
 RUN = Run([], {"backend": "file", "nemesis": "kill()"})
 
@@ -79,9 +84,41 @@ def test_a_check_that_counts_as_blind_hides_no_violation(
     one = check(blind, able=lambda run: False)
     monkeypatch.setattr(chaos, "run_of", lambda folder: RUN)
     monkeypatch.setattr(chaos, "checks_of", lambda names: [one])
+    monkeypatch.setattr(chaos, "repeated", lambda names, notes: [one])
     found = CliRunner().invoke(chaos.chaos_command, ["check", str(tmp_path), *names])
     assert found.exit_code == chaos.EXIT_VIOLATED, found.output
     assert "broken       blind" in found.stdout
+
+
+def checked(folder: Path, *names: str) -> dict[str, Any]:
+    found = CliRunner().invoke(chaos.chaos_command, ["check", str(folder), *names, "--json"])
+    assert found.exit_code in (0, chaos.EXIT_VIOLATED), found.output
+    said: dict[str, Any] = json.loads(found.stdout)
+    assert found.exit_code == bool(said["violations"])
+    return said
+
+
+def test_a_check_repeats_what_the_run_was_asked_for(tmp_path: Path) -> None:
+    """With what it expected; a check whose notes a run has not left finds nothing."""
+    recording = Recording(tmp_path / "history", "p")
+    recording.note(Verb.ALIVE)
+    recording.close()
+    assert checked(tmp_path)["violations"] == []
+    assert checked(tmp_path, "--check", "linearizable")["violations"] == []
+
+    ended = {"j": {"status": "FINISHED", "payload": 1, "files": []}}
+    notes = {"unfinished": [], "broken": [], "wrong": [], "left": [], "ended": ended}
+    for asked, wrong in (
+        ([fenced], 0),
+        ([output_equals({"j": 1})], 0),
+        ([output_equals({"j": 2})], 1),
+    ):
+        kept = asked_for([*asked, *OF_THE_RUN], notes)
+        (tmp_path / "run.json").write_text(json.dumps(kept))
+        said = checked(tmp_path)
+        assert {*said["checks"], *said["not_checked"]} >= {asked[0].name, "all_ended"}
+        assert len(said["checks"]) + len(said["not_checked"]) == 4
+        assert len(said["violations"]) == wrong
 
 
 def job(job: Any) -> None:

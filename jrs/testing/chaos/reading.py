@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
@@ -77,6 +78,30 @@ def checks_of(names: Sequence[str]) -> list[Check]:
     if not names:
         return list(CHECKS.values())
     return list(dict.fromkeys([*(CHECKS[name] for name in names), *OF_THE_RUN]))
+
+
+def asked_for(checks: Iterable[Check], notes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the notes of a run with the checks that it is asked for; `repeated` makes those."""
+    names, expected = list(notes.get("checks", ())), dict(notes.get("expected", {}))
+    for one in checks:
+        names.append(one.name)
+        expected |= one.expected
+    return {**notes, "checks": list(dict.fromkeys(names)), "expected": expected}
+
+
+def repeated(names: Sequence[str], notes: Mapping[str, Any]) -> list[Check]:
+    """Return the checks of these names, with what the run expected of its jobs. If there are no
+    names, return those that it was asked for, as far as they have names; or else all.
+
+    Raises:
+        InvalidInput: there is no such check.
+    """
+    found = checks_of(names or [name for name in notes.get("checks", ()) if name in CHECKS])
+    if not (expected := notes.get("expected")):
+        return found
+    given = output_equals(expected)
+    both = (given, CHECKS[given.name]) if undisturbed in notes else (given,)
+    return [two for one in found for two in (both if one.name == given.name else (one,))]
 
 
 def history_in(folder: Path) -> Path:

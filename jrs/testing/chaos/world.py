@@ -27,6 +27,7 @@ from jrs.testing.chaos.failure import ChaosFailure
 from jrs.testing.chaos.outputs import moved, with_texts
 from jrs.testing.chaos.plan import Plan
 from jrs.testing.chaos.progress import Progress
+from jrs.testing.chaos.reading import asked_for
 from jrs.testing.chaos.recorded import Event, events_of
 from jrs.testing.chaos.report import check_installed, write_report
 from jrs.testing.chaos.strikes import Striker, never_hit, schedule
@@ -258,6 +259,7 @@ class World:
         if any(check.needs == "undisturbed" for check in checks) and "undisturbed" not in run.notes:
             run = self._keep({**run.notes, "undisturbed": self._undisturbed()}, run.events)
         used = self._used = list(dict.fromkeys([*checks, *OF_THE_RUN]))
+        run = self._keep(asked_for(used, run.notes), run.events)
         found = [violation for check in used for violation in check.violations(run)]
         write_report(self.folder / "report.html", run, used, found, self._again)
         if found:
@@ -296,7 +298,7 @@ class World:
         return self._keep(notes, events)
 
     def _keep(self, notes: dict[str, Any], events: list[Event]) -> Run:
-        (self.folder / NOTES).write_text(json.dumps(notes, indent=1))
+        (self.folder / NOTES).write_text(json.dumps(notes, indent=1, default=repr))
         self._run = Run(events, notes)
         return self._run
 

@@ -300,7 +300,8 @@ def output_equals(expected: Any) -> Check:
 
     promise = "Every job returns and writes what it should."
     needs = "ended" if isinstance(expected, Mapping) else "undisturbed"
-    return Check("output_equals", promise, find, needs)
+    given = expected if isinstance(expected, Mapping) else {}
+    return Check("output_equals", promise, find, needs, expected=given)
 
 
 def _in_order(files: Any) -> Any:

@@ -78,13 +78,20 @@ class Check:
     needs: str = ""
     """The note of a run that it evaluates; empty if it evaluates the history alone."""
     _able: Callable[[Run], bool] = attrs.field(default=lambda run: True, repr=False)
+    expected: Mapping[str, Any] = attrs.field(factory=dict, eq=False, repr=False)
+    """What its caller expects of jobs, by their ids."""
 
     def can_judge(self, run: Run) -> bool:
         """Return whether the run has what the check looks at."""
-        return (not self.needs or self.needs in run.notes) and self._able(run)
+        return self._has_note(run) and self._able(run)
+
+    def _has_note(self, run: Run) -> bool:
+        return not self.needs or self.needs in run.notes
 
     def violations(self, run: Run) -> list[Violation]:
-        """Return what it finds in a run."""
+        """Return what it finds in a run; nothing without the note that it needs."""
+        if not self._has_note(run):
+            return []
         with without_collections():
             return [Violation(self.name, message, calls) for message, calls in self._find(run)]
 
