@@ -238,9 +238,13 @@ def deep(job, config: dict[str, list[str]]) -> None:  # type: ignore[no-untyped-
     (Path(target) / "rows.txt").write_text("one\n")
 
 
-def test_jobs_that_return_their_id_and_their_place(tmp_path: Path) -> None:
-    """Neither is that of the run without faults, and yet each returns what it should."""
-    with World(Plan(masters=1, seconds=0, timeout=60), "file", tmp_path / "run") as world:
+def test_jobs_that_return_their_id_and_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is that of the run without faults, and yet each returns what it should. The folder
+    may be relative."""
+    monkeypatch.chdir(tmp_path)
+    with World(Plan(masters=1, seconds=0, timeout=60), "file", Path("run")) as world:
         world.submit("copy", place, copies=2, target=world.output / "{id}", owner="of {id}")
         world.submit("job", place, target=world.output / "job", owner="me")
         world.submit("deep", deep, copies=2, config={"targets": [world.output / "{id}"]})

@@ -81,7 +81,7 @@ class World:
         check_installed()
         self.plan = plan
         self.scheme = scheme
-        self.folder = folder
+        self.folder = folder = folder.absolute()
         self.seed = plan.seed if seed is None else seed
         self.output = folder / "output"
         self.output.mkdir(parents=True)
