@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from jrs.contract.operations import EPOCH_KEY
@@ -102,6 +103,27 @@ def test_a_watch_may_report_more_than_has_changed(names: list[str] | None) -> No
     history = Anomaly("watch", "watched", lambda amid: amid.watch(names)).planted(generated(1), 1)
 
     assert found(history, *ALL) == []
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_watch_that_is_asked_seldom_reports_when_it_is_asked(number: int) -> None:
+    """Its first two calls behind the due moment may report the change."""
+
+    def at(second: int) -> int:
+        return second * 10**9
+
+    notice = Event("m.1", 1, Kind.INFO, Verb.NOTICE, 0, value=[])
+    events = [
+        Event("m.1", 1, Kind.INVOKE, Verb.WATCH, 0, "jobs/"),
+        Event("c.1", 1, Kind.INVOKE, Verb.COMMIT, at(1), value=[["create", "jobs/a", "0"]]),
+        Event("c.1", 1, Kind.OK, Verb.COMMIT, at(2)),
+        *(attrs.evolve(notice, t=at(100 + turn), value=["jobs/a"] if turn == number else [])
+          for turn in range(4)),
+    ]  # fmt: skip
+    said = [one.message for one in watched.violations(Run(events))]
+    late = "a watch of jobs/ reported the change of jobs/a only 100 s after it"
+
+    assert said == ([late] if number == 2 else [])
 
 
 def test_a_watch_without_time_is_not_checked() -> None:

@@ -35,6 +35,15 @@ def unreported_behind_harm(amid: Amid) -> None:
 
 
 @found_by("watched", WATCH_FAULTS)
+def reported_late(amid: Amid) -> None:
+    """A change is reported with a later one of the key, an hour behind it."""
+    amid.watch([])
+    last = amid.events[-1]
+    for seconds, names in ((3598, []), (3599, []), (3600, [amid.key])):
+        amid.events.append(attrs.evolve(last, t=amid.now + seconds * _SECOND, value=names))
+
+
+@found_by("watched", WATCH_FAULTS)
 def unreported_unanswered(amid: Amid) -> None:
     """A change is not reported whose commit got no answer; it was read."""
     opened = Event(f"{amid.key}.watch", 1, Kind.INVOKE, Verb.WATCH, amid.now, amid.key)

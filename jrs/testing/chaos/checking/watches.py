@@ -16,6 +16,8 @@ from jrs.testing.chaos.recorded import FOREVER, Call, Event, Kind, Verb
 DUE = 15_000_000_000
 """Nanoseconds in which a watch has to report a change, and to return when its time is over, if its
 process lives. Harm of that time may take as long as it lasts, and these once more."""
+_CALLS = 2
+"""How many calls that return when a report is due may still report it."""
 
 
 def _had_time(run: Run) -> bool:
@@ -51,12 +53,19 @@ class _Watch:
     overdue: tuple[int, int] = (0, 0)
     """For how long a call was overdue, at most, and the moment of that."""
 
-    def has_reported(self, key: str, since: int) -> bool:
-        """Return whether it has reported a key, or that anything may have changed."""
-        return any(
-            names is None or any(_covers(key, name) for name in names)
-            for names in self.reports[bisect_left(self.times, since) :]
-        )
+    def reported(self, key: str, since: int, due: int) -> int | None:
+        """Return when it reported a key, or that anything may have changed; `FOREVER` if it never
+        did; None if it did in time.
+
+        It is asked now and then, so the first calls that return behind the due moment are in time,
+        too: the first one may belong to a process that could not run, and hears of it in the next.
+        """
+        in_time = bisect_left(self.times, due) + _CALLS
+        for number in range(bisect_left(self.times, since), len(self.times)):
+            names = self.reports[number]
+            if names is None or any(_covers(key, name) for name in names):
+                return None if number < in_time else self.times[number]
+        return FOREVER
 
 
 class Watches:
@@ -101,14 +110,15 @@ class Watches:
                 due = max(due, healed + DUE)
         return due
 
-    def _asked_of(self, call: Call) -> list[tuple[_Watch, str]]:
-        """Return the watches that must have reported a change of an accepted commit, and it."""
+    def _asked_of(self, call: Call) -> list[tuple[_Watch, str, int]]:
+        """Return the watches that must have reported a change of an accepted commit, it, and until
+        when."""
         keys = [str(part[1]) for part in call.value if part[0] in ("create", "update", "delete")]
         if call.ended == FOREVER or not keys or not self._watches:
             return []
         due = self._due(call.ended)
         return [
-            (watch, key)
+            (watch, key, due)
             for watch in self._watches
             if watch.opened <= call.begun and watch.times and due <= watch.times[-1]
             for key in keys
@@ -121,9 +131,11 @@ class Watches:
 
     def unreported(self, call: Call) -> Iterator[Anomaly]:
         """Yield the changes of an accepted commit that a watch has not reported in time."""
-        for watch, key in self._asked_of(call):
-            if not watch.has_reported(key, call.begun):
-                yield f"a watch of {watch.prefix} never reported the change of {key}", (call.name,)
+        for watch, key, due in self._asked_of(call):
+            if (moment := watch.reported(key, call.begun, due)) is not None:
+                late = f"{(moment - call.ended) / 1e9:.0f} s after it"
+                when = "never" if moment == FOREVER else f"only {late}"
+                yield f"a watch of {watch.prefix} reported the change of {key} {when}", (call.name,)
 
     def hung(self) -> Iterator[Anomaly]:
         """Yield the watches of which a call did not return in time."""
