@@ -119,8 +119,9 @@ class JobCleanup:
         Return the journal: `problems` names what is left. The caller decides when to try again;
         if the pass of that number `is_last`, the journal records that no retry follows. A resource
         that has not finished after `timeout` seconds counts as left; it continues in a thread of
-        its own. `history` records what comes of it. `begins` is called before the first pass,
-        and `said` with what the cleanup continues without, and why.
+        its own, and the next pass takes its outcome. `history` records what comes of it. `begins`
+        is called before the first pass, and `said` with what the cleanup continues without, and
+        why.
 
         Raises:
             Fenced: a newer leader exists; it continues from the journal.
@@ -167,8 +168,9 @@ class JobCleanup:
                     job_id, HistoryKind.CLEANUP, text, about=about, repeatable=True
                 ) as event:
                     self._write(journal, stored, fence, event)
-            return journal
-        self._mark_clean(journal, stored, doomed, fence, history, about)
+        else:
+            self._mark_clean(journal, stored, doomed, fence, history, about)
+        self._tries.forget(job_id)  # Not before: what has succeeded is not done again.
         return journal
 
     def release(self, job_id: str) -> None:
@@ -274,7 +276,7 @@ class JobCleanup:
                 note(self._tries.side_by_side(step, job_id, fence, deadline))
         if problems:
             goes = (one for one in records if not one.last)
-            note((one, self._tries.clean(one, job_id, fence)) for one in goes)
+            note(self._tries.clean(one, job_id, fence) for one in goes)
         else:
             listed = [(one, _listed(one, doomed, job_id, fence)) for one in records]
             unreadable = [(one, problem) for one, problem in listed if problem is not None]

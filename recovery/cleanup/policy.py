@@ -16,7 +16,8 @@ class CleanupPolicy:
 
     Attributes:
         timeout: seconds after which a pass ends. A resource that has not finished by then counts as
-            failed, and is not cleaned again before its earlier try has ended.
+            left, and is not cleaned again before its earlier try has ended. The next pass takes
+            the outcome of that try.
 
     Raises:
         InvalidInput: `wait` or `stop` depends on more than the number of tries (tries are counted

@@ -23,6 +23,7 @@ _MOST = 256
 only cleanups that hang, and that no pass waits for any more, reach this number. Beyond it no
 further cleanup of the resource begins, although it might not hang for every job."""
 _HANGS = "it has not ended in time and continues"
+_CONTINUES = "an earlier try has not ended yet"
 _NOT_BEGUN = "not begun: what comes before it took all the time of the pass"
 
 
@@ -41,16 +42,31 @@ Tried = tuple[Resource, Problem | None]
 """A resource, and the problem of its try, if there is one."""
 
 
+@attrs.define(eq=False)
+class _Try:
+    """One cleanup of a resource of a job."""
+
+    has_ended: bool = False
+    problem: Problem | None = None
+    """Once it has ended."""
+    taken: bool = False
+    """Whether a pass has got its outcome."""
+
+
 class Tries:
     """The tries of one master. Safe for use by many threads.
 
-    Each method raises `Fenced` if it finds that a newer leader exists.
+    A try may outlast the pass that has begun it. Its outcome is kept for the next pass, which takes
+    it instead of a try of its own. It is kept until `forget`: what has succeeded is not done again
+    because the journal could not be written.
+
+    Each method that cleans raises `Fenced` if it finds that a newer leader exists.
     """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._under_way: set[tuple[str, str]] = set()
-        """The cleanups, by job and resource, that have not ended, awaited or not."""
+        self._tries: dict[str, dict[str, _Try]] = {}
+        """By job and resource: those under way, awaited or not, and those with an outcome."""
         self._lock = threading.Lock()
 
     def in_turn(
@@ -63,7 +79,7 @@ class Tries:
             for resource in resources:
                 if ends and (ends[-1] is not None or deadline.expired):
                     return
-                ends.append(self.clean(resource, job_id, fence, checks=True))
+                ends.append(self._try(resource, job_id, fence, checks=True))
 
         [end] = side_by_side(f"jrs-cleanup-{job_id}", [all_of_them], deadline)
         if end.error is not None:
@@ -71,7 +87,7 @@ class Tries:
         ended = [*ends]
         if len(ended) < len(resources) and not any(ended):
             ended.append(Problem(_HANGS if end.hangs else _NOT_BEGUN))
-        return list(zip(resources, ended, strict=False))
+        return [self._take(*one, job_id) for one in zip(resources, ended, strict=False)]
 
     def side_by_side(
         self, resources: Sequence[Resource], job_id: str, fence: Fence | None, deadline: Deadline
@@ -79,14 +95,28 @@ class Tries:
         """Clean resources, each in a thread of its own."""
         if resources:
             self._check(job_id, fence)
-        calls = [partial(self.clean, resource, job_id, fence) for resource in resources]
+        calls = [partial(self._try, resource, job_id, fence) for resource in resources]
         ends = side_by_side(f"jrs-cleanup-{job_id}", calls, deadline)
         for resource, end in zip(resources, ends, strict=True):
             if end.error is not None:
                 raise end.error
-            yield resource, Problem(_HANGS) if end.hangs else end.value
+            yield self._take(resource, Problem(_HANGS) if end.hangs else end.value, job_id)
 
-    def clean(
+    def clean(self, resource: Resource, job_id: str, fence: Fence | None) -> Tried:
+        """Clean one resource in this thread, whatever time that takes."""
+        return self._take(resource, self._try(resource, job_id, fence), job_id)
+
+    def forget(self, job_id: str) -> None:
+        """Forget the outcomes that passes of the job have taken."""
+        with self._lock:
+            of_job = self._tries.pop(job_id, {})
+            left = {name: one for name, one in of_job.items() if not one.taken}
+            if left:
+                self._tries[job_id] = left
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _try(
         self, resource: Resource, job_id: str, fence: Fence | None, *, checks: bool = False
     ) -> Problem | None:
         """Clean one resource; return its problem, if there is one.
@@ -95,20 +125,35 @@ class Tries:
             checks: whether to check the fence first. The try is under way meanwhile: what has to
                 wait for its end waits for the check, too.
         """
-        step = job_id, resource.name
         with self._lock:
-            if step in self._under_way:
-                return Problem("an earlier try has not ended yet")
-            if sum(name == resource.name for _, name in self._under_way) >= _MOST:
+            earlier = self._tries.get(job_id, {}).get(resource.name)
+            if earlier is not None:
+                return earlier.problem if earlier.has_ended else Problem(_CONTINUES)
+            if self._under_way(resource.name) >= _MOST:
                 return Problem(f"not begun: it hangs for {_MOST} other jobs")
-            self._under_way.add(step)
+            this = self._tries.setdefault(job_id, {})[resource.name] = _Try()
         try:
             if checks:
                 self._check(job_id, fence)
-            return problem_of(lambda: resource.clean_fenced(job_id, fence))
-        finally:
+            problem = problem_of(lambda: resource.clean_fenced(job_id, fence))
+        except BaseException:
             with self._lock:
-                self._under_way.discard(step)
+                del self._tries[job_id][resource.name]
+            raise
+        with self._lock:
+            this.problem, this.has_ended = problem, True
+        return problem
+
+    def _under_way(self, name: str) -> int:
+        """Return how many tries of a resource have not ended."""
+        of_all = (of_job.get(name) for of_job in self._tries.values())
+        return sum(one is not None and not one.has_ended for one in of_all)
+
+    def _take(self, resource: Resource, problem: Problem | None, job_id: str) -> Tried:
+        if problem is None or problem.ended:
+            with self._lock:
+                self._tries[job_id][resource.name].taken = True
+        return resource, problem
 
     def _check(self, job_id: str, fence: Fence | None) -> None:
         self._backend.check_current(fence, f"cleanup of {job_id!r} stops here")

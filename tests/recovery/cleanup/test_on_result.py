@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ import attrs
 import pytest
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.records import keys
 from jrs.records.model import CleanupJournal, JobResult, JobSpec, JobStatus
 from jrs.records.on_result import OnResult
@@ -29,7 +30,7 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from tests.recovery.support import Thing
-from tests.support import FakeClock, until
+from tests.support import BOUND, FakeClock, until
 
 ENDED = 1000.0
 WRITE = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + '\\n')"
@@ -55,10 +56,12 @@ class EndedJob:
         result = JobResult("job", JobStatus.FINISHED, {"rows": 7}, finished_at=ENDED)
         JobResultStore(self.backend).create_dirty(result, None)
 
-    def clean_up(self) -> CleanupJournal:
+    def cleanup(self) -> JobCleanup:
         hook = Notification(self.backend, self.trust.check, self.clock, PROGRAM)
-        resources = [hook, self.thing, Spec(self.backend)]
-        return JobCleanup(self.backend, resources).run("job", None)
+        return JobCleanup(self.backend, [hook, self.thing, Spec(self.backend)])
+
+    def clean_up(self) -> CleanupJournal:
+        return self.cleanup().run("job", None)
 
     def is_clean(self) -> bool:
         return JobResultStore(self.backend).has_clean("job")
@@ -159,6 +162,49 @@ def test_one_that_hangs_is_killed(ended: EndedJob, tmp_path: Path) -> None:
     assert "killed after 2 s" in ended.clean_up().problems["on_result"]
     for pid in map(int, pids.read_text().split()):
         until(lambda: not is_alive(pid), "it is gone")  # noqa: B023
+
+
+def test_one_that_outlasts_its_pass_is_not_run_again(ended: EndedJob, tmp_path: Path) -> None:
+    """The next pass takes how it has ended, also if the journal cannot be written at first."""
+    told, gate = tmp_path / "told", tmp_path / "gate"
+    os.mkfifo(gate)
+    ended.end(OnResult(python(f"{WRITE}; open(sys.argv[2]).read()", told, gate), timeout=BOUND))
+    ended.thing.broken = OSError("busy")
+    cleanup = ended.cleanup()
+    assert "has not ended in time" in cleanup.run("job", None, timeout=0.5).problems["on_result"]
+    assert "earlier try" in cleanup.run("job", None, timeout=0.5).problems["on_result"]
+    gate.write_text("")
+    until(lambda: not hooks(), "it has ended")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cleanup, "_write", fail)
+        with pytest.raises(Unavailable):
+            cleanup.run("job", None)
+    assert "on_result" in cleanup.run("job", None).done
+    ended.thing.broken = None
+    assert not cleanup.run("job", None).problems
+    assert len(told.read_text().splitlines()) == 1
+
+
+def test_one_that_is_killed_after_its_pass_is_given_up(ended: EndedJob) -> None:
+    """Its deadline counts, however short the passes are."""
+    ended.end(OnResult("sleep 1000", timeout=1.0, deadline=60.0))
+    ended.clock.now = ENDED + 60.0
+    cleanup = ended.cleanup()
+    until(lambda: not cleanup.run("job", None, timeout=0.2).problems, "it is given up", 20.0)
+
+    assert ended.is_clean()
+    view = JobCatalog(ended.backend).view("job")
+    assert view.cleanup is not None
+    assert "killed after 1 s; it is not run again" in view.cleanup.given_up["on_result"]
+
+
+def hooks() -> list[str]:
+    """Return the threads in which a hook runs."""
+    return [one.name for one in threading.enumerate() if one.name.startswith("jrs-cleanup-job")]
+
+
+def fail(*arguments: object) -> None:
+    raise Unavailable("the disk is full")
 
 
 def test_what_it_prints_takes_no_memory(ended: EndedJob) -> None:
