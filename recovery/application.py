@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,8 +21,8 @@ from jrs.contract.errors import (
 )
 from jrs.contract.leadership import Leadership
 from jrs.contract.runtime import daemon, start_thread
-from jrs.contract.texts import shown, span
-from jrs.records.applications import LOST_MAIN, shown_call
+from jrs.contract.texts import shown
+from jrs.records.applications import LOST_MAIN
 from jrs.records.checks import check_job_id, check_json, merged
 from jrs.records.model import JobResult, JobSpec, JobStatus, Json, RunnerKind
 from jrs.records.not_finished import JobNotFinished
@@ -36,8 +35,9 @@ from jrs.store.result_store import JobResultStore
 from .attempt.entry_point import check_arguments, name_of
 from .attempt.triage import call_users
 from .cleanup.policy import CleanupPolicy
+from .driver_calls import check_unfinished, say_handed_back
 from .leader.dispatcher import Dispatcher
-from .leading_replica import RaisedByMain, Replica, code_of, identity_of, log, readable
+from .leading_replica import RaisedByMain, Replica, code_of, identity_of, readable
 from .master import Master
 from .rules.events import Report
 from .rules.resource import Resource
@@ -128,7 +128,8 @@ class Driver:
 
         `function` is called as ``function(job, **arguments)`` in a thread of this process, with its
         SparkSession. An entry point (``"module:function"``) runs in a process of its own instead.
-        The job id identifies the job across calls: keep it stable. While the backend is away, `run`
+        The job id identifies the job across calls, in the whole cluster: keep it stable in a run,
+        and different from run to run, as ``f"load-{day}"``. While the backend is away, `run`
         waits for it, as long as this driver leads.
 
         Give the arguments by their names; one that is called ``restart`` or ``arguments`` goes into
@@ -139,9 +140,10 @@ class Driver:
             ResultExpired: the job ended, and its result was expired.
             InvalidInput: a bad job id, or the application's own; what is no function; arguments
                 that are not JSON, or that the function does not take; another function, or
-                other arguments, for a job id that has not ended. Nothing was stored. For a job that
-                has ended, the stored result is returned whatever the function and arguments are; a
-                warning says so if they differ. Functions are told apart by module and name.
+                other arguments, for a job id that has not ended; or such a job is of another
+                application. Nothing was stored. For a job that has ended, the stored result is
+                returned whatever the function, arguments and application are; a warning says so if
+                they differ. Functions are told apart by module and name.
             CorruptRecord: the job is held, because its stored records cannot be read.
             Canceled, Fenced, WrongState: as `check`.
         """
@@ -158,13 +160,7 @@ class Driver:
             stored = self._wait(job_id)
         else:
             stored = readable(entry)
-            if _runs_other(spec, stored.call, stored.spec.function if stored.spec else ""):
-                log.warning(
-                    "job %r has ended %s ago with another function or other arguments; its result "
-                    "is returned, nothing runs",
-                    job_id,
-                    span(time.time() - stored.finished_at),
-                )
+            say_handed_back(spec, stored)
         if stored.status is not JobStatus.FINISHED:
             if stored.failure is not None and stored.failure.kind == LOST_MAIN:
                 self._answered(self.check)  # The application was canceled, and the job with it.
@@ -199,21 +195,16 @@ class Driver:
         if not isinstance(function, str):
             # Before it is stored: a misspelled argument would end the job FAILED, once for all.
             check_arguments(function, f"the function of job {job_id!r}", spec.arguments)
-        catalog = JobCatalog(self._backend)
+        catalog, before = JobCatalog(self._backend), None
         try:
             catalog.submit(spec)
         except DuplicateJob:
             # A main that came this far submitted it before a failover.
-            view = catalog.view(job_id)
-            if view.problems:
-                raise CorruptRecord(f"job {job_id!r} is held: {view.problems[0]}") from None
-            before = view.spec
-            if before is not None and _runs_other(spec, before.call, before.function):
-                raise InvalidInput(
-                    f"job {job_id!r} was submitted with another function or other arguments: as "
-                    f"{_call(before)}, and this is {_call(spec)}; a job id names one run: choose "
-                    "another"
-                ) from None
+            before = catalog.view(job_id)
+        if before is not None and before.problems:
+            raise CorruptRecord(f"job {job_id!r} is held: {before.problems[0]}")
+        if before is not None and before.spec is not None:
+            check_unfinished(spec, before.spec)
         if not isinstance(function, str):
             self._dispatcher.provide(job_id, function)
 
@@ -373,16 +364,6 @@ def _led(main: Callable[[Driver], T], name: str, master: Master, replica: Replic
         outcome.append(replica.hand_back())
     result: T = outcome[0]
     return result
-
-
-def _runs_other(spec: JobSpec, call: str, function: str) -> bool:
-    """Return whether a job was stored with another function or other arguments than `spec` has;
-    what an older version has not stored is not compared."""
-    return call not in ("", spec.call) or function not in ("", spec.function)
-
-
-def _call(spec: JobSpec) -> str:
-    return shown_call(spec.function or spec.entry_point, spec.arguments)
 
 
 def _warn_of_former_keywords() -> None:

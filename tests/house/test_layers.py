@@ -37,6 +37,7 @@ FLOORS = [
     ["jrs.recovery.attempt_main", "jrs.recovery.run_hook", "jrs.recovery.snapshot_catalog"],
     ["jrs.recovery.master"],
     ["jrs.recovery.leading_replica", "jrs.recovery.standby_replica"],
+    ["jrs.recovery.driver_calls"],
     ["jrs.recovery.application"],
     ["jrs.client"],
     ["jrs"],

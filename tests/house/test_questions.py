@@ -57,6 +57,7 @@ ANSWERS = {
     "what does a master do between two leaderships?": "recovery/master.py",
     "when does `main` of an application begin again?": "recovery/leading_replica.py",
     "what does a replica do while another one leads?": "recovery/standby_replica.py",
+    "which stored job may `driver.run` take over?": "recovery/driver_calls.py",
     "what does `jrs.run` take?": "recovery/application.py",
     "what can a program do with one job?": "jrs/client/job.py",
     "how does a program follow what happens to all jobs?": "jrs/client/cluster_history.py",

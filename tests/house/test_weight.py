@@ -135,6 +135,7 @@ COMPOSITION = {
         "application",
         "master",
         "attempt_main",
+        "driver_calls",
         "leading_replica",
         "run_hook",
         "snapshot_catalog",

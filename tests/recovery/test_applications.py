@@ -19,7 +19,7 @@ from jrs.contract.operations import Update
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
 from jrs.records.codec import encode
-from jrs.records.model import JobResult, JobSpec, JobStatus
+from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind
 from jrs.records.not_finished import JobNotFinished
 from jrs.recovery.application import Driver
 from jrs.recovery.inspect.fsck import fsck
@@ -239,6 +239,33 @@ def test_u19_other_arguments_of_an_ended_job_are_said(
     (said,) = warnings_in(caplog)
     assert said.startswith("job 'part' has ended ")
     assert "with another function or other arguments; its result is returned" in said
+
+
+def test_a_job_of_another_application_is_not_taken_over(
+    url: str, client: jrs.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unfinished one ends with its own application; the result of an ended one is of another
+    run, which a function that has the day from elsewhere does not show."""
+    other, days = "nightly-2026-11-19", ["19"]
+
+    def load(job: jrs.Job) -> str:
+        return days[-1]
+
+    def main(driver: Driver) -> Any:
+        return driver.run("load", load)
+
+    client.submit_spec(JobSpec("slow", "driver:slow", runner=RunnerKind.THREAD, application=other))
+    with pytest.raises(InvalidInput, match=f"belongs to application '{other}' and has not ended"):
+        run(lambda driver: driver.run("slow", load), url)
+    assert client.job(NAME).cancel()
+
+    assert run(main, url, name=other) == "19"
+    assert warnings_in(caplog) == []
+    days.append("20")
+    assert run(main, url, name="nightly-2026-11-21") == "19"
+    (said,) = warnings_in(caplog)
+    assert said.startswith("job 'load' has ended ")
+    assert f"in application '{other}'; its result is returned, nothing runs" in said
 
 
 # -- U18: an application and its jobs are one unit ------------------------------------------------

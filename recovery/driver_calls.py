@@ -1,0 +1,66 @@
+"""What a call of `driver.run` may take from an earlier one: the checks of the call against the job
+that is stored under its id."""
+
+from __future__ import annotations
+
+import time
+
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import span
+from jrs.records.applications import shown_call
+from jrs.records.model import JobResult, JobSpec
+
+from .leading_replica import log
+
+
+def check_unfinished(spec: JobSpec, before: JobSpec) -> None:
+    """Check that a job that has not ended is the one that the call means.
+
+    Raises:
+        InvalidInput: it is of another application, or was submitted with another function or other
+            arguments.
+    """
+    if _is_of_another(spec, before.application):
+        raise InvalidInput(
+            f"job {spec.job_id!r} belongs to application {before.application!r} and has not ended: "
+            "a job id names one run in the whole cluster; put into it what distinguishes this run"
+        )
+    if _runs_other(spec, before.call, before.function):
+        raise InvalidInput(
+            f"job {spec.job_id!r} was submitted with another function or other arguments: as "
+            f"{_call(before)}, and this is {_call(spec)}; a job id names one run: choose another"
+        )
+
+
+def say_handed_back(spec: JobSpec, stored: JobResult) -> None:
+    """Say what a caller may not expect of a stored result that is returned to it."""
+    how, advice = list[str](), ""
+    if _is_of_another(spec, stored.application):
+        how.append(f"in application {stored.application!r}")
+        advice = "; put into the job id what distinguishes this run to run it"
+    if _runs_other(spec, stored.call, stored.spec.function if stored.spec else ""):
+        how.append("with another function or other arguments")
+    if how:
+        log.warning(
+            "job %r has ended %s ago %s; its result is returned, nothing runs%s",
+            spec.job_id,
+            span(time.time() - stored.finished_at),
+            " and ".join(how),
+            advice,
+        )
+
+
+def _is_of_another(spec: JobSpec, application: str) -> bool:
+    """Return whether a job is of another application; one of none was submitted, or is of a cluster
+    of an older format."""
+    return application not in ("", spec.application)
+
+
+def _runs_other(spec: JobSpec, call: str, function: str) -> bool:
+    """Return whether a job was stored with another function or other arguments than `spec` has;
+    what an older version has not stored is not compared."""
+    return call not in ("", spec.call) or function not in ("", spec.function)
+
+
+def _call(spec: JobSpec) -> str:
+    return shown_call(spec.function or spec.entry_point, spec.arguments)
