@@ -41,7 +41,7 @@ from .attempt.code_version import code_version
 from .attempt.entry_point import check_plain, name_of
 from .attempt.job_log import printed
 from .attempt.run import record_result, until_answered
-from .attempt.triage import is_of_jrs
+from .attempt.triage import is_of_jrs, leaves
 from .cleanup.remaining import Remaining
 from .rules.events import Event, EventKind, Report, notify
 
@@ -172,8 +172,9 @@ class Replica:
             payload = check_json(main(), "what main returned")
             self._record(payload, record, leadership)
         except (Exception, SystemExit) as error:
-            if self._is_of_leadership(error, leadership):
-                raise
+            own = self._of_leadership(error, leadership)
+            if own is not None:
+                raise own from None
             if self._has_result():
                 return  # It was canceled: what main raises now is a consequence.
             said = one_line(error_text(error))
@@ -207,13 +208,20 @@ class Replica:
 
         answered(commit)
 
-    def _is_of_leadership(self, error: BaseException, leadership: Leadership) -> bool:
-        """Return whether main was ended by its leadership or by a call of jrs's own. What it raises
-        itself counts as its exception, also an error of another cluster."""
-        if not isinstance(error, _LEADERSHIPS):
-            return False
-        if leadership.lost.is_set() or is_of_jrs(error, _OWN):
-            return True
+    def _of_leadership(self, raised: BaseException, leadership: Leadership) -> BaseException | None:
+        """Return the error by which main was ended by its leadership or by a call of jrs's own;
+        None if there is none. What main raises itself counts as its exception, also an error of
+        another cluster."""
+        for error, inside in leaves(raised):
+            if isinstance(error, _LEADERSHIPS) and (
+                leadership.lost.is_set()
+                or is_of_jrs(error, inside, _OWN)
+                or self._is_replaced_or_away(leadership)
+            ):
+                return error
+        return None
+
+    def _is_replaced_or_away(self, leadership: Leadership) -> bool:
         try:
             return not self._backend.is_current(leadership.fence)
         except JrsError:

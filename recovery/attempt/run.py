@@ -99,26 +99,27 @@ def _failure(
     error = run.failure or raised
     said = str(error) if isinstance(error, StateLost) else error_text(error)
     retried = context.spec.restart.on_exception
-    match triage(error, jvm_died=lambda: engine.jvm_died(error), retried=retried):
+    verdict, why = triage(error, jvm_died=lambda: engine.jvm_died(error), retried=retried)
+    match verdict:
         case Verdict.PASS_ON | Verdict.INTERRUPTED:
-            raise error from None
+            raise why from None
         case Verdict.HOLD:
             run.close()  # Close first: nothing of a held job may run.
-            raise _held(context, error) from None
+            raise _held(context, why) from None
         case Verdict.CANNOT_START:
             run.close()
             obstacles.record(
                 context.backend,
                 context.spec.job_id,
-                str(error),
+                str(why),
                 context.fence,
                 context.historian,
                 was_called=called,
             )
-            raise error from None
+            raise why from None
         case Verdict.JVM_DIED:
-            why = f"the JVM of its SparkSession died: {_short(error_text(error))}"
-            raise JvmDied(why) from error
+            died = f"the JVM of its SparkSession died: {_short(error_text(error))}"
+            raise JvmDied(died) from error
         case Verdict.DIED:
             raise AttemptDied(_short(said)) from error
         case Verdict.FAILED:

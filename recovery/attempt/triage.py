@@ -7,7 +7,7 @@ import enum
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
@@ -75,8 +75,8 @@ class Row:
 
 TRIAGE = (
     Row((Fenced, KeyboardInterrupt), Verdict.PASS_ON),
-    Row((Unavailable, OutcomeUnknown), Verdict.INTERRUPTED, of_jrs=True),
     Row((JobHeld, CorruptRecord), Verdict.HOLD, of_jrs=True),  # Of the job's own state.
+    Row((Unavailable, OutcomeUnknown), Verdict.INTERRUPTED, of_jrs=True),
     Row((CannotStartHere,), Verdict.CANNOT_START, of_jrs=True),
     Row((BaseException,), Verdict.JVM_DIED, jvm_died=True),
     Row((StateLost, Unavailable, OutcomeUnknown), Verdict.DIED),
@@ -84,7 +84,8 @@ TRIAGE = (
     Row((BaseException,), Verdict.DIED, retried=True),
     Row((BaseException,), Verdict.FAILED),
 )
-"""The first row that applies decides. `SystemExit` and `CancelledError` are the job's own."""
+"""The first row that applies decides; to a group, the first that applies to one of its errors.
+`SystemExit` and `CancelledError` are the job's own."""
 
 
 def call_users(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -112,22 +113,38 @@ def call_users(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -
             os._exit(status if isinstance(status, int) else 1)
 
 
-def is_of_jrs(error: BaseException, own: tuple[str, ...] = _OWN) -> bool:
+Inside = tuple[BaseException, ...]
+"""The groups of exceptions that an error was raised in, the outermost first."""
+
+
+def leaves(error: BaseException, inside: Inside = ()) -> Iterator[tuple[BaseException, Inside]]:
+    """Yield an error, or those that a group of exceptions has: what ran side by side has raised
+    them, as in an `asyncio.TaskGroup`."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from leaves(one, (*inside, error))
+    else:
+        yield error, inside
+
+
+def is_of_jrs(error: BaseException, inside: Inside = (), own: tuple[str, ...] = _OWN) -> bool:
     """Return whether a call of jrs's own has raised the error: not the innermost of the user's
     functions that it passed through, but something of the attempt which that function called.
 
     A client of its own, of another cluster, may raise the same errors.
 
     Args:
+        inside: the groups that it was raised in, which have the outer part of its traceback.
         own: how the qualified names begin of what serves the user's function while it runs.
     """
     of_jrs = True
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_code is call_users.__code__:
-            of_jrs = False
-        else:
-            name = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}"
-            of_jrs |= name.startswith(own) and not name.startswith(_OF_OTHERS)
+    for part in (*inside, error):
+        for frame, _ in traceback.walk_tb(part.__traceback__):
+            if frame.f_code is call_users.__code__:
+                of_jrs = False
+            else:
+                name = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}"
+                of_jrs |= name.startswith(own) and not name.startswith(_OF_OTHERS)
     return of_jrs
 
 
@@ -136,19 +153,19 @@ def triage(
     *,
     jvm_died: Callable[[], bool],
     retried: bool,
-    of_jrs: Callable[[BaseException], bool] = is_of_jrs,
-) -> Verdict:
-    """Return what becomes of an attempt that raised `error`.
+    of_jrs: Callable[[BaseException, Inside], bool] = is_of_jrs,
+) -> tuple[Verdict, BaseException]:
+    """Return what becomes of an attempt that raised `error`, and why: itself or, of a group, the
+    error that decides.
 
     Args:
         jvm_died: called at most once, as it may have to wait for the JVM's end.
-        of_jrs: returns whether jrs's own calls have raised the error.
+        of_jrs: returns whether jrs's own calls have raised an error.
     """
     return next(
-        row.verdict
+        (row.verdict, one)
         for row in TRIAGE
-        if isinstance(error, row.kinds)
-        and (not row.jvm_died or jvm_died())
-        and (not row.retried or retried)
-        and (not row.of_jrs or of_jrs(error))
+        if (not row.jvm_died or jvm_died()) and (not row.retried or retried)
+        for one, inside in leaves(error)
+        if isinstance(one, row.kinds) and (not row.of_jrs or of_jrs(one, inside))
     )

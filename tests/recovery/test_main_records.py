@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -101,10 +102,12 @@ def test_an_error_of_another_cluster_is_of_main(
     assert record.error == f"{error.__name__}: the other cluster does not answer"
 
 
+@pytest.mark.parametrize("grouped", [False, True], ids=["alone", "in a group"])
 def test_an_error_of_the_drivers_own_calls_ends_the_leadership(
-    open_faulty: Callable[[], Faulty], run: Run, monkeypatch: pytest.MonkeyPatch
+    open_faulty: Callable[[], Faulty], run: Run, monkeypatch: pytest.MonkeyPatch, grouped: bool
 ) -> None:
-    """What `driver.check` raises is none of main: main begins again once the backend answers."""
+    """What `driver.check` raises is none of main: main begins again once the backend answers. So it
+    is where main calls it in a task group."""
     other, calls = open_faulty(), list[int]()
 
     def no_answer(job_id: str) -> bool:
@@ -114,8 +117,12 @@ def test_an_error_of_the_drivers_own_calls_ends_the_leadership(
         calls.append(driver.epoch)
         if len(calls) == 1:
             monkeypatch.setattr(driver._results, "has_entry", no_answer)
-            driver.check()
+            asyncio.run(checks(driver)) if grouped else driver.check()
         return "done"
+
+    async def checks(driver: jrs.Driver) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.to_thread(driver.check))
 
     assert run(main) == "done"
     assert calls == [1, 2]

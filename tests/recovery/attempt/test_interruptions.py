@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable
 from pathlib import Path
@@ -141,6 +142,36 @@ def test_no_room_for_last_words(
 
     assert result.status is JobStatus.FINISHED
     assert called == [2]
+
+
+def side_by_side(function: Callable[[], object]) -> None:
+    """Call a function in a thread of a task group."""
+
+    async def all_tasks() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.to_thread(function))
+
+    asyncio.run(all_tasks())
+
+
+@pytest.mark.parametrize("of_jrs", [True, False], ids=["jrs", "a client of its own"])
+def test_an_error_in_a_group(memory: FaultyMemory, root: Path, of_jrs: bool) -> None:
+    """What runs side by side is interrupted, and dies, by the errors that would do so alone."""
+
+    def function(job: Job) -> int:
+        if job.attempt == 1:
+            away = Unavailable("the other cluster is away")
+            side_by_side((lambda: job.spark) if of_jrs else (lambda: raise_(away)))
+        return job.attempt
+
+    result = run(memory, root, function, FailingEngine(Unavailable("it is away")))
+
+    if of_jrs:
+        assert (result.status, result.payload) == (JobStatus.FINISHED, 2), result.failure
+    else:
+        assert (result.status, result.attempt) == (JobStatus.FAILED, 1)
+        assert result.failure is not None
+        assert "ExceptionGroup: " in result.failure.message
 
 
 def launch(url: str) -> Launch:

@@ -52,7 +52,7 @@ def test_what_is_not_the_jobs_own(error: BaseException, retried: bool) -> None:
     def unasked() -> bool:
         raise AssertionError
 
-    assert triage(error, jvm_died=unasked, retried=retried) is ALWAYS[error]
+    assert triage(error, jvm_died=unasked, retried=retried) == (ALWAYS[error], error)
 
 
 @pytest.mark.parametrize("error", OTHERS, ids=name_of)
@@ -61,8 +61,8 @@ def test_what_the_function_raises(error: BaseException, retried: bool) -> None:
     """The policy decides, but for what the next attempt would raise as well."""
     expected = OTHERS[error][retried]
 
-    assert triage(error, jvm_died=lambda: False, retried=retried) is expected
-    assert triage(error, jvm_died=lambda: True, retried=retried) is Verdict.JVM_DIED
+    assert triage(error, jvm_died=lambda: False, retried=retried) == (expected, error)
+    assert triage(error, jvm_died=lambda: True, retried=retried) == (Verdict.JVM_DIED, error)
 
 
 @pytest.mark.parametrize("error", [Unavailable("x"), OutcomeUnknown("x")], ids=name_of)
@@ -71,7 +71,10 @@ def test_what_the_functions_own_clients_raise(error: BaseException, retried: boo
     """A job whose function asks a server that never answers does not run forever."""
 
     def verdict(*, jvm_died: bool) -> Verdict:
-        return triage(error, jvm_died=lambda: jvm_died, retried=retried, of_jrs=lambda error: False)
+        found, _ = triage(
+            error, jvm_died=lambda: jvm_died, retried=retried, of_jrs=lambda *_: False
+        )
+        return found
 
     assert verdict(jvm_died=False) is Verdict.DIED
     assert verdict(jvm_died=True) is Verdict.JVM_DIED
@@ -80,11 +83,24 @@ def test_what_the_functions_own_clients_raise(error: BaseException, retried: boo
 @pytest.mark.parametrize("retried", [False, True])
 def test_a_record_that_the_functions_own_client_cannot_read(retried: bool) -> None:
     """It is of another cluster: nothing of this one is unreadable."""
-    found = triage(
-        CorruptRecord("x"), jvm_died=lambda: False, retried=retried, of_jrs=lambda error: False
+    found, _ = triage(
+        CorruptRecord("x"), jvm_died=lambda: False, retried=retried, of_jrs=lambda *_: False
     )
 
     assert found is (Verdict.DIED if retried else Verdict.FAILED)
+
+
+def test_the_strongest_error_of_a_group_decides() -> None:
+    """Of whatever depth: the errors of what ran side by side are judged like one alone."""
+    away, held, own = Unavailable("x"), JobHeld("x"), ValueError("x")
+
+    def judged(*errors: Exception) -> tuple[Verdict, BaseException]:
+        nested = ExceptionGroup("outer", [own, ExceptionGroup("inner", errors)])
+        return triage(nested, jvm_died=lambda: False, retried=False)
+
+    assert judged(away) == (Verdict.INTERRUPTED, away)
+    assert judged(away, held) == (Verdict.HOLD, held)
+    assert judged(own) == (Verdict.FAILED, own)
 
 
 def test_every_row_decides_something() -> None:

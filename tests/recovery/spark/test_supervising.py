@@ -532,7 +532,7 @@ def test_state_that_cannot_be_loaded_here_now(scene: Scene, cause: str) -> None:
     failure = scene.streams.failure
     assert isinstance(failure, Unavailable)
     assert str(failure) == f"stage 'one' cannot continue here now: IOException: {cause}"
-    assert triage(failure, jvm_died=lambda: False, retried=False) is Verdict.INTERRUPTED
+    assert triage(failure, jvm_died=lambda: False, retried=False)[0] is Verdict.INTERRUPTED
     assert not scene.storage.damage("job", scene.run.context.epoch, "one")
 
 
@@ -636,7 +636,7 @@ def test_a_disk_that_is_full_for_a_moment(scene: Scene) -> None:
     until(lambda: scene.streams.failure, "it does not become free")
     failure = scene.streams.failure
     assert failure is not None
-    assert triage(failure, jvm_died=lambda: False, retried=False) is Verdict.INTERRUPTED
+    assert triage(failure, jvm_died=lambda: False, retried=False)[0] is Verdict.INTERRUPTED
 
 
 def test_a_server_that_times_out_is_a_death(scene: Scene) -> None:
@@ -697,7 +697,7 @@ def test_a_host_that_fails_each_start(
     failure = scene.streams.failure
     assert failure is not None
     assert "stage 'one' cannot continue here now" in str(failure)
-    assert triage(failure, jvm_died=lambda: False, retried=False) is Verdict.INTERRUPTED
+    assert triage(failure, jvm_died=lambda: False, retried=False)[0] is Verdict.INTERRUPTED
 
 
 def test_a_backend_that_is_away_at_a_start(
