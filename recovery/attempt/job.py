@@ -250,8 +250,9 @@ class Job:
 
         Raises:
             InvalidInput: the name was used before in this job, a stage in `after` does not exist
-                yet (stages cannot form a cycle), the result is not JSON, or a stage with a timeout
-                does not run in a process of its own.
+                yet (stages cannot form a cycle), the result is not JSON, a file below
+                `stage.output` is still open for writing, or a stage with a timeout does not run in
+                a process of its own.
             JobHeld: the stage has finished, and now comes after a stage that has not, or that
                 finished later.
             TooLarge: the result is over 256 KiB of JSON.

@@ -19,6 +19,7 @@ of it (see `epoch_folders`). So a process that no longer leads publishes nothing
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 from collections.abc import Collection, Iterable, Iterator
@@ -36,7 +37,7 @@ from ..storage.objects import Objects
 from . import epoch_folders, permissions, removal, written_root
 from .disk_errors import GONE, unavailable
 from .safe_listing import exists, is_folder, names_in
-from .transfer import sync_folder, sync_tree
+from .transfer import open_for_writing, sync_folder, sync_tree
 
 _DAMAGED = "damaged"
 
@@ -210,10 +211,18 @@ class JobStorage:
         empty.
 
         Raises:
+            InvalidInput: a file of it is still open for writing in this process.
             Fenced: a newer leader has renamed the epoch's folder.
             Unavailable: the disk is full, or a similar error; the stage is not finished.
             OSError: the job does not permit its files to be read, or still changes them.
         """
+        if open_for_writing(staging):
+            gc.collect()  # What only a cycle of garbage holds is written out and closed by that.
+        if left := open_for_writing(staging):
+            raise InvalidInput(
+                f"{left[0]} is still open for writing, so that it may not be whole: close it "
+                "before the function of the stage returns"
+            )
         try:
             with unavailable(f"{staging} cannot be synced", PermissionError):
                 sync_tree(staging)

@@ -6,11 +6,13 @@ A written file is durable only once its folders are synced as well: `sync_folder
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from . import permissions
@@ -21,6 +23,7 @@ Progress = Callable[[int, int], None]
 """Called with the number of files done, and of all files."""
 
 _CHUNK = 1 << 20
+_DESCRIPTORS = "/proc/self/fd"
 _CAN_NOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES)
 
 
@@ -114,6 +117,20 @@ def sync_tree(root: Path) -> None:
             finally:
                 os.close(fd)
         sync_folder(folder)
+
+
+def open_for_writing(root: Path) -> list[str]:
+    """Return the files below a folder that this process has open for writing: what it has not
+    written out yet, and what it writes later, are no part of what is synced now."""
+    found, below = list[str](), os.path.realpath(root) + os.sep
+    for fd in map(int, os.listdir(_DESCRIPTORS)):
+        with suppress(OSError):  # It was closed meanwhile.
+            path = os.readlink(f"{_DESCRIPTORS}/{fd}")
+            writes = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+            status = os.fstat(fd)
+            if path.startswith(below) and writes and stat.S_ISREG(status.st_mode):
+                found += [path] * bool(status.st_nlink)
+    return sorted(set(found))
 
 
 def sync_folder(path: Path) -> None:

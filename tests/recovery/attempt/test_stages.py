@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import attrs
 import pytest
@@ -183,6 +183,30 @@ def test_a_stage_result_that_is_not_json_is_refused(lead: Lead, value: object) -
 
     assert lead.published() == {}
     assert lead.backend.get(keys.stage("job", "s")) is None
+
+
+def test_a_file_that_a_stage_leaves_open(lead: Lead) -> None:
+    """What it has not written out yet would be missing in the output. One that is open for reading
+    is whole."""
+    kept, job = list[TextIO](), lead.job()
+
+    def leave_open(stage: Stage) -> None:
+        kept.append((stage.output / "data.csv").open("w"))
+        kept[-1].write("1,2\n")
+
+    def read_again(stage: Stage) -> None:
+        leave_open(stage)
+        kept.pop().close()
+        kept.append((stage.output / "data.csv").open())
+
+    with pytest.raises(InvalidInput, match=r"/s\.1/data\.csv is still open for writing"):
+        job.stage("s", leave_open)
+    assert lead.backend.get(keys.stage("job", "s")) is None
+    kept.pop().close()
+
+    output = job.stage("s", read_again).output
+    kept.pop().close()
+    assert (output / "data.csv").read_text() == "1,2\n"
 
 
 def test_a_stage_result_over_the_limit_is_refused(lead: Lead) -> None:
