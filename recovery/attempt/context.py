@@ -100,7 +100,8 @@ class AttemptContext:
         return Reporter(self.on_report, now=self.runtime.now)
 
     def until_stored(self, call: Callable[[], T]) -> T:
-        """Make a call to the storage, or a commit, until it is answered; say that it waits.
+        """Make a call to the storage, or a commit, until it is answered; say that it waits. Check
+        before that this attempt's leader was not replaced.
 
         Args:
             call: may be repeated, also if its outcome is unknown.

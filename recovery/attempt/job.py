@@ -198,8 +198,11 @@ class Job:
         return log_of(self._run.context)
 
     def check(self) -> None:
-        """Raise `Fenced` if this attempt's leader was replaced. Cheap; call it in long loops."""
-        self._run.context.check()
+        """Raise `Fenced` if this attempt's leader was replaced. Cheap; call it in long loops.
+
+        It reads from the backend. While that is away, it waits, as long as this attempt may run.
+        """
+        self._run.context.until_stored(lambda: None)
 
     @overload
     def stage(

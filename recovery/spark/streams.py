@@ -98,7 +98,7 @@ class Streams:
     ) -> Stream:
         """Start a stage that has not finished; see `Job.stream`."""
         context, job = self._context, self._run.job
-        job.check()
+        context.check()
         output = context.storage.published(job.job_id, name, temporary=False)
         writer = _built(build, StreamStage(job, name, output))
         session = job.spark  # Not before `build`: the job's function configures the session.

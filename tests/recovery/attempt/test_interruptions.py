@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from jrs.contract.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from jrs.contract.operations import Record
+from jrs.contract.operations import Fence, Record
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.history import HistoryKind
@@ -142,6 +143,33 @@ def test_no_room_for_last_words(
 
     assert result.status is JobStatus.FINISHED
     assert called == [2]
+
+
+def test_a_check_while_the_backend_is_away(memory: FaultyMemory, root: Path) -> None:
+    """It waits, as the commits of a stage do: what the stage has done so far is not thrown away."""
+
+    def function(job: Job) -> int:
+        job.stage("s", checks)
+        return job.attempt
+
+    def checks(stage: Stage) -> None:
+        here = threading.get_ident()
+
+        def is_away(fence: Fence) -> bool:
+            if threading.get_ident() == here and len(asked) < 3:
+                asked.append(fence)
+                raise Unavailable("injected")
+            return is_current(fence)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(memory, "is_current", is_away)
+            stage.job.check()
+
+    asked, is_current = list[Fence](), memory.is_current
+    result = run(memory, root, function)
+
+    assert (result.status, result.payload) == (JobStatus.FINISHED, 1)
+    assert len(asked) == 3
 
 
 def side_by_side(function: Callable[[], object]) -> None:
