@@ -32,10 +32,11 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 
+from .attempt.entry_check import check_entry
 from .attempt.entry_point import check_arguments, name_of
 from .attempt.triage import call_users
 from .cleanup.policy import CleanupPolicy
-from .driver_calls import check_unfinished, say_handed_back
+from .driver_calls import Waiting, check_unfinished, say_handed_back
 from .leader.dispatcher import Dispatcher
 from .leading_replica import RaisedByMain, Replica, code_of, identity_of, readable
 from .master import Master
@@ -127,7 +128,8 @@ class Driver:
         """Run a job to its end and return its result; after a failover, return the stored result.
 
         `function` is called as ``function(job, **arguments)`` in a thread of this process, with its
-        SparkSession. An entry point (``"module:function"``) runs in a process of its own instead.
+        SparkSession. An entry point (``"module:function"``) runs in a process of its own instead;
+        another process imports it before the job is stored.
         The job id identifies the job across calls, in the whole cluster: keep it stable in a run,
         and different from run to run, as ``f"load-{day}"``. While the backend is away, `run`
         waits for it, as long as this driver leads.
@@ -144,8 +146,13 @@ class Driver:
                 application. Nothing was stored. For a job that has ended, the stored result is
                 returned whatever the function, arguments and application are; a warning says so if
                 they differ. Functions are told apart by module and name.
+            CannotStartHere: this host does not have the module or the file of the entry point.
+                Nothing was stored.
             CorruptRecord: the job is held, because its stored records cannot be read.
             Canceled, Fenced, WrongState: as `check`.
+
+        If the job does not run, because it is held or suspended, say, stderr or the logger
+        ``jrs.application`` says why, once for each reason.
         """
         if check_job_id(job_id) == self._name:
             raise InvalidInput(
@@ -192,8 +199,11 @@ class Driver:
     def _submit(self, spec: JobSpec, function: Callable[..., Json] | str) -> None:
         self.check()
         job_id = spec.job_id
-        if not isinstance(function, str):
-            # Before it is stored: a misspelled argument would end the job FAILED, once for all.
+        # Before it is stored: a misspelled argument would end the job FAILED, once for all; and
+        # what cannot be imported here would wait for another host while this one leads.
+        if isinstance(function, str):
+            check_entry(function, spec.arguments)
+        else:
             check_arguments(function, f"the function of job {job_id!r}", spec.arguments)
         catalog, before = JobCatalog(self._backend), None
         try:
@@ -223,12 +233,13 @@ class Driver:
                     self.check()
 
     def _wait(self, job_id: str) -> JobResult:
+        waiting = Waiting(self._backend, job_id)
         while True:
             try:
                 self.check()  # Before a result, which may be canceled because of the application.
                 return self._results.wait(job_id, timeout=0.5)
             except TimeoutError:
-                continue
+                waiting.look()
             except Unavailable:
                 # The job may continue meanwhile. If the outage lasts too long, the leadership is
                 # lost.

@@ -1,16 +1,27 @@
 """What a call of `driver.run` may take from an earlier one: the checks of the call against the job
-that is stored under its id."""
+that is stored under its id; and what it says meanwhile."""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
-from jrs.contract.errors import InvalidInput
-from jrs.contract.texts import span
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import InvalidInput, JrsError
+from jrs.contract.texts import printable, span
 from jrs.records.applications import shown_call
 from jrs.records.model import JobResult, JobSpec
+from jrs.store.jobs import JobCatalog
 
+from .inspect.explain import Explainer
 from .leading_replica import log
+from .rules.decision import NOT_REACHED, Action
+
+_FIRST = 2.0
+"""Seconds until a wait looks why its job does not run; it looks ever more rarely."""
+_LAST = 30.0
+"""The most seconds between two looks."""
 
 
 def check_unfinished(spec: JobSpec, before: JobSpec) -> None:
@@ -48,6 +59,32 @@ def say_handed_back(spec: JobSpec, stored: JobResult) -> None:
             " and ".join(how),
             advice,
         )
+
+
+class Waiting:
+    """Says why a job that is waited for does not run: only an operator can end some of the reasons.
+    Each reason is said once."""
+
+    def __init__(self, backend: Backend, job_id: str) -> None:
+        self._backend = backend
+        self._job_id = job_id
+        self._said = {NOT_REACHED}  # Its function is on the way to the leader.
+        self._pause = _FIRST
+        self._next = Deadline.after(_FIRST)
+
+    def look(self) -> None:
+        """Look, if it is time to, and say what was found."""
+        if not self._next.expired:
+            return
+        with suppress(JrsError):  # Whoever waits asks the backend as well.
+            view = JobCatalog(self._backend).view(self._job_id)
+            # The queue moves whenever a job starts.
+            found = Explainer(self._backend, queue=False).explain(view)
+            if found.action in (Action.HOLD, Action.WAIT) and found.reason not in self._said:
+                self._said.add(found.reason)
+                log.warning("job %r does not run: %s", self._job_id, printable(found.reason))
+        self._pause = min(2 * self._pause, _LAST)
+        self._next = Deadline.after(self._pause)
 
 
 def _is_of_another(spec: JobSpec, application: str) -> bool:

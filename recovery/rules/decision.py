@@ -88,6 +88,10 @@ class Stop(enum.Enum):
         return cls.QUIESCED if overdue or stop.state is StopState.QUIESCED else cls.ASKED
 
 
+NOT_REACHED = "waiting: the driver's main has not reached it yet"
+"""The reason of a job whose function is not there yet."""
+
+
 class Action(enum.StrEnum):
     """The decisions about a job. A failover is about the first four."""
 
@@ -213,7 +217,7 @@ def _without_result(facts: Facts) -> Decision:
     if facts.paused:
         return Decision(Action.WAIT, "waiting: the cluster is paused; to end that: `jrs unpause`")
     if not facts.startable:
-        return Decision(Action.WAIT, "waiting: the driver's main has not reached it yet")
+        return Decision(Action.WAIT, NOT_REACHED)
     if not facts.turn:
         return Decision(Action.WAIT, "waiting: after a leader's death its jobs start in turn")
     if facts.place:

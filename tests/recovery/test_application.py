@@ -447,7 +447,7 @@ def test_a_failed_job_can_be_caught_in_main(url: str) -> None:
     [
         ("hang", {"pids": "/dev/zero"}),
         ("hang", {"pids": "/dev/null", "deaf": True}),
-        ("where", {"pids": "/dev/null"}),
+        ("family", {"pids": "/dev/null"}),
     ],
     ids=["other-value", "one-more", "other-function"],
 )

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,15 @@ import attrs
 import pytest
 
 import jrs
-from jrs.contract.errors import Canceled, DuplicateJob, Fenced, InvalidInput, NoSuchJob, WrongState
+from jrs.contract.errors import (
+    Canceled,
+    CannotStartHere,
+    DuplicateJob,
+    Fenced,
+    InvalidInput,
+    NoSuchJob,
+    WrongState,
+)
 from jrs.contract.operations import Update
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
@@ -266,6 +275,38 @@ def test_a_job_of_another_application_is_not_taken_over(
     (said,) = warnings_in(caplog)
     assert said.startswith("job 'load' has ended ")
     assert f"in application '{other}'; its result is returned, nothing runs" in said
+
+
+def test_an_entry_point_that_cannot_be_called_is_not_stored(url: str) -> None:
+    """The same id can be used once the mistake is mended: a host that has the module may lead next,
+    and no run of main would get past a job that FAILED."""
+
+    def main(driver: Driver) -> Any:
+        with pytest.raises(CannotStartHere, match="no_such_module"):
+            driver.run("add", "no_such_module:add", a=1, b=2)
+        with pytest.raises(InvalidInput, match="there is no argument 'c'"):
+            driver.run("add", job("add"), a=1, c=2)
+        return driver.run("add", job("add"), a=1, b=2)
+
+    assert run(main, url) == 3
+
+
+def test_why_a_job_does_not_run_is_said(
+    url: str, client: jrs.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only an operator can end some reasons, so that a run that waits in silence might do so
+    without end."""
+    client.pause()
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(run, lambda driver: driver.run("part", lambda job: 1), url)
+        try:
+            until(lambda: warnings_in(caplog), "it says why")
+        finally:
+            client.unpause()
+        assert waits.result() == 1
+    assert warnings_in(caplog) == [
+        "job 'part' does not run: waiting: the cluster is paused; to end that: `jrs unpause`"
+    ]
 
 
 # -- U18: an application and its jobs are one unit ------------------------------------------------
