@@ -31,6 +31,7 @@ from jrs.sidecar.route_form import Call, Kind, Param, Route, query_values
 from jrs.sidecar.shared_feed import Sent, SentPage, SharedFeed
 from jrs.sidecar.shared_reads import SharedReads
 from jrs.sidecar.storage_threads import StorageThreads
+from jrs.store import history
 
 MOST_STREAMS = 1000
 MOST_FOLLOWED = 8
@@ -56,7 +57,8 @@ ROUTES = (
           produces="text/event-stream"),
     Route("GET", "/v1/jobs/{id}/events", "job_events", None,
           "The state of a job whenever it changes, as server-sent events.",
-          "client.job(id).view(), explain(), streams()", produces="text/event-stream"),
+          "client.job(id).view(), explain(), streams(), history(), descendants()",
+          produces="text/event-stream"),
     Route("GET", "/v1/history/events", "history_events", None,
           "What happened to all jobs and to the cluster, as server-sent events.",
           "client.follow_history(after)",
@@ -217,11 +219,20 @@ class Streams:
         return SentPage(tuple(events), page.cursor, page.more)
 
     def _state(self, job_id: str) -> dict[str, Any]:
+        """Return what is sent of a job: whatever its page shows changes it, but for its log."""
         job = self._client.job(job_id)
         view = job.view()
         explained = None if view.has_ended else job.explain()
-        newest = {one.stage: one.batch for one in job.streams()}
-        return {**job_line(view, explained).plain(), "batches": newest}
+        happened = history.read(self._client.backend, job_id)
+        cleanup = view.cleanup
+        return {
+            **job_line(view, explained).plain(),
+            "batches": {one.stage: one.batch for one in job.streams()},
+            "history": happened[-1].id if happened else None,
+            "left": {} if cleanup is None else {**cleanup.given_up, **cleanup.problems},
+            "exhausted": cleanup is not None and cleanup.exhausted,
+            "descendants": [one.descendant for one in job.descendants()],
+        }
 
     async def _notes(
         self, job_id: str | None, rest: float = _REST

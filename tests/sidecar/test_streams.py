@@ -10,16 +10,23 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from jrs import Client, JobResult, JobStatus
 from jrs.client.job import JobHandle
 from jrs.contract.backend import Backend
 from jrs.contract.errors import NotFound, Unavailable
-from jrs.records.model import MasterInfo
+from jrs.contract.operations import Create, Update
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.history import HistoryKind
+from jrs.records.lineage import Descendant, LineageKind
+from jrs.records.model import CleanupJournal, Failure, MasterInfo
 from jrs.sidecar import changes, streams
 from jrs.sidecar.changes import EVERYTHING, NOTHING, Changes, Note, note_of
 from jrs.sidecar.streams import MOST_FOLLOWED
+from jrs.store.historian import Historian
 from jrs.store.masters import MasterView, Registry
 from jrs.testing.contract import lead
 from tests.sidecar.conftest import OPERATE, READ, Served, serving, write_tokens
@@ -48,6 +55,35 @@ def test_a_job_is_watched(served: Served, closing: ExitStack) -> None:
     finish(served.client, "nightly")
     found = stream.until(lambda name, data: data["status"] == "FINISHED")
     assert found["state"] == "dirty"
+
+
+def test_whatever_happens_to_a_job_is_an_event(served: Served, closing: ExitStack) -> None:
+    """Each kind of entry of its history: the page of the job shows it, and is renewed by events.
+    So do what its cleanup has left, also of a job that FAILED, and the jobs made from it."""
+    backend = served.client.backend
+    failure = Failure("exception", "ValueError: no flights")
+    served.client.results.create_dirty(JobResult("nightly", JobStatus.FAILED, None, failure), None)
+    stream = served.events("/v1/jobs/nightly/events")
+    closing.callback(stream.close)
+    assert stream.next()[1]["history"] is None
+    historian = Historian(backend, "m1")
+    for kind in HistoryKind:
+        with historian.recorded("nightly", kind, "it happened") as event:
+            backend.commit(*event)
+        newest = served.client.job("nightly").history()[-1].id
+        assert stream.next()[1]["history"] == newest
+
+    journal = CleanupJournal("nightly", problems={"files": "no space"})
+    backend.commit(Create(keys.CLEANUP + "nightly", encode(journal)))
+    assert stream.next()[1]["left"] == {"files": "no space"}
+    stored = backend.get(keys.CLEANUP + "nightly")
+    assert stored is not None
+    exhausted = encode(attrs.evolve(journal, exhausted=True))
+    backend.commit(Update(stored.key, exhausted, stored.version))
+    assert stream.next()[1]["exhausted"]
+    fork = Descendant("nightly", "other", LineageKind.FORK)
+    backend.commit(Create(keys.descendant("nightly", "other"), encode(fork)))
+    assert stream.next()[1]["descendants"] == ["other"]
 
 
 def test_the_cluster_is_watched(served: Served, closing: ExitStack) -> None:
