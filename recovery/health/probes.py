@@ -22,12 +22,23 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def answer(path: str, facts: MasterFacts, accept: str = "") -> Answer:
-    """Return the answer to a GET of a path; the status is 404 if there is no such probe.
+def answer(method: str, path: str, facts: MasterFacts, accept: str = "") -> Answer:
+    """Return the answer to a request, which names the epoch while the master leads; the status is
+    404 if there is no such probe.
 
     Args:
         accept: the header of that name.
     """
+    if method in ("GET", "HEAD"):
+        found = _answer(path, facts, accept)
+    else:
+        found = Answer(405, "only GET\n", headers=(("Allow", "GET, HEAD"),))
+    if not facts.leads:
+        return found
+    return attrs.evolve(found, headers=(*found.headers, ("X-JRS-Epoch", str(facts.epoch))))
+
+
+def _answer(path: str, facts: MasterFacts, accept: str) -> Answer:
     if path == "/metrics":
         as_open = metrics.asks_open(accept)
         kind = metrics.OPEN_METRICS if as_open else metrics.CONTENT_TYPE
@@ -41,8 +52,7 @@ def answer(path: str, facts: MasterFacts, accept: str = "") -> Answer:
     if path not in probes:
         return Answer(404, f"no such probe; there are {', '.join(probes)} and /metrics\n")
     yes, why_not = probes[path]
-    epoch = (("X-JRS-Epoch", str(facts.epoch)),) if facts.leads else ()
-    return Answer(200 if yes else 503, "yes\n" if yes else f"{why_not}\n", headers=epoch)
+    return Answer(200 if yes else 503, "yes\n" if yes else f"{why_not}\n")
 
 
 def _no_standby(facts: MasterFacts) -> str:

@@ -164,13 +164,10 @@ class HealthServer:
         first, *headers = request.decode("latin-1").split("\r\n")
         method, _, rest = first.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
-        if method not in ("GET", "HEAD"):
-            found = Answer(405, "only GET\n", headers=(("Allow", "GET, HEAD"),))
-        else:
-            try:
-                found = answer(path, self._health.facts(), _accepted(headers))
-            except Exception as error:  # A probe that ends this thread would end the master.
-                found = Answer(500, f"{type(error).__name__}\n")
+        try:
+            found = answer(method, path, self._health.facts(), _accepted(headers))
+        except Exception as error:  # A probe that ends this thread would end the master.
+            found = Answer(500, f"{type(error).__name__}\n")
         body = found.body.encode()
         more = "".join(f"{name}: {value}\r\n" for name, value in found.headers)
         head = (

@@ -138,8 +138,10 @@ def test_a_leader(server: HealthServer, health: MasterHealth) -> None:
 
     health.leads()
     assert get(server, "/leader").status == 200
-    assert get(server, "/leader").getheader("X-JRS-Epoch") == "7"
     assert get(server, "/standby").status == 503
+    for path in ("/livez", "/leader", "/standby", "/metrics", "/nope"):
+        assert get(server, path).getheader("X-JRS-Epoch") == "7", path
+    assert get(server, "/leader", "POST").getheader("X-JRS-Epoch") == "7"
 
     led.left = -0.1
     assert get(server, "/leader").status == 503
