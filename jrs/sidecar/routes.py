@@ -124,32 +124,39 @@ class _Api:
 
         async def handle(request: Request) -> Response:
             caller: Caller = request.scope["jrs_caller"]
-            if not caller.may(route.role):
-                said = f"{route.path} needs the role {route.role.value}"
-                return problem_answer(Problem(403, "The role is too small", said))
-            if route.call is None:
-                if request.method == "HEAD":
-                    raise HTTPException(405, headers={"Allow": "GET"})  # It would never end.
-                return await self._streams.answer(route, request)
-            values = query_values(request.query_params.multi_items(), route.query)
-            if route.method == "POST":
-                values |= body_values(await _body(request), route.body)
-            trace = request.headers.get("traceparent", "")
-            call = Call(self._client, caller.name, {**values, **request.path_params}, trace)
             id = _id_of(request)
-            with acting_for(caller.name), because(values.get("because", ""), f"request {id}"):
-                reply = await self._reply(route, call, request)
+            try:
+                answer = await self._answer(route, request, caller, id)
+            except JrsError as error:
+                answer = problem_answer(problem_of(error))
+            except HTTPException:
+                raise
+            except Exception as error:
+                answer = await _failure(request, error)
+            # A refusal is told as well, and an unknown outcome above all.
             if route.role is Role.OPERATE:
-                done = printable(request.url.path)
-                who = printable(caller.name) or "local"
-                about = {"kind": "request", "caller": who, "path": done, "status": reply.status,
-                         "request": id}  # fmt: skip
-                _log.info("%s: POST %s: %d", who, done, reply.status, extra=about)
-            answer = json_answer(reply.value, reply.status)
+                _log_verb(request, caller, answer.status_code, id)
             answer.headers[_ID] = id
             return answer
 
-        return answering(handle)
+        return handle
+
+    async def _answer(self, route: Route, request: Request, caller: Caller, id: str) -> Response:
+        if not caller.may(route.role):
+            said = f"{route.path} needs the role {route.role.value}"
+            return problem_answer(Problem(403, "The role is too small", said))
+        if route.call is None:
+            if request.method == "HEAD":
+                raise HTTPException(405, headers={"Allow": "GET"})  # It would never end.
+            return await self._streams.answer(route, request)
+        values = query_values(request.query_params.multi_items(), route.query)
+        if route.method == "POST":
+            values |= body_values(await _body(request), route.body)
+        trace = request.headers.get("traceparent", "")
+        call = Call(self._client, caller.name, {**values, **request.path_params}, trace)
+        with acting_for(caller.name), because(values.get("because", ""), f"request {id}"):
+            reply = await self._reply(route, call, request)
+        return json_answer(reply.value, reply.status)
 
     async def _reply(self, route: Route, call: Call, request: Request) -> Reply:
         """Call the client; repeat it after each change while a caller waits for more."""
@@ -174,6 +181,13 @@ class _Api:
                     reader.take_note(note)
             finally:
                 gone.cancel()
+
+
+def _log_verb(request: Request, caller: Caller, status: int, id: str) -> None:
+    done = printable(request.url.path)
+    who = printable(caller.name) or "local"
+    about = {"kind": "request", "caller": who, "path": done, "status": status, "request": id}
+    _log.info("%s: POST %s: %d", who, done, status, extra=about)
 
 
 async def _has_gone(request: Request) -> None:

@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jrs import Client, JobResult, JobStatus
 from jrs.client import plain
+from jrs.client.job import JobHandle
 from jrs.client.job_overview import job_overview
 from jrs.client.overview import overview
 from jrs.contract.clock import Deadline
@@ -54,7 +55,7 @@ from jrs.sidecar.routes import ROUTES
 from jrs.store.cluster_history import LeadershipHistorian
 from jrs.testing.contract import lead
 from jrs.testing.servers.fixtures import missing
-from tests.sidecar.conftest import READ, Served, serving
+from tests.sidecar.conftest import OPERATE, READ, Served, serving
 from tests.support import until
 
 JOB: dict[str, Any] = {"id": "nightly", "entry": "etl.jobs:nightly", "arguments": {"day": 1}}
@@ -362,6 +363,38 @@ def test_each_verb_takes_a_reason(served: Served) -> None:
                      served.get("/v1/jobs/nightly/history").json["history"])  # fmt: skip
     assert re.fullmatch("request [0-9a-f]{16}", first)
     assert second == "request ops/7"
+
+
+def test_each_end_of_a_verb_is_logged(
+    served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that was refused, whose outcome is unknown, or that has failed; each answer has the
+    id of its request."""
+    caplog.set_level("INFO", "jrs.sidecar")
+    failures = {"unknown": OutcomeUnknown("cut off"), "failed": RuntimeError("oh")}
+    submit = Client.submit_spec
+
+    def submitted(client: Client, spec: JobSpec) -> JobHandle:
+        if spec.job_id in failures:
+            raise failures[spec.job_id]
+        return submit(client, spec)
+
+    monkeypatch.setattr(Client, "submit_spec", submitted)
+    asked = [
+        ("nightly", OPERATE, 201), ("nightly", OPERATE, 409), ("a b", OPERATE, 422),
+        ("other", READ, 403), ("unknown", OPERATE, 504), ("failed", OPERATE, 500),
+    ]  # fmt: skip
+    for number, (job_id, token, status) in enumerate(asked):
+        id = {"X-Request-Id": f"ask/{number}"}
+        body = {"id": job_id, "entry": f"m:f{number}"}
+        answer = served.post("/v1/jobs", body, token=token, **id)
+        assert (answer.status, answer.headers["x-request-id"]) == (status, f"ask/{number}")
+    assert re.fullmatch("[0-9a-f]{16}", served.get("/v1/jobs/none").headers["x-request-id"])
+    lines = [vars(one) for one in caplog.records if vars(one).get("kind") == "request"]
+    assert [(one["request"], one["status"], one["caller"]) for one in lines] == [
+        (f"ask/{number}", status, "ops" if token == OPERATE else "dashboard")
+        for number, (_, token, status) in enumerate(asked)
+    ]
 
 
 def test_the_cluster_is_steered(served: Served) -> None:
