@@ -73,16 +73,18 @@ class SharedFeed:
 
     async def behind(self, cursor: str) -> Sent | None:
         """Return all that is behind a cursor, read after the newest change that was heard; None if
-        the cursor is not known here.
+        the cursor is not among those that are kept, or the feed has not begun.
 
         Raises:
             Whatever the read raises.
         """
-        if cursor not in self._places:
+        if not self._cursor:
             return None
+        # Looked up only then: while nobody followed, nothing was read, and a stream that has read
+        # for itself may be further.
         await asyncio.shield(self._refreshed())
         if cursor not in self._places:
-            return None  # Too much has come meanwhile.
+            return None
         if self._newest is None or (self._newest[0], self._newest[1].cursor) != (
             cursor,
             self._cursor,

@@ -59,7 +59,28 @@ def test_one_read_for_all(changes: Changes) -> None:
         assert await feed.behind("10") == Sent(b"", "10")
 
     asyncio.run(run())
-    assert store.reads == ["3", "7"]
+    assert store.reads == ["3", "3", "7"]
+
+
+def test_after_the_last_stream_has_gone(changes: Changes) -> None:
+    """What happens while nobody follows is read by the next stream for itself; from then on all
+    share one read again."""
+    store = Store(newest=5, page=100)
+    feed = SharedFeed(changes, store.read)
+
+    async def run() -> None:
+        feed.begin("5")
+        store.newest, changes.generation = 6, 1
+        assert await feed.behind("5") == Sent(b"6 ", "6")
+        store.newest, changes.generation = 9, 2  # Nobody follows.
+        feed.begin("9")
+        store.newest, changes.generation = 10, 3
+        store.reads.clear()
+        found = await asyncio.gather(*(feed.behind("9") for _ in range(20)))
+        assert found == [Sent(b"10 ", "10")] * 20
+
+    asyncio.run(run())
+    assert store.reads == ["6"]
 
 
 def test_it_reads_after_each_change(changes: Changes) -> None:
