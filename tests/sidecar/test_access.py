@@ -6,13 +6,14 @@ import re
 import stat
 import subprocess
 import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jrs import Client
-from jrs.contract.errors import AccessDenied, InvalidInput
+from jrs.contract.errors import AccessDenied, InvalidInput, Unavailable
 from jrs.host.listening import Address
 from jrs.sidecar.access import OPEN
 from jrs.sidecar.opening import link
@@ -264,10 +265,53 @@ def test_jrs_open(served: Served, tmp_path: Path) -> None:
     made = link(url, served.tokens)
     assert served.get(made.removeprefix(url), token=None).status == 303
     wrong = write_tokens(tmp_path / "wrong", "operate 0123456789abcdefgh\n")
-    with pytest.raises(AccessDenied, match="refuses the token: status 401"):
+    with pytest.raises(AccessDenied, match=r"refuses the token: A token is missing.*status 401"):
         link(url, wrong)
     with pytest.raises(InvalidInput, match="cannot open a socket"):
         link("unix:/run/jrs.sock", served.tokens)
+
+
+def test_jrs_open_says_what_the_server_says(served: Served) -> None:
+    """A name that is not the server's, and a server that can let nobody in, are no matter of the
+    token."""
+    with pytest.raises(InvalidInput, match=r"start jrs serve with --allow-host NAME \(status 421"):
+        link(f"http://0.0.0.0:{served.port}", served.tokens)
+    url = f"http://127.0.0.1:{served.port}"
+    own = write_tokens(served.tokens.with_name("own"), served.tokens.read_text())
+    served.tokens.chmod(0o644)
+    with pytest.raises(Unavailable, match=r"Nobody can be let in: .*status 503"):
+        link(url, own)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (404, b"<h1>Not found</h1>", Unavailable),
+        (502, b"[]", Unavailable),
+        (200, b"[]", Unavailable),
+        (403, b"", AccessDenied),
+    ],
+)
+def test_jrs_open_at_another_program(
+    tmp_path: Path, status: int, body: bytes, error: type[Exception]
+) -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *given: Any) -> None:
+            """Say nothing."""
+
+    tokens = write_tokens(tmp_path / "tokens", f"operate {OPERATE}\n")
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        with pytest.raises(error, match=r"does not answer as jrs serve does|refuses the token"):
+            link(f"http://127.0.0.1:{server.server_port}", tokens)
+        thread.join()
 
 
 def test_links_and_sessions_end() -> None:
