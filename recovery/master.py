@@ -310,7 +310,7 @@ class Master:
         historian, why, raised = self._historian(leadership), "", list[BaseException]()
         try:
             guard.start()
-            historian.elected()
+            self._health.leaders_lost(historian.elected())
             dispatcher.recover()
             dispatcher.start()
             registration.leading(epoch)

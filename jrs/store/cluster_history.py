@@ -69,19 +69,25 @@ class LeadershipHistorian:
     """Its host, its pid and its ttl."""
     now: Clock = time.time
 
-    def elected(self) -> None:
+    def elected(self) -> list[float]:
         """Record that the master was elected; and of the leader before it that it lost its
-        leadership, if its end is not recorded."""
+        leadership, if its end is not recorded. Return how many seconds ago each leader lost its
+        leadership, as far as the history has it."""
+        lost: list[float] = []
 
         def events(before: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
+            now = self.now()
+            lost[:] = [now - one.at for one in before if one.known_kind is HistoryKind.LOST]
             last = next(filter(_is_of_leadership, reversed(before)), None)
             if last is not None and last.known_kind is HistoryKind.ELECTED:
+                lost.append(0.0)
                 said = lost_to(self.by)
                 yield self._event(HistoryKind.LOST, last.by, last.epoch, said, last.facts)
             said = elected(self.about)
             yield self._event(HistoryKind.ELECTED, self.by, self.fence.epoch, said, self.about)
 
         _record(self.backend, self.fence, events, None)
+        return lost
 
     def ended(self, *, lost: bool, why: str, deadline: Deadline) -> None:
         """Record that the leadership ended. Once a newer leader exists that is refused."""

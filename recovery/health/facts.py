@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import attrs
 
@@ -22,6 +22,8 @@ LIVE_WITHIN = 60.0
 seconds, and a turn ends at the first one that fails."""
 READY_WITHIN = 15.0
 """Seconds within which the backend has to have acknowledged a heartbeat of the master."""
+LATELY = 3600.0
+"""Seconds within which leaders that have not resigned are counted."""
 BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The bounds of the histogram of failovers, in seconds."""
 ATTEMPT_ENDS = ("completed", "died", "fenced", "interrupted", "not_started", "stopped")
@@ -51,6 +53,8 @@ class Tally:
     snapshot_overdue: float = 0.0
     """Seconds since the scheduled snapshot of a running job was due that waits the longest; 0 if
     none does."""
+    oldest_queued: float = 0.0
+    """Seconds for which the job has waited for a slot that waits the longest; 0 if none does."""
 
 
 def _no_jobs() -> Tally:
@@ -64,6 +68,8 @@ class Leaderships:
     elections: int
     lost: int
     resigned: int
+    lost_lately: int
+    """How many leaders of the cluster have not resigned within `LATELY`, as this leader knows."""
 
 
 @attrs.frozen
@@ -154,6 +160,7 @@ class MasterHealth:
         self._recovered = False
         self._elected_at = 0.0
         self._tally: Callable[[], Tally] = _no_jobs
+        self._losses: tuple[float, ...] = ()
         self._turned_at: float | None = None
         self._answered_at: float | None = None
         self._counts: Counter[str] = Counter()
@@ -173,6 +180,11 @@ class MasterHealth:
             self._leadership, self._recovered, self._tally = leadership, False, tally
             self._elected_at = self._turned_at = self._clock()
 
+    def leaders_lost(self, ages: Iterable[float]) -> None:
+        """Note how many seconds ago leaders of the cluster have ended that had not resigned."""
+        now = self._clock()
+        self._losses = tuple(now - age for age in ages)
+
     def leads(self) -> None:
         """Note that the elected master has recovered the jobs."""
         with self._lock:
@@ -188,6 +200,7 @@ class MasterHealth:
         with self._lock:
             self._counts["lost" if lost else "resigned"] += 1
             self._leadership, self._tally, self._turned_at = None, _no_jobs, None
+            self._losses = ()
             self._export_failed_at = None
             for what in UPKEEP_OF_LEADER:
                 self._upkeep_failed_at.pop(what, None)
@@ -263,6 +276,7 @@ class MasterHealth:
             lease = leadership.remaining() if leadership is not None and valid else None
             leads = valid and self._recovered and (lease is None or lease > 0.0)
             turned, answered, tally = self._turned_at, self._answered_at, self._tally
+            lately = sum(at >= now - LATELY for at in self._losses)
             counts, ends = Counter(self._counts), dict(self._ends)
             export_failed = self._export_failed_at
             upkeep = {
@@ -276,7 +290,9 @@ class MasterHealth:
             turn_age=0.0 if turned is None else max(0.0, now - turned),
             answer_age=None if answered is None else max(0.0, now - answered),
             jobs=tally(),
-            leaderships=Leaderships(counts["elections"], counts["lost"], counts["resigned"]),
+            leaderships=Leaderships(
+                counts["elections"], counts["lost"], counts["resigned"], lately
+            ),
             attempts=AttemptCounts(counts["attempts"], ends),
             commits=CommitFailures(counts["fenced"], counts["unknown"]),
             failovers=failovers,

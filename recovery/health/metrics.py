@@ -96,11 +96,22 @@ def metrics(facts: MasterFacts) -> Iterator[Metric]:
         "Leaderships of this master that have ended, by how.",
         {'{how="lost"}': facts.leaderships.lost, '{how="resigned"}': facts.leaderships.resigned},
     )
+    yield _gauge(
+        "jrs_leaders_lost",
+        "Leaders of the cluster that ended in the last hour and had not resigned; 0 if this master "
+        "does not lead.",
+        facts.leaderships.lost_lately,
+    )
     yield Metric(
         "jrs_jobs",
         "gauge",
         "Jobs by the decision of this leader; all 0 if this master does not lead.",
         {f'{{state="{name}"}}': float(getattr(facts.jobs, name)) for name in _STATES},
+    )
+    yield _gauge(
+        "jrs_queue_oldest_seconds",
+        "Time for which the job has waited for a slot that waits the longest; 0 if none does.",
+        facts.jobs.oldest_queued,
     )
     yield _gauge(
         "jrs_cleanup_oldest_seconds",

@@ -7,8 +7,11 @@ master's own process take no slot: the application's main may wait for jobs that
 from __future__ import annotations
 
 import os
+import time
 
 from sortedcontainers import SortedList
+
+from jrs.contract.clock import Clock
 
 from ..processes import memory
 from ..rules.queue import Turn
@@ -44,11 +47,13 @@ class Admission:
     Used by one thread. Each call takes time in proportion to the logarithm of the queue's length.
     """
 
-    def __init__(self, slots: int | None = None) -> None:
+    def __init__(self, slots: int | None = None, clock: Clock = time.monotonic) -> None:
         self._slots = slots
+        self._clock = clock
         self._taken: dict[str, int] = {}
         self._used = 0
         self._waiting: dict[str, Turn] = {}
+        self._asked_at: dict[str, float] = {}
         self._queue: SortedList[Turn] = SortedList()
 
     @property
@@ -61,6 +66,12 @@ class Admission:
         """The number of jobs that wait. From any thread."""
         return len(self._waiting)
 
+    @property
+    def oldest(self) -> float:
+        """For how many seconds the job has waited that waits the longest. From any thread."""
+        now = self._clock()
+        return max(0.0, now - min(list(self._asked_at.values()), default=now))
+
     def has_slot(self, job_id: str) -> bool:
         """Return whether the job has its slots."""
         return job_id in self._taken
@@ -69,13 +80,16 @@ class Admission:
         """Have a job wait for its slots. Idempotent; a changed job gets its new turn."""
         if turn.job_id in self._taken or self._waiting.get(turn.job_id) == turn:
             return
+        asked_at = self._asked_at.get(turn.job_id, self._clock())
         self.release(turn.job_id)
+        self._asked_at[turn.job_id] = asked_at
         self._waiting[turn.job_id] = turn
         self._queue.add(turn)
 
     def release(self, job_id: str) -> None:
         """Release the job's slots, or remove it from the queue. Idempotent."""
         self._used -= self._taken.pop(job_id, 0)
+        self._asked_at.pop(job_id, None)
         turn = self._waiting.pop(job_id, None)
         if turn is not None:
             self._queue.remove(turn)
@@ -89,7 +103,7 @@ class Admission:
             if self._slots is not None and self._used + needed > self._slots:
                 break
             del self._queue[0]
-            del self._waiting[first.job_id]
+            del self._waiting[first.job_id], self._asked_at[first.job_id]
             self._taken[first.job_id] = needed
             self._used += needed
             granted.append(first.job_id)

@@ -88,7 +88,7 @@ class Dispatcher:
         self._agenda = Agenda(clock)
         self._listing = ChangedJobs(self._facts, self._jobs)
         self._resync_at = clock() + _RESYNC
-        self._starts = Starts(context.max_attempts, self._probations, self._attempts)
+        self._starts = Starts(context, self._probations, self._attempts)
         self._stopping = threading.Event()
         self._loop = Loop(
             turn=self._turn,

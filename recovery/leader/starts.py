@@ -17,20 +17,17 @@ from ..rules.queue import Turn
 from . import suspects
 from .admission import Admission
 from .attempts import Attempts
+from .context import LeaderContext
 from .job_memory import JobMemory
 
 
 class Starts:
-    """The slots and the turns of one leadership; used by its dispatcher's thread.
-
-    Args:
-        max_attempts: how many attempts in processes of their own run at once; None: any number.
-    """
+    """The slots and the turns of one leadership; used by its dispatcher's thread."""
 
     def __init__(
-        self, max_attempts: int | None, probations: suspects.Probations, attempts: Attempts
+        self, context: LeaderContext, probations: suspects.Probations, attempts: Attempts
     ) -> None:
-        self._admission = Admission(max_attempts)
+        self._admission = Admission(context.max_attempts, context.runtime.clock)
         self._probations = probations
         self._attempts = attempts
         self._waiting: dict[str, Facts] = {}
@@ -39,6 +36,12 @@ class Starts:
     def queued(self) -> int:
         """How many jobs wait for a slot. From any thread."""
         return self._admission.waiting
+
+    @property
+    def oldest(self) -> float:
+        """For how many seconds the job has waited for a slot that waits the longest. From any
+        thread."""
+        return self._admission.oldest
 
     def has_its_turn(self, job: JobMemory, spec: JobSpec) -> bool:
         """Return whether the other suspects let the job start; if not, ask again."""

@@ -28,6 +28,7 @@ def tally(
     return Tally(
         running=len(running),
         queued=starts.queued,
+        oldest_queued=starts.oldest,
         held=actions[Action.HOLD],
         cleanup=actions[Action.CLEAN_UP],
         oldest_cleanup=max(0.0, now - oldest),

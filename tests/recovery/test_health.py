@@ -113,7 +113,7 @@ def test_roles_across_a_kill(
         lambda: probed.figures("m2")["jrs_attempts_ended_total,completed"] == 1, "it ended"
     )
     found = probed.figures("m2")
-    assert found["jrs_leader"] == found["jrs_elections_total"] == 1
+    assert found["jrs_leader"] == found["jrs_elections_total"] == found["jrs_leaders_lost"] == 1
     assert found["jrs_failover_seconds_count"] == found["jrs_attempts_started_total"] == 1
     assert found["jrs_lease_remaining_seconds"] > 0
 

@@ -21,7 +21,7 @@ from jrs.contract.errors import Fenced, InvalidInput, OutcomeUnknown
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Fence
 from jrs.host.listening import Address
-from jrs.recovery.health.facts import LIVE_WITHIN, READY_WITHIN, UPKEEP, MasterHealth, Tally
+from jrs.recovery.health.facts import LATELY, LIVE_WITHIN, READY_WITHIN, UPKEEP, MasterHealth, Tally
 from jrs.recovery.health.metrics import CONTENT_TYPE, OPEN_METRICS
 from jrs.recovery.health.server import HealthServer
 from tests.support import BOUND, FakeClock, descriptors, until
@@ -206,7 +206,8 @@ def test_metrics_tell_what_happened(
     server: HealthServer, health: MasterHealth, clock: FakeClock
 ) -> None:
     """Each counter counts what its name says."""
-    health.elected(Led(3), lambda: Tally(2, 5, 1, 4, 90.5, 12.5))
+    health.elected(Led(3), lambda: Tally(2, 5, 1, 4, 90.5, 12.5, 33.5))
+    health.leaders_lost([10.0, LATELY - 0.75, LATELY])
     clock.now += 0.75
     health.leads()
     health.attempt_started()
@@ -218,6 +219,7 @@ def test_metrics_tell_what_happened(
 
     assert (found["jrs_leader"], found["jrs_epoch"]) == (1, 3)
     assert found["jrs_lease_remaining_seconds"] == 10
+    assert (found["jrs_queue_oldest_seconds"], found["jrs_leaders_lost"]) == (33.5, 2)
     assert [found[f"jrs_jobs,{name}"] for name in ("running", "queued", "held", "cleanup")] == [
         2, 5, 1, 4,
     ]  # fmt: skip

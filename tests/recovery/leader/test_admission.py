@@ -41,7 +41,7 @@ from jrs.testing.contract import lead
 from jrs.testing.masters import MasterEvent, Masters
 from jrs.testing.servers import EtcdServer
 from tests.recovery.support import FaultyMemory, Leader, Thing, job, put, result, spec
-from tests.support import BOUND, until
+from tests.support import BOUND, FakeClock, until
 
 HANGING = Path(__file__).with_name("hanging.py")
 
@@ -220,6 +220,32 @@ def test_the_queue_is_in_the_order_of_priority() -> None:
     admission.ask(Turn.of(spec("low", priority=9, submitted_at=1.0)))  # It was changed.
 
     assert admission.grant() == ["low"]
+
+
+def test_how_long_jobs_wait() -> None:
+    """A queue that moves has no old job, however long it is never empty; a job that is changed
+    while it waits has waited all the time."""
+    clock = FakeClock()
+    admission, began = Admission(1, clock), clock.now
+    assert admission.oldest == 0.0
+    for number in range(100):
+        admission.ask(Turn(0, float(number), f"job-{number}"))
+        clock.now += 60.0
+        admission.release(f"job-{number - 1}")
+        assert admission.grant() == [f"job-{number}"]
+        admission.ask(Turn(0, number + 0.5, "next"))
+        assert admission.oldest == 0.0
+        admission.release("next")
+
+    admission.ask(Turn(0, 1.0, "waits"))
+    clock.now += 60.0
+    admission.ask(Turn(5, 1.0, "waits"))
+    clock.now += 60.0
+    assert clock.now == began + 100 * 60.0 + 120.0
+    assert admission.oldest == 120.0
+    admission.release("job-99")
+    assert admission.grant() == ["waits"]
+    assert admission.oldest == 0.0
 
 
 def test_a_job_takes_as_many_slots_as_it_asks_for() -> None:
