@@ -6,6 +6,7 @@ import attrs
 import pytest
 
 from jrs.contract.operations import EPOCH_KEY
+from jrs.records import keys
 from jrs.testing.chaos.checking import jobs, store, traces
 from jrs.testing.chaos.checking.anomalies import ANOMALIES
 from jrs.testing.chaos.checking.broken_rules import BROKEN_RULES
@@ -208,6 +209,22 @@ def test_an_epoch_that_is_led_twice_is_found() -> None:
     script.add(Verb.CAMPAIGN, version=1, epoch=1)
 
     assert found(script.events, "fenced") == ["fenced: epoch 1 was led twice"]
+
+
+@pytest.mark.parametrize("error", ["Fenced", "Unavailable"])
+def test_an_attempt_that_was_shut_out_has_not_begun(error: str) -> None:
+    """Its process was alive when another one ended the job; but its first commit was refused."""
+    alive = Event("a", 1, Kind.INFO, Verb.ALIVE, 1)
+    parts = [["check", keys.FENCES + "j", 1]]
+    events = [
+        alive,
+        Event("m", 1, Kind.INVOKE, Verb.COMMIT, 2, "", [["create", keys.RESULTS + "j", "x"]]),
+        Event("m", 1, Kind.OK, Verb.COMMIT, 3),
+        Event("a", 2, Kind.INVOKE, Verb.COMMIT, 4, "", parts),
+        Event("a", 2, Kind.FAIL, Verb.COMMIT, 5, error=error),
+    ]
+
+    assert bool(found(events, "once_per_job")) is (error != "Fenced")
 
 
 def test_a_key_that_was_deleted_may_be_absent() -> None:

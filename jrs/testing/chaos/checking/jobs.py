@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import Fenced, InvalidInput
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.testing.chaos.checking.facts import Anomaly, Fact, What
@@ -116,10 +116,15 @@ def stages_of(facts: Mapping[str, list[Fact]]) -> Iterator[Anomaly]:
             yield f"stage {stage} finished twice", tuple(fact.name for fact in finished)
 
 
+SHUT_OUT = Fenced.__name__
+"""The error of a commit that the fence refuses."""
+
+
 @attrs.frozen
 class RunningAttempt:
     """An attempt, until its last sign of life. It begins with its first sign, or its first commit
-    if a whole process is the attempt, for that knows no job before."""
+    if a whole process is the attempt, for that knows no job before. A commit that the fence refuses
+    begins nothing: the attempt was shut out in time."""
 
     process: str
     job_id: str
@@ -153,7 +158,8 @@ def attempts_in(
     """Return the attempts in threads, and those among operations; `last` has the last sign of life
     of each process that is an attempt."""
     found: dict[str, RunningAttempt] = {}
-    own = (call for call in calls if call.f is Verb.COMMIT and call.process in last)
+    own = (call for call in calls
+           if call.f is Verb.COMMIT and call.process in last and call.error != SHUT_OUT)  # fmt: skip
     for call in sorted(own, key=lambda call: (call.begun, call.seq)):
         if call.process in found:
             continue

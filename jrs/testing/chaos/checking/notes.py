@@ -91,7 +91,7 @@ def _of_attempts(path: str) -> Iterator[tuple[Any, ...]]:
     first and the last sign of each attempt that runs in a process among others; and the first
     commit of a process that names a job's fence."""
     table = pq.read_table(path, columns=["history", "process", "seq", "f", "begun", "ended", "key",
-                                         "version", "epoch", "parts"])  # fmt: skip
+                                         "version", "epoch", "error", "parts"])  # fmt: skip
     last = pc.max_element_wise(table["begun"], table["ended"])
     signs = pc.equal(table["f"], Verb.ALIVE.value)
     among = pc.and_(signs, pc.greater(pc.utf8_length(pc.fill_null(table["key"], "")), 0))
@@ -122,7 +122,8 @@ def _of_attempts(path: str) -> Iterator[tuple[Any, ...]]:
     own = np.array(pc.list_parent_indices(parts))[checks]
     commits = table.drop_columns(["parts"]).take(pa.array(own))
     commits = commits.append_column("key", key.take(pa.array(checks)))
-    commits = commits.filter(pc.equal(commits["f"], Verb.COMMIT.value))
+    commits = commits.filter(pc.and_(pc.equal(commits["f"], Verb.COMMIT.value),
+                                     pc.not_equal(commits["error"], jobs.SHUT_OUT)))  # fmt: skip
     first: dict[tuple[str, str], tuple[Any, ...]] = {}
     for row in commits.sort_by([("begun", "ascending"), ("seq", "ascending")]).to_pylist():
         note = (row["history"], row["f"], row["process"], row["seq"], row["begun"], row["ended"],
