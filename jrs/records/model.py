@@ -321,6 +321,9 @@ class CleanupJournal(Stored):
     failed: dict[str, int] = attrs.field(factory=dict)
     """The failed tries of each resource without which the cleanup may continue. Those that hang
     still, or were not begun, do not count."""
+    waits: int = 0
+    """How many of the newest tries have only waited for cleaners that had not returned: they use up
+    no retries."""
 
 
 @attrs.frozen

@@ -10,8 +10,9 @@ result marked clean, in the commit that deletes the job's last records.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 import attrs
@@ -21,7 +22,9 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
     Conflict,
     CorruptRecord,
+    Fenced,
     InvalidInput,
+    JrsError,
     OutcomeUnknown,
     Unavailable,
 )
@@ -37,7 +40,7 @@ from jrs.contract.operations import (
 )
 from jrs.contract.texts import is_printable, shown, with_reason
 from jrs.records import keys
-from jrs.records.codec import decode, encode
+from jrs.records.codec import encode
 from jrs.records.field_types import Json
 from jrs.records.history import HistoryKind
 from jrs.records.model import CleanupJournal
@@ -47,6 +50,7 @@ from jrs.store.result_store import JobResultStore
 
 from ..rules.resource import Resource
 from .job_records import JobRecords, delete_records
+from .journal import counted, journal_in
 from .tries import Problem, Tried, Tries, problem_of
 
 _SINCE_FORMAT = 5
@@ -101,7 +105,10 @@ class JobCleanup:
         self._backend = backend
         self._store = JobResultStore(backend)
         self._resources = tuple(resources)
-        self._tries = Tries(backend)
+        self._tries = Tries(backend, self._outlasted)
+        self._passes = Counter[str]()
+        """How many passes of each job are under way: two if one is of a lost leadership."""
+        self._lock = threading.Lock()
 
     def run(
         self,
@@ -118,60 +125,53 @@ class JobCleanup:
 
         Return the journal: `problems` names what is left. The caller decides when to try again;
         if the pass of that number `is_last`, the journal records that no retry follows. A resource
-        that has not finished after `timeout` seconds counts as left; it continues in a thread of
-        its own, and the next pass takes its outcome. `history` records what comes of it. `begins`
-        is called before the first pass, and `said` with what the cleanup continues without, and
-        why.
+        that has not finished after `timeout` seconds counts as left. It continues in a thread of
+        its own, and the next pass takes its outcome: the journal asks for that pass once all that
+        was left had to be waited for. Such passes use up no retries. `history` records what comes
+        of it. `begins` is called before the first pass, and `said` with what the cleanup continues
+        without, and why.
 
         Raises:
             Fenced: a newer leader exists; it continues from the journal.
             CorruptRecord: the journal cannot be read.
             Unavailable, OutcomeUnknown: from the backend; the pass can be repeated.
         """
-        key = keys.CLEANUP + job_id
-        stored = self._backend.get(key)
-        journal = (
-            CleanupJournal(job_id) if stored is None else decode(CleanupJournal, stored.value, key)
-        )
-        if stored is None:
-            begins()
-        before = journal.problems
+        with self._one_pass(job_id, fence):
+            stored = self._backend.get(keys.CLEANUP + job_id)
+            journal = CleanupJournal(job_id) if stored is None else journal_in(stored)
+            if stored is None:
+                begins()
+            before = journal.problems
 
-        def give_up(name: str, why: str) -> None:
-            nonlocal journal, stored
-            journal = attrs.evolve(journal, given_up={**journal.given_up, name: why})
-            self._write(journal, stored, fence)
-            stored = self._backend.get(key)
-            if stored is None or stored.value != encode(journal):
-                raise Unavailable(f"the journal of {job_id!r} could not be written")
-            said(name, why)
+            def give_up(name: str, why: str) -> None:
+                nonlocal journal, stored
+                journal = attrs.evolve(journal, given_up={**journal.given_up, name: why})
+                self._write(journal, stored, fence)
+                stored = self._backend.get(keys.CLEANUP + job_id)
+                if stored is None or stored.value != encode(journal):
+                    raise Unavailable(f"the journal of {job_id!r} could not be written")
+                said(name, why)
 
-        failed = dict(journal.failed)
-        done, problems, doomed = self._pass(
-            journal, failed, fence, Deadline.after(timeout), give_up
-        )
-        journal = attrs.evolve(
-            journal,
-            done=self._ordered(done),
-            tries=journal.tries + 1,
-            failed=failed,
-            problems=problems,
-            exhausted=bool(problems) and is_last(journal.tries + 1),
-        )
-        about: dict[str, Json] = {"tries": journal.tries, "removed": list(journal.done)}
-        if problems:
-            text = "; ".join(f"{name} is left: {why}" for name, why in problems.items())
-            if history is None or before.keys() == problems.keys():
+            failed = dict(journal.failed)
+            done, problems, doomed = self._pass(
+                journal, failed, fence, Deadline.after(timeout), give_up
+            )
+            journal = attrs.evolve(
+                counted(journal, problems, is_last), done=self._ordered(done), failed=failed
+            )
+            about: dict[str, Json] = {"tries": journal.tries, "removed": list(journal.done)}
+            if not problems:
+                self._mark_clean(journal, stored, doomed, fence, history, about)
+            elif history is None or before.keys() == problems.keys():
                 self._write(journal, stored, fence)
             else:
+                left = "; ".join(f"{name} is left: {why}" for name, why in journal.problems.items())
                 with history.recorded(
-                    job_id, HistoryKind.CLEANUP, text, about=about, repeatable=True
+                    job_id, HistoryKind.CLEANUP, left, about=about, repeatable=True
                 ) as event:
                     self._write(journal, stored, fence, event)
-        else:
-            self._mark_clean(journal, stored, doomed, fence, history, about)
-        self._tries.forget(job_id)  # Not before: what has succeeded is not done again.
-        return journal
+            self._tries.forget(job_id)  # Not before: what has succeeded is not done again.
+            return journal
 
     def release(self, job_id: str) -> None:
         """Release what this master holds of a job that continues on another master."""
@@ -189,10 +189,10 @@ class JobCleanup:
         if stored is None:
             return False
         try:
-            journal = decode(CleanupJournal, stored.value, key)
+            journal = journal_in(stored)
             again: Op = Update(
                 key,
-                encode(attrs.evolve(journal, exhausted=False, tries=0, failed={})),
+                encode(attrs.evolve(journal, exhausted=False, tries=0, waits=0, failed={})),
                 stored.version,
             )
         except CorruptRecord:
@@ -209,7 +209,7 @@ class JobCleanup:
         stored = self._backend.get(keys.CLEANUP + job_id)
         if stored is not None:
             try:
-                journal = decode(CleanupJournal, stored.value, stored.key)
+                journal = journal_in(stored)
             except CorruptRecord as error:
                 return {**left, "journal": [str(error)]}
             for name, problem in journal.problems.items():
@@ -229,6 +229,41 @@ class JobCleanup:
 
     # -- inside ----------------------------------------------------------------------------
 
+    @contextmanager
+    def _one_pass(self, job_id: str, fence: Fence | None) -> Iterator[None]:
+        """While a pass is under way, only it writes the journal."""
+        with self._lock:
+            self._passes[job_id] += 1
+        try:
+            yield
+        except Fenced:
+            self._tries.forget(job_id, untaken=True)
+            raise
+        finally:
+            with self._lock:
+                self._passes[job_id] -= 1
+                self._passes += Counter[str]()  # Without those that have none.
+        if self._tries.has_outcome(job_id):
+            self._outlasted(job_id, fence)
+
+    def _outlasted(self, job_id: str, fence: Fence | None) -> None:
+        """Have the leader take the outcome of a try that has outlasted its pass, unless a pass is
+        under way."""
+        with self._lock:
+            if self._passes[job_id]:
+                return
+        try:
+            stored = self._backend.get(keys.CLEANUP + job_id)
+            if stored is None or not self._store.has_dirty(job_id):
+                self._tries.forget(job_id, untaken=True)
+                return
+            journal = journal_in(stored)
+            if journal.waits:
+                tries = journal.tries - journal.waits
+                self._write(attrs.evolve(journal, tries=tries, waits=0), stored, fence)
+        except JrsError:
+            pass  # The next pass takes it when it is due.
+
     def _pass(
         self,
         journal: CleanupJournal,
@@ -236,7 +271,7 @@ class JobCleanup:
         fence: Fence | None,
         deadline: Deadline,
         give_up: Callable[[str, str], None],
-    ) -> tuple[set[str], dict[str, str], list[str]]:
+    ) -> tuple[set[str], dict[str, Problem], list[str]]:
         """Return the names of what is done, the problems of what is left, and the keys of the
         records that are to go with the result's marker; count failed tries.
 
@@ -244,7 +279,7 @@ class JobCleanup:
         comes afterwards may remove what another try would need.
         """
         job_id, done = journal.job_id, set(journal.done)
-        problems: dict[str, str] = {}
+        problems: dict[str, Problem] = {}
 
         def note(found: Iterable[Tried]) -> None:
             for resource, problem in found:
@@ -253,7 +288,7 @@ class JobCleanup:
                 elif problem.is_final or (problem.ended and _is_last_try(resource, failed)):
                     give_up(resource.name, problem.text)
                 else:
-                    problems[resource.name] = problem.text
+                    problems[resource.name] = problem
                     if problem.ended and resource.most_tries is not None:
                         failed[resource.name] = failed.get(resource.name, 0) + 1
 
@@ -276,7 +311,7 @@ class JobCleanup:
                 note(self._tries.side_by_side(step, job_id, fence, deadline))
         if problems:
             goes = (one for one in records if not one.last)
-            note(self._tries.clean(one, job_id, fence) for one in goes)
+            note(self._tries.clean(one, job_id, fence, deadline) for one in goes)
         else:
             listed = [(one, _listed(one, doomed, job_id, fence)) for one in records]
             unreadable = [(one, problem) for one, problem in listed if problem is not None]

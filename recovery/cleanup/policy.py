@@ -17,7 +17,7 @@ class CleanupPolicy:
     Attributes:
         timeout: seconds after which a pass ends. A resource that has not finished by then counts as
             left, and is not cleaned again before its earlier try has ended. The next pass takes
-            the outcome of that try.
+            the outcome of that try. A pass in which no try has ended uses up no retry.
 
     Raises:
         InvalidInput: `wait` or `stop` depends on more than the number of tries (tries are counted

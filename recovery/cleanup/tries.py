@@ -61,10 +61,15 @@ class Tries:
     because the journal could not be written.
 
     Each method that cleans raises `Fenced` if it finds that a newer leader exists.
+
+    Args:
+        outlasted: called with the job of a try that has outlasted its pass, when it has ended, in
+            its thread.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, outlasted: Callable[[str, Fence | None], None]) -> None:
         self._backend = backend
+        self._outlasted = outlasted
         self._tries: dict[str, dict[str, _Try]] = {}
         """By job and resource: those under way, awaited or not, and those with an outcome."""
         self._lock = threading.Lock()
@@ -79,7 +84,7 @@ class Tries:
             for resource in resources:
                 if ends and (ends[-1] is not None or deadline.expired):
                     return
-                ends.append(self._try(resource, job_id, fence, checks=True))
+                ends.append(self._try(resource, job_id, fence, deadline, checks=True))
 
         [end] = side_by_side(f"jrs-cleanup-{job_id}", [all_of_them], deadline)
         if end.error is not None:
@@ -95,33 +100,51 @@ class Tries:
         """Clean resources, each in a thread of its own."""
         if resources:
             self._check(job_id, fence)
-        calls = [partial(self._try, resource, job_id, fence) for resource in resources]
+        calls = [partial(self._try, resource, job_id, fence, deadline) for resource in resources]
         ends = side_by_side(f"jrs-cleanup-{job_id}", calls, deadline)
         for resource, end in zip(resources, ends, strict=True):
             if end.error is not None:
                 raise end.error
             yield self._take(resource, Problem(_HANGS) if end.hangs else end.value, job_id)
 
-    def clean(self, resource: Resource, job_id: str, fence: Fence | None) -> Tried:
+    def clean(
+        self, resource: Resource, job_id: str, fence: Fence | None, deadline: Deadline
+    ) -> Tried:
         """Clean one resource in this thread, whatever time that takes."""
-        return self._take(resource, self._try(resource, job_id, fence), job_id)
+        return self._take(resource, self._try(resource, job_id, fence, deadline), job_id)
 
-    def forget(self, job_id: str) -> None:
-        """Forget the outcomes that passes of the job have taken."""
+    def forget(self, job_id: str, *, untaken: bool = False) -> None:
+        """Forget the outcomes that passes of the job have taken, or also those that none has."""
         with self._lock:
             of_job = self._tries.pop(job_id, {})
-            left = {name: one for name, one in of_job.items() if not one.taken}
+            left = {
+                name: one
+                for name, one in of_job.items()
+                if not (one.has_ended if untaken else one.taken)
+            }
             if left:
                 self._tries[job_id] = left
+
+    def has_outcome(self, job_id: str) -> bool:
+        """Return whether the next pass of the job finds an outcome."""
+        with self._lock:
+            return any(one.has_ended for one in self._tries.get(job_id, {}).values())
 
     # -- inside ----------------------------------------------------------------------------
 
     def _try(
-        self, resource: Resource, job_id: str, fence: Fence | None, *, checks: bool = False
+        self,
+        resource: Resource,
+        job_id: str,
+        fence: Fence | None,
+        deadline: Deadline,
+        *,
+        checks: bool = False,
     ) -> Problem | None:
         """Clean one resource; return its problem, if there is one.
 
         Args:
+            deadline: when its pass ends.
             checks: whether to check the fence first. The try is under way meanwhile: what has to
                 wait for its end waits for the check, too.
         """
@@ -142,6 +165,8 @@ class Tries:
             raise
         with self._lock:
             this.problem, this.has_ended = problem, True
+        if deadline.expired:
+            self._outlasted(job_id, fence)
         return problem
 
     def _under_way(self, name: str) -> int:
@@ -152,7 +177,9 @@ class Tries:
     def _take(self, resource: Resource, problem: Problem | None, job_id: str) -> Tried:
         if problem is None or problem.ended:
             with self._lock:
-                self._tries[job_id][resource.name].taken = True
+                this = self._tries.get(job_id, {}).get(resource.name)
+                if this is not None:
+                    this.taken = True
         return resource, problem
 
     def _check(self, job_id: str, fence: Fence | None) -> None:

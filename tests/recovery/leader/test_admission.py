@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import tenacity
 
 from jrs.backends.etcd import backend as etcd_backend
 from jrs.backends.memory import MemoryBackend
@@ -21,7 +22,8 @@ from jrs.contract.errors import InvalidInput
 from jrs.contract.operations import Create
 from jrs.contract.pool import Pool
 from jrs.records import keys
-from jrs.records.model import JobSpec, JobStatus, RunnerKind, StopMode
+from jrs.records.codec import decode
+from jrs.records.model import CleanupJournal, JobSpec, JobStatus, RunnerKind, StopMode
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.cleanup import tries
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
@@ -357,6 +359,45 @@ def test_cleanups_that_hang_hold_up_no_other_cleanup(
 
         hanging.go.set()
         leader.until_clean(*(f"hangs-{number}" for number in range(40)))
+
+
+def test_waiting_for_a_cleanup_uses_up_no_retry(
+    memory: FaultyMemory, root: Path, hanging: Hanging
+) -> None:
+    """It is not given up because it takes longer than the passes with which the leader asks; and
+    its end is noticed although the next pass is not due."""
+    ended_but_dirty(memory, 1)
+    policy = CleanupPolicy(
+        wait=tenacity.wait_chain(*[tenacity.wait_none()] * 3, tenacity.wait_fixed(3600)),
+        stop=tenacity.stop_after_attempt(2),
+        timeout=0.2,
+    )
+    with Leader(memory, root, resources=[hanging], policy=policy) as leader:
+        leader.until_said("cleanup", "hangs-0", "again in 3600 s")
+        assert not leader.said("cleanup", "hangs-0", "given up")
+        hanging.go.set()
+        leader.until_clean("hangs-0")
+        assert hanging.calls == ["hangs-0"]
+
+
+def test_a_cleanup_that_hangs_and_fails_is_given_up_after_its_retries(
+    memory: FaultyMemory, root: Path, hanging: Hanging
+) -> None:
+    """A try counts once it has ended, and the next pause is as long as after any other."""
+    ended_but_dirty(memory, 1)
+    hanging.broken = OSError("busy")
+    policy = CleanupPolicy(
+        wait=tenacity.wait_fixed(0.01), stop=tenacity.stop_after_attempt(2), timeout=0.2
+    )
+    with Leader(memory, root, resources=[hanging], policy=policy) as leader:
+        leader.until_said("cleanup", "hangs-0", "an earlier try has not ended yet")
+        hanging.go.set()
+        leader.until_said("cleanup", "hangs-0", "busy (given up)")
+        assert hanging.calls == ["hangs-0"] * 2
+        stored = memory.get(keys.CLEANUP + "hangs-0")
+        assert stored is not None
+        journal = decode(CleanupJournal, stored.value, stored.key)
+        assert (journal.tries, journal.waits) == (2, 0)
 
 
 def test_cleanups_that_hang_take_a_bounded_number_of_threads(

@@ -158,8 +158,8 @@ def attempts_in(
     """Return the attempts in threads, and those among operations; `last` has the last sign of life
     of each process that is an attempt."""
     found: dict[str, RunningAttempt] = {}
-    own = (call for call in calls
-           if call.f is Verb.COMMIT and call.process in last and call.error != SHUT_OUT)  # fmt: skip
+    commits = (call for call in calls if call.f is Verb.COMMIT and call.error != SHUT_OUT)
+    own = (call for call in commits if call.process in last)
     for call in sorted(own, key=lambda call: (call.begun, call.seq)):
         if call.process in found:
             continue
