@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 
 from jrs.contract.backend import Backend
+from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
     Canceled,
     CorruptRecord,
@@ -48,8 +49,11 @@ from .rules.events import Event, EventKind, Report, notify
 _OWN = ("jrs.recovery.application.Driver.",)
 """What of jrs a main calls while it runs; see `is_of_jrs`."""
 
+_QUIET = 2.0
+"""Seconds for which a replica waits for a cleanup without a word."""
+
 log = printed("jrs.application", logging.Formatter("jrs: %(message)s"))
-"""Says when a stored result is returned and nothing runs."""
+"""Says when a stored result is returned and nothing runs, and what the end is waiting for."""
 
 
 _LEADERSHIPS = (Fenced, Unavailable, OutcomeUnknown)
@@ -300,9 +304,17 @@ def _payload(entry: JobResultEntry) -> Json:
 
 def _finish_cleanup(backend: Backend, name: str, leadership: Leadership) -> None:
     """Wait until the application's jobs have ended and nothing is dirty, as far as waiting helps:
-    there may be no next leader."""
-    remaining = Remaining(backend, name, of_others=True)
-    while not leadership.lost.is_set() and remaining.is_any():
+    there may be no next leader. Say what for, if that takes a while."""
+    remaining, quiet, said = Remaining(backend, name, of_others=True), Deadline.after(_QUIET), False
+    while not leadership.lost.is_set() and (job_id := remaining.first()) is not None:
+        if quiet.expired and not said:
+            said = True
+            log.warning(
+                "application %r has ended; its leader stays for the end and the cleanup of job "
+                "%r, for at most a minute",
+                name,
+                job_id,
+            )
         leadership.lost.wait(0.02)
 
 

@@ -100,4 +100,4 @@ class Standby:
         """Return whether something of the application, which has ended, is left for a leader."""
         if self._remaining is None:
             self._remaining = Remaining(self._backend, self._name, of_others=False)
-        return self._remaining.is_any()
+        return self._remaining.first() is not None

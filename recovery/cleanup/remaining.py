@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 
 from jrs.contract.backend import Backend
@@ -22,7 +23,8 @@ class Remaining:
 
     Args:
         application: its name.
-        of_others: whether the cleanup of all other jobs of the cluster counts, too.
+        of_others: whether the first pass of the cleanup of all other jobs of the cluster counts,
+            too.
 
     Raises:
         Unavailable: the backend did not answer.
@@ -35,32 +37,40 @@ class Remaining:
         self._catalog = JobCatalog(backend)
         self._deadline = Deadline.after(_PATIENCE)
         self._unfinished = _unfinished_jobs(backend, application)
+        self._tried = set[str]()
+        """Jobs of others whose cleanup has left something."""
 
-    def is_any(self) -> bool:
-        """Return whether something is left for which waiting may help: not after a minute.
+    def first(self) -> str | None:
+        """Return a job for whose end or cleanup waiting may help: none after a minute.
 
         Raises:
             CorruptRecord: it cannot be read.
             Unavailable: the backend did not answer.
         """
         if self._deadline.expired:
-            return False
+            return None
         # A job whose result is perhaps lost is held: waiting does not help.
         self._unfinished = [one for one in self._unfinished if self._results.get(one) is None]
-        return bool(self._unfinished) or any(
-            self._counts(entry) and self._will_be_cleaned_up(entry)
-            for entry in self._results.dirty()
-        )
+        return next(iter(self._unfinished), None) or next(self._dirty(), None)
 
-    def _counts(self, entry: JobResultEntry) -> bool:
-        if self._of_others or entry.job_id == self._application:
-            return True
-        return entry.result is not None and entry.result.application == self._application
+    def _dirty(self) -> Iterator[str]:
+        for entry in self._results.dirty():
+            own = entry.job_id == self._application or (
+                entry.result is not None and entry.result.application == self._application
+            )
+            counts = own or (self._of_others and entry.job_id not in self._tried)
+            if counts and self._may_be_clean_soon(entry, own=own):
+                yield entry.job_id
 
-    def _will_be_cleaned_up(self, entry: JobResultEntry) -> bool:
-        """Return whether waiting may help: False if the cleanup is held or was given up."""
+    def _may_be_clean_soon(self, entry: JobResultEntry, *, own: bool) -> bool:
+        """Return whether waiting may help: not if the cleanup is held or was given up, nor for a
+        job of others once something was left of it. That may be so for days."""
         view = self._catalog.view(entry.job_id)
-        return not view.problems and not (view.cleanup and view.cleanup.exhausted)
+        journal = view.cleanup
+        if not own and journal is not None and journal.problems:
+            self._tried.add(entry.job_id)
+            return False
+        return not view.problems and not (journal and journal.exhausted)
 
 
 def _unfinished_jobs(backend: Backend, application: str) -> list[str]:

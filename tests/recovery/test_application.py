@@ -25,7 +25,7 @@ from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import JobStatus, MasterInfo, RunnerKind
 from jrs.records.not_finished import JobNotFinished
-from jrs.recovery import application, standby_replica
+from jrs.recovery import application, leading_replica, standby_replica
 from jrs.recovery.application import Driver
 from jrs.recovery.cleanup import remaining
 from jrs.recovery.cleanup.policy import CleanupPolicy
@@ -625,6 +625,32 @@ def test_the_end_does_not_wait_for_a_cleanup_that_was_given_up(url: str) -> None
     assert returned == 5
     with open_backend(url, cluster=CLUSTER) as backend:
         assert {entry.job_id for entry in JobResultStore(backend).dirty()} == {"job", "main"}
+
+
+def test_the_end_does_not_wait_for_cleanups_of_others_that_fail(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits for the first pass of each, and says so: the next one may fail as well, for days."""
+    monkeypatch.setattr(remaining, "_PATIENCE", 3600.0)
+    monkeypatch.setattr(leading_replica, "_QUIET", 0.0)
+    thing = Thing()
+
+    def clean(job_id: str) -> None:
+        if job_id == "of-another":
+            until(lambda: "its leader stays for the end" in caplog.text, "it is waited for")
+            raise OSError("the other system is down")
+
+    thing.on_clean = clean
+    with open_backend(url, cluster=CLUSTER) as backend:
+        put(backend, keys.JOBS + "of-another", spec("of-another"))
+        JobResultStore(backend).create_dirty(result("of-another"), None)
+
+    assert run(lambda driver: 5, url, resources=[thing]) == 5
+    with open_backend(url, cluster=CLUSTER) as backend:
+        assert [entry.job_id for entry in JobResultStore(backend).dirty()] == ["of-another"]
+        journal = JobCatalog(backend).view("of-another").cleanup
+    assert journal is not None
+    assert "the other system is down" in journal.problems["thing"]
 
 
 def test_several_jobs_run_side_by_side(url: str) -> None:
