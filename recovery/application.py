@@ -24,6 +24,7 @@ from jrs.contract.runtime import daemon, start_thread
 from jrs.contract.texts import shown
 from jrs.records.applications import LOST_MAIN
 from jrs.records.checks import check_job_id, check_json, merged
+from jrs.records.field_types import as_json
 from jrs.records.model import JobResult, JobSpec, JobStatus, Json, RunnerKind
 from jrs.records.not_finished import JobNotFinished
 from jrs.records.policies import RestartPolicy
@@ -336,7 +337,10 @@ def run(
         )
         replica = Replica(opened, identity, code_of(main), report)
         replica.check()
-        return _led(lambda driver: main(driver, **identity.arguments), name, master, replica)
+        # main may change what it gets, and begin again; its record says what it was called with.
+        return _led(
+            lambda driver: main(driver, **as_json(identity.arguments)), name, master, replica
+        )
 
 
 def _led(main: Callable[[Driver], T], name: str, master: Master, replica: Replica) -> T:

@@ -131,6 +131,23 @@ def test_u1_arguments_are_given_to_main(url: str) -> None:
         run(main, url, name="other")
 
 
+def test_a_main_that_changes_its_arguments(url: str) -> None:
+    """It begins again with those that its name stands for, in the same process, too."""
+    seen = list[list[str]]()
+
+    def main(driver: Driver, tables: list[str]) -> int:
+        seen.append(list(tables))
+        tables.clear()
+        if len(seen) == 1:
+            driver._leadership.lost.set()
+            driver.check()
+        return driver.epoch
+
+    assert run(main, url, arguments={"tables": ["x", "y"]}) == 2
+    assert seen == [["x", "y"], ["x", "y"]]
+    assert run(main, url, arguments={"tables": ["x", "y"]}) == 2
+
+
 def test_a_main_or_function_whose_call_runs_nothing(url: str) -> None:
     """A coroutine function is refused before anything is stored under its name."""
 
