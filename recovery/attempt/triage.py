@@ -74,7 +74,8 @@ class Row:
 
 
 TRIAGE = (
-    Row((Fenced, KeyboardInterrupt), Verdict.PASS_ON),
+    Row((KeyboardInterrupt,), Verdict.PASS_ON),
+    Row((Fenced,), Verdict.PASS_ON, of_jrs=True),
     Row((JobHeld, CorruptRecord), Verdict.HOLD, of_jrs=True),  # Of the job's own state.
     Row((Unavailable, OutcomeUnknown), Verdict.INTERRUPTED, of_jrs=True),
     Row((CannotStartHere,), Verdict.CANNOT_START, of_jrs=True),

@@ -340,16 +340,19 @@ def test_what_the_users_function_raises(memory: FaultyMemory, root: Path, inside
         lambda job: jrs.check_entry("no_such_module_at_all:f", {}),
         lambda job: raise_(CannotStartHere("no disk is mounted")),
         lambda job: raise_(JobHeld("the source is late")),
+        lambda job: raise_(Fenced("the leader of another cluster was replaced")),
     ],
-    ids=["check_entry", "CannotStartHere", "JobHeld"],
+    ids=["check_entry", "CannotStartHere", "JobHeld", "Fenced"],
 )
-def test_what_is_no_lack_of_this_host(
+def test_what_is_not_of_this_host_or_leader(
     memory: FaultyMemory, root: Path, raises: Callable[[Job], Any]
 ) -> None:
     """The user's function says so, of something else: its job has failed, and runs no more."""
     result = run(memory, root, raises)
 
     assert (result.status, result.attempt) == (JobStatus.FAILED, 1)
+    assert result.failure is not None
+    assert "Traceback" in result.failure.detail
 
 
 class Unreadable(Exception):
