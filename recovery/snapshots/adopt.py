@@ -16,7 +16,7 @@ from pathlib import Path
 
 import attrs
 
-from jrs.contract.errors import CorruptRecord, DamagedSnapshot
+from jrs.contract.errors import CorruptRecord, DamagedSnapshot, StorageRefused, Unavailable
 from jrs.records import keys
 from jrs.records.codec import decode, encode, to_plain, with_fields
 from jrs.records.model import StageRecord
@@ -45,6 +45,10 @@ from ..storage.packed_copies import (
     read_record,
 )
 
+_TRIES = 8
+_LONGEST = 60.0
+"""Seconds between two tries."""
+
 
 def adopt(
     objects: Objects,
@@ -55,32 +59,40 @@ def adopt(
     work: Path,
     *,
     fork: bool,
+    sleep: Callable[[float], None],
 ) -> Manifest:
-    """Return the manifest of a snapshot for another job, which names copies.
+    """Return the manifest of a snapshot for another job, which names copies. Tries again while the
+    store does not answer, and copies then what is missing.
 
     Args:
         place: the name of the prefix for the copies; those that are there are not made again.
         folder: of the other job, on each host.
         work: a folder of this process, for one checkpoint after the other.
         fork: its queries get new ids.
+        sleep: waits between two tries.
 
     Raises:
         DamagedSnapshot: an object is missing, or was changed.
-        Unavailable: from the store; begin again. What was copied nothing names, and stays.
+        Unavailable: from the store, in all tries since the last copy; begin again. What was copied
+            nothing names, and stays.
+        StorageRefused: the same, at once.
         OSError: the disk is full, or fails; the same holds.
     """
     one = _Adoption(objects, found, job_id, place, str(folder), work, fork)
-    try:
-        return attrs.evolve(
-            found,
-            heads={stage: one.batch(stage, named) for stage, named in found.heads.items()},
-            plans={stage: one.batch(stage, named) for stage, named in found.plans.items()},
-            inputs={key: one.input(text) for key, text in found.inputs.items()},
-            records={key: one.record(key, text) for key, text in found.records.items()},
-        )
-    except CorruptRecord as error:
-        what = f"snapshot {found.number} of job {found.job_id!r}"
-        raise DamagedSnapshot(what, (str(error),)) from None
+    failed, known = 0, one.copied
+    while True:
+        try:
+            return one.whole(found)
+        except CorruptRecord as error:
+            what = f"snapshot {found.number} of job {found.job_id!r}"
+            raise DamagedSnapshot(what, (str(error),)) from None
+        except StorageRefused:
+            raise
+        except Unavailable:
+            failed, known = (0 if one.copied > known else failed + 1), one.copied
+            if failed == _TRIES:
+                raise
+            sleep(min(_LONGEST, 2.0**failed))
 
 
 class _Adoption:
@@ -102,6 +114,21 @@ class _Adoption:
         self._writer = PrefixWriter(objects, job_id, copies_prefix())
         self._place = f"{job_id}/data/{place}"
         self._copies = {one.name: one.size for one in objects.under(self._place)}
+
+    @property
+    def copied(self) -> int:
+        """How many copies there are."""
+        return len(self._copies)
+
+    def whole(self, found: Manifest) -> Manifest:
+        """Return the manifest of the snapshot, which names copies. Copies what is missing."""
+        return attrs.evolve(
+            found,
+            heads={stage: self.batch(stage, named) for stage, named in found.heads.items()},
+            plans={stage: self.batch(stage, named) for stage, named in found.plans.items()},
+            inputs={key: self.input(text) for key, text in found.inputs.items()},
+            records={key: self.record(key, text) for key, text in found.records.items()},
+        )
 
     def batch(self, stage: str, named: StoredObject) -> StoredObject:
         """Copy all that the manifest of a batch names; return the manifest of the copies."""
@@ -149,7 +176,11 @@ class _Adoption:
         copies = [attrs.evolve(one, object=name_of_copy(place, one.object)) for one in files]
 
         def copying(old: StoredFile, new: StoredFile) -> Callable[[], None]:
-            return lambda: self._objects.copy(old.object, new.object, old.size)
+            def copy() -> None:
+                self._objects.copy(old.object, new.object, old.size)
+                self._copies[new.object] = new.size
+
+            return copy
 
         in_threads([
             copying(old, new)

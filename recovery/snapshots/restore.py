@@ -189,7 +189,7 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
                 with writing(f"the restore of job {job_id!r}"):
                     found = adopt(
                         objects, found, job_id, place, catalog.storage.folder(job_id), work,
-                        fork=request.fork,
+                        fork=request.fork, sleep=catalog.sleep,
                     )  # fmt: skip
         reserved = reserve_and_swap.reserve(catalog, found, job_id, before, guards, kept, request)
         with reserve_and_swap.completed_by_a_repeat(job_id):

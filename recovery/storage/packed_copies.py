@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import os
 import re
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -328,20 +329,41 @@ def _most(size: int, in_parts: int) -> int:
 
 
 def in_threads(calls: Sequence[Callable[[], T]], most: int = _AT_ONCE) -> list[T]:
-    """Make calls in threads, and return what they return; the first error once all have ended.
+    """Make calls in threads, and return what they return. Once one has raised an error no further
+    call begins, and that error is raised when those that have begun have ended.
 
     Raises:
         Unavailable: the system gives this process no thread.
     """
     if len(calls) < 2:
         return [call() for call in calls]
+    found: dict[int, T] = {}
+    left, taking, over = iter(enumerate(calls)), threading.Lock(), threading.Event()
+
+    def work() -> None:
+        try:
+            while not over.is_set():
+                with taking:
+                    number, call = next(left, (-1, None))
+                if call is None:
+                    return
+                found[number] = call()
+        except BaseException:
+            over.set()
+            raise
+
     with ThreadPool(min(most, len(calls)), "jrs-objects") as pool:
         try:
-            futures = [pool.submit(call) for call in calls]
+            working = [pool.submit(work) for _ in range(min(most, len(calls)))]
+            for one in working:
+                one.exception()
         except RuntimeError as error:
-            pool.shutdown(cancel_futures=True)
             raise Unavailable(f"objects cannot be asked for now: {error}") from error
-    return [future.result() for future in futures]
+        finally:
+            over.set()  # Also if this thread is interrupted.
+    for one in working:
+        one.result()
+    return [found[number] for number in range(len(calls))]
 
 
 def _call(function: Callable[..., T], *arguments: object) -> Callable[[], T]:

@@ -75,7 +75,8 @@ def is_there(objects: Objects, target: str) -> bool:
 
 
 def complete(objects: Objects, record: StageRecord, go_ahead: Callable[[], None]) -> None:
-    """Copy what a record publishes, and write its pointer, unless that is there. Idempotent.
+    """Copy what a record publishes, and write its pointer, unless that is there. Idempotent: a
+    repeat copies what is missing.
 
     Args:
         go_ahead: called before the pointer is written; what it raises the call raises.
@@ -93,7 +94,13 @@ def complete(objects: Objects, record: StageRecord, go_ahead: Callable[[], None]
     def copying(source: StoredFile, target: str) -> Callable[[], None]:
         return lambda: bucket.copy(objects.in_bucket(source.object), target, source.size)
 
-    in_threads([copying(*pair) for pair in one.copies])
+    # A copy has its size at once. What another call has copied is there.
+    known = {copy.name: copy.size for copy in bucket.under(one.folder)}
+    in_threads([
+        copying(source, target)
+        for source, target in one.copies
+        if known.get(target) != source.size
+    ])  # fmt: skip
     go_ahead()
     if not bucket.create(one.name, one.pointer) and not one.is_complete(bucket):
         raise Unavailable(f"the pointer at {record.target} changes")
@@ -106,6 +113,8 @@ class _Publication:
     target: str
     name: str
     """Of the pointer, in the bucket."""
+    folder: str
+    """Of the copies, in the bucket."""
     copies: tuple[tuple[StoredFile, str], ...]
     """Each file, and where in the bucket its copy is."""
     pointer: bytes
@@ -142,7 +151,8 @@ class _Publication:
         }
         name = _name(record.target)
         copies = tuple((one, f"{name}.{own}/{one.path}") for one in files)
-        return cls(record.target, name, copies, json.dumps(pointer, indent=1).encode() + b"\n")
+        content = json.dumps(pointer, indent=1).encode() + b"\n"
+        return cls(record.target, name, f"{name}.{own}", copies, content)
 
     def is_complete(self, bucket: Objects) -> bool:
         found = bucket.get(self.name)

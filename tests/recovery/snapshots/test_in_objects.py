@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import attrs
 import pytest
+from obstore.exceptions import GenericError
 
 from jrs.contract.errors import (
     Conflict,
@@ -892,6 +894,35 @@ def test_a_copying_that_failed_is_repeated(
     assert catalog.get("job", 1) == record
     assert catalog.restore(record, as_job="never").job_id == "never"
     catalog.remove(record)
+
+
+def test_a_store_that_fails_while_it_is_copied(
+    lead: Lead, catalog: SnapshotCatalog, store: Store
+) -> None:
+    """A copying of hours does not begin again for it: what was copied stays."""
+    run(begin(lead), 70)
+    record = catalog.create("job")
+    refused = iter(range(3, 60, 9))
+    at, copied = [next(refused)], Counter[str]()
+
+    def refuse(method: str, arguments: tuple[Any, ...]) -> None:
+        if method == "copy" and store.calls["copy"] >= at[0]:
+            at[0] = next(refused, 10**9)
+            raise GenericError("Server returned non-2xx status code: 503 Slow Down: <Error/>")
+        if method == "copy":
+            copied[arguments[1]] += 1
+
+    store.refuse = refuse
+    catalog.restore(record, as_job="copy")
+    assert store.calls["copy"] > 70
+    assert (len(copied), set(copied.values())) == (70, {1})
+    assert other(lead, "copy") == {batch: f"rows {batch}" for batch in range(70)}
+
+    store.fail(10**9, "copy")
+    begun = store.calls["copy"]
+    with pytest.raises(Unavailable, match="503"):
+        catalog.restore(record, as_job="never")
+    assert store.calls["copy"] - begun < 70 * 8
 
 
 def test_a_retry_whose_snapshot_is_deleted(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -303,6 +305,31 @@ def test_taken_in_this_moment(lead: Lead, cloud: Store, bucket: Objects, place: 
     bucket.delete([name])
     one(job_of(lead, 3), f"{place}/table")
     assert read(bucket, f"{place}/table") == FIRST
+
+
+def test_a_store_that_fails_while_it_is_copied(
+    lead: Lead, cloud: Store, bucket: Objects, place: str
+) -> None:
+    """A repeat copies what is missing, and nothing again."""
+    refused, begun, copied = iter(range(1)), itertools.count(1), Counter[str]()
+
+    def refuse(method: str, arguments: tuple[Any, ...]) -> None:
+        if method != "copy":
+            return
+        if next(begun) >= 30 and next(refused, None) is not None:
+            raise GenericError("Server returned non-2xx status code: 503 Slow Down: <Error/>")
+        copied[arguments[1]] += 1
+
+    def many(stage: Stage) -> None:
+        for number in range(40):
+            (stage.output / f"f{number}").write_text(f"{number}")
+
+    cloud.refuse = refuse
+    job = job_of(lead)
+    job.publish(f"{place}/table", job.stage("many", many))
+
+    assert read(bucket, f"{place}/table") == {f"f{n}": f"{n}".encode() for n in range(40)}
+    assert (len(copied), set(copied.values()), next(begun)) == (40, {1}, 42)
 
 
 def test_written_by_two(lead: Lead, cloud: Store, bucket: Objects, place: str) -> None:
