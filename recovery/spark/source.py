@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 _NEEDED = ("backend", "job", "stage")
 _OPTIONS = (*_NEEDED, "cluster", "storage", "folder")
 _BATCH = re.compile(r"batch=([0-9]+)")
+_OF_ONE_WRITE = re.compile(r"part-[0-9]+(-.+)-c[0-9]+\.")
+"""The name that Spark gives a file: the task's number, what all files of one write share, and the
+number of the task's file."""
+_AT_ONCE = 16
+"""Files whose columns are read at a time."""
 _OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
 """Where Spark notes the columns of a Parquet file: Arrow reads some of their types differently."""
 BATCH = "batch"
@@ -85,27 +91,49 @@ class OutputReader(DataSourceReader):
 
 
 def schema_of(parts: Sequence[Part]) -> StructType:
-    """Return the schema of the newest file, with the batch of a stream as a column.
+    """Return the columns of the newest file of a stream, with the batch as a column; those of all
+    files of a batch stage, with the types of the last file that has them.
 
-    Every column may be null, as in Spark's own sources: older files may lack it.
+    Every column may be null, as in Spark's own sources: other files may lack it.
     """
+    if not parts:
+        raise ValueError("there are no files yet, so the columns are not known: give .schema(…)")
+    of_stream = _batch_of(parts[-1].name) is not None
+    nullable, names = StructType(), set[str]()
+    for found in _columns(parts[-1:] if of_stream else _of_each_write(parts)):
+        new = [field for field in found.fields if field.name.lower() not in names]
+        names.update(field.name.lower() for field in new)
+        for field in new:
+            nullable = nullable.add(field.name, field.dataType, nullable=True)
+    if of_stream and BATCH not in nullable.names:
+        nullable = nullable.add(BATCH, LongType())
+    return nullable
+
+
+def _of_each_write(parts: Sequence[Part]) -> list[Part]:
+    """Return a file of each write of Spark's, and all other files; the last one first."""
+    chosen: dict[str, Part] = {}
+    for part in reversed(parts):
+        found = _OF_ONE_WRITE.match(Path(part.name).name)
+        chosen.setdefault(found[1] if found else part.name, part)
+    return list(chosen.values())
+
+
+def _columns(parts: Iterable[Part]) -> Iterator[StructType]:
+    """Yield the columns of files, in the order of the files."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        yield from pool.map(_columns_of, parts)
+
+
+def _columns_of(part: Part) -> StructType:
     import pyarrow.parquet as pq
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    if not parts:
-        raise ValueError("there are no files yet, so the columns are not known: give .schema(…)")
-    stored = pq.read_schema(_opened(parts[-1]))
+    stored = pq.read_schema(_opened(part))
     described = (stored.metadata or {}).get(_OF_SPARK)
     if described is not None:
-        found = StructType.fromJson(json.loads(described))
-    else:
-        found = from_arrow_schema(stored, prefer_timestamp_ntz=True)
-    nullable = StructType()
-    for field in found.fields:
-        nullable = nullable.add(field.name, field.dataType, nullable=True)
-    if _batch_of(parts[-1].name) is not None and BATCH not in found.names:
-        nullable = nullable.add(BATCH, LongType())
-    return nullable
+        return StructType.fromJson(json.loads(described))
+    return from_arrow_schema(stored, prefer_timestamp_ntz=True)
 
 
 def parts_of(options: Mapping[str, str]) -> list[Part]:
@@ -140,7 +168,7 @@ def parts_of(options: Mapping[str, str]) -> list[Part]:
         )
     chosen = zip(every, found.names, tables, strict=True)
     parts = [(part, name) for part, name, table in chosen if wanted in (None, table)]
-    if any("=" in str(Path(name).parent) and _batch_of(name) is None for _, name in parts):
+    if any(_is_partitioned(name) for _, name in parts):
         raise ValueError(
             f"stage {stage!r} has a partitioned table: read it with spark.read.parquet(…)"
         )
@@ -184,6 +212,12 @@ def _table_of(name: str) -> str:
     partitions or batches; ``.`` for the output itself."""
     folders = PurePosixPath(name).parent.parts
     return PurePosixPath(*takewhile(lambda one: "=" not in one, folders)).as_posix()
+
+
+def _is_partitioned(name: str) -> bool:
+    """Return whether a file's folders hold columns other than the batch."""
+    folders = [one for one in PurePosixPath(name).parent.parts if "=" in one]
+    return bool(folders) and (len(folders) > 1 or _batch_of(name) is None)
 
 
 def _batch_of(name: str) -> int | None:

@@ -99,6 +99,32 @@ def test_columns_that_changed(output: Output) -> None:
     ]
 
 
+def test_columns_of_a_batch_stage_with_several_writes(output: Output) -> None:
+    """Its files have no order: the columns of all writes are there, each once."""
+    output.write("part-00000-aa-c000.snappy.parquet", A=[1], b=[2])
+    output.write("part-00001-aa-c000.snappy.parquet", A=[3], b=[4])
+    output.write("part-00001-bb-c000.snappy.parquet", a=[5], c=["x"])
+    output.write("rest.parquet", d=[6.5])
+    schema = JrsSink(WHICH).schema()
+
+    assert schema.names == ["d", "a", "c", "b"]
+    assert [list(row.values()) for row in rows(schema)] == [
+        [None, 1, None, 2],
+        [None, 3, None, 4],
+        [None, 5, "x", None],
+        [6.5, None, None, None],
+    ]
+
+
+def test_one_file_of_each_write_is_looked_at(output: Output) -> None:
+    """All files that Spark writes at once have the same columns, and may be very many."""
+    output.write("part-00000-aa-c000.snappy.parquet", a=[1])
+    output.paths[0].write_bytes(b"damaged")
+    output.write("part-00001-aa-c000.snappy.parquet", a=[3])
+
+    assert JrsSink(WHICH).schema().names == ["a"]
+
+
 def test_a_column_of_its_own_called_batch(output: Output) -> None:
     """It stays what it is."""
     output.write("batch=7/part-1.parquet", batch=["a"])
@@ -148,10 +174,12 @@ def test_a_table_that_spark_has_written(output: Output) -> None:
 
 def test_a_partitioned_table(output: Output) -> None:
     """Only Spark's own reader knows its columns."""
-    output.write("day=1/part-1.parquet", order=[1])
-
-    with pytest.raises(ValueError, match=r"partitioned table: read it with spark\.read\.parquet"):
-        JrsSink(WHICH).schema()
+    refused = r"partitioned table: read it with spark\.read\.parquet"
+    for folder in ("day=1", "country=DE/batch=3", "batch=3/country=DE", "batch=x"):
+        output.paths = ()
+        output.write(f"{folder}/part-1.parquet", order=[1])
+        with pytest.raises(ValueError, match=refused):
+            JrsSink(WHICH).schema()
 
 
 def test_a_stage_with_several_tables(output: Output) -> None:
