@@ -156,6 +156,14 @@ def refused_without_cause(amid: Amid) -> None:
                 error=f"Conflict {amid.key}")  # fmt: skip
 
 
+@found_by("linearizable")
+def refused_behind_delete(amid: Amid) -> None:
+    """A creation is refused long after the delete of the key."""
+    amid.commit(["create", amid.key, "x"])
+    amid.commit(["delete", amid.key, None])
+    amid.commit(["create", amid.key, "y"], answer=Kind.FAIL, error=f"Conflict {amid.key}")
+
+
 # -- of leaders and jobs ---------------------------------------------------------------------
 
 

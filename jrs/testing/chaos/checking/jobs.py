@@ -158,9 +158,9 @@ def attempts_in(
     """Return the attempts in threads, and those among operations; `last` has the last sign of life
     of each process that is an attempt."""
     found: dict[str, RunningAttempt] = {}
-    commits = (call for call in calls if call.f is Verb.COMMIT and call.error != SHUT_OUT)
-    own = (call for call in commits if call.process in last)
-    for call in sorted(own, key=lambda call: (call.begun, call.seq)):
+    own = (call for call in calls if call.f is Verb.COMMIT and call.process in last)
+    begin = (call for call in own if call.error != SHUT_OUT)
+    for call in sorted(begin, key=lambda call: (call.begun, call.seq)):
         if call.process in found:
             continue
         for part in call.value:

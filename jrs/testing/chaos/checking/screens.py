@@ -135,15 +135,19 @@ def _ahead(facts: Columns, done: Flags, others: Flags, lead: int) -> Flags:
 def _refused(facts: Columns) -> Flags:
     write = facts.what == What.WRITE
     rows = np.flatnonzero(facts.what == What.REFUSED)
-    key, state, ended = facts.key[rows], facts.state[rows], facts.ended[rows]
+    key, state = facts.key[rows], facts.state[rows]
+    begun, ended = facts.begun[rows], facts.ended[rows]
     values, whichever = write & facts.valued, write & (facts.state == ANY)
-    present = _first(facts, values)[key] < ended
+    written = highest(facts.key[values], facts.begun[values], facts.ended[values], key, ended)
+    gone = write & facts.sure & ~facts.valued
+    removed = highest(facts.key[gone], facts.ended[gone], facts.begun[gone], key, begun)
+    present = (written != NEVER) & (written >= removed)
     replaced = _first(facts, whichever)[key] < ended
     writes = np.flatnonzero(write & (facts.state >= 0))
     both = np.concatenate([writes, rows])
     groups = Groups.of(facts.key[both], facts.state[both])
-    begun = np.where(np.arange(len(both)) < len(writes), facts.begun[both], LATEST)
-    replaced |= groups.spread(groups.least(begun))[len(writes) :] < ended
+    since = np.where(np.arange(len(both)) < len(writes), facts.begun[both], LATEST)
+    replaced |= groups.spread(groups.least(since))[len(writes) :] < ended
     return _keys(facts, rows[~np.where(state == ABSENT, present, replaced)])
 
 

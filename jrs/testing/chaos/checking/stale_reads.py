@@ -266,7 +266,13 @@ class _Register:
             elif write.state is not None:
                 place = 1 << 62 if write.state == ANY else 2 * self.rank[write.state] + 1
                 deletes.append((write.begun, place, write.ended))
-        self._written = min((write.begun for write in values), default=FOREVER)
+        values.sort(key=lambda write: write.begun)
+        self._value_times = [write.begun for write in values]
+        self._value_until = list(accumulate((write.ended for write in values), max))
+        gone = sorted((write.ended, write.begun) for write in self.writes
+                      if write.digest is None and write.sure)  # fmt: skip
+        self._gone_times = [ended for ended, _ in gone]
+        self._gone_since = list(accumulate((begun for _, begun in gone), max))
         deletes.sort()
         self._delete_times = [begun for begun, _, _ in deletes]
         self._deleted_up_to = list(accumulate((place for _, place, _ in deletes), max))
@@ -293,8 +299,12 @@ class _Register:
         if self.key == EPOCH_KEY:
             return None
         if fact.state is None:
-            written = self._written < fact.ended
-            return None if written else "was said to be present, and nobody had written it"
+            # A delete that has ended has removed what had been written before it began.
+            gone = bisect_left(self._gone_times, fact.begun)
+            values = bisect_left(self._value_times, fact.ended)
+            if values and (not gone or self._value_until[values - 1] >= self._gone_since[gone - 1]):
+                return None
+            return "was said to be present, and nobody had written it"
         if self._reached(fact.begun)[0] != 2 * self.rank[fact.state]:
             return None
         replacing = self._replacing
