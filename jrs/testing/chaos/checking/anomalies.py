@@ -278,6 +278,15 @@ def lost_result(amid: Amid) -> None:
 
 
 @found_by("nothing_lost")
+def result_away(amid: Amid) -> None:
+    """A result is gone for a while."""
+    result, version = keys.RESULTS + amid.key, amid.next()
+    amid.commit(["create", result, "x"])
+    amid.read(None, None, result)
+    amid.read(version, "x", result)
+
+
+@found_by("nothing_lost")
 def deleted_result(amid: Amid) -> None:
     """A result is deleted, and no tombstone is left in its place."""
     amid.commit(["create", keys.RESULTS + amid.key, "x"])

@@ -233,12 +233,12 @@ def losses_of(facts: Mapping[str, list[Fact]]) -> Iterator[Anomaly]:
         for fact in _deletes(some):
             if fact.sure and fact.name not in buried:
                 yield f"the result of {job_id} is deleted without a tombstone", (fact.name,)
-        reads = [fact for fact in some if fact.what is What.READ]
-        newest = max(reads, key=lambda fact: fact.begun, default=None)
         proof = _proof(some)
-        if newest is None or proof is None or expiries:
+        if proof is None or expiries:
             continue
-        if newest.digest is None and newest.begun > proof.ended:
+        absent = (fact for fact in some if fact.what is What.READ and fact.digest is None)
+        newest = max(absent, key=lambda fact: (fact.begun, fact.name), default=None)
+        if newest is not None and newest.begun > proof.ended:
             yield f"the result of {job_id} is gone", (proof.name, newest.name)
 
 
