@@ -27,6 +27,7 @@ from pathlib import Path
 
 import attrs
 
+from jrs.cli.signals import ended_by_signals
 from jrs.testing.chaos.figures import commit, machine, scratch
 from jrs.testing.simulation.exhaustive import explore
 from jrs.testing.simulation.exhaustive import shortest as shorten
@@ -182,7 +183,8 @@ def main() -> int:
     if scenario.masters < 1:
         parser.error("--masters is at least 1")
     if given["exhaustive"]:
-        return explored(scenario, given["states"], shortest=given["shortest"])
+        with ended_by_signals():
+            return explored(scenario, given["states"], shortest=given["shortest"])
     every = (
         systematic(scenario, given["stride"], pairs=given["pairs"])
         if given["systematic"]

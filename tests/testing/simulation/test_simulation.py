@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from jrs.testing.chaos.checking import protocol
 from jrs.testing.simulation.backend import SimStore
 from jrs.testing.simulation.explored import ExploredChances, ExploredScheduler, ExploredSpace
 from jrs.testing.simulation.scheduler import Process, Request
-from tests.support import in_long_form
+from tests.support import BOUND, in_long_form, until
 from tests.testing.simulation.mutants import MUTANTS, SCENARIO
 
 ROOT = Path(__file__).parents[3]
@@ -103,6 +104,29 @@ def test_equal_digests_mean_equal_states(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_exploration_that_is_ended_leaves_no_files() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "jrs.testing.simulation", "--exhaustive"], cwd=ROOT,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        folder = until(lambda: explored_by(process.pid), "its simulators run")
+        process.terminate()
+        process.wait(BOUND)
+
+    assert folder.name.startswith("jrs-explored-")
+    assert not folder.exists()
+
+
+def explored_by(pid: int) -> Path | None:
+    """Return the folder of an exploration, once a simulator of it works there."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(OSError):
+            place = Path(f"/proc/{child}/cwd").readlink()
+            if place.name == "run":
+                return place.parent
+    return None
 
 
 def late(*, what: str, is_read: bool = False) -> list[tuple[object, ...]]:
