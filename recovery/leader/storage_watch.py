@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from jrs.contract.errors import (
     CorruptRecord,
@@ -22,20 +23,24 @@ from jrs.contract.leadership import Leadership
 from jrs.contract.runtime import Runtime, start_thread
 
 from ..files.storage_identity import StorageIdentity
+from .storage_calls import Held, StorageCalls
 
 _LOOK = 5.0
 """Seconds between two checks during a campaign."""
 
 
-class Held(Unavailable):
-    """This master must not lead before an operator has mended something; it waits."""
-
-
 class StorageWatch:
-    """The storage of one master, as the cluster knows it."""
+    """The storage of one master, as the cluster knows it.
 
-    def __init__(self, identity: StorageIdentity, master: str, runtime: Runtime) -> None:
+    Args:
+        calls: ask the storage, which may hang.
+    """
+
+    def __init__(
+        self, identity: StorageIdentity, master: str, runtime: Runtime, calls: StorageCalls
+    ) -> None:
         self._identity = identity
+        self._calls = calls
         self._master = master
         self._runtime = runtime
 
@@ -46,14 +51,17 @@ class StorageWatch:
             Held, Unavailable, OutcomeUnknown: the call may be repeated.
         """
         try:
-            self._identity.check(to_lead=True)
-            self._identity.check_epoch()
+            self._calls.run(self._check)
         except CorruptRecord as error:
             raise Held(f"{error}; restore the record with 'jrs fsck --repair'") from error
         except (InvalidInput, WrongState) as error:
             raise Held(str(error)) from error
         except OSError as error:  # A disk that fails now may be well again, or is mended.
             raise Held(f"the storage's marker cannot be read: {error}") from error
+
+    def _check(self) -> None:
+        self._identity.check(to_lead=True)
+        self._identity.check_epoch()
 
     @contextmanager
     def watched(self) -> Iterator[threading.Event]:
@@ -69,7 +77,7 @@ class StorageWatch:
         try:
             yield held
         finally:
-            over.set()  # Not joined: a check may hang with the storage, and a failover waits.
+            over.set()  # Not joined: a check may be under way, and a failover waits.
 
     def _watch(self, over: threading.Event, held: threading.Event) -> None:
         while not (over.wait(_LOOK) or held.is_set()):
@@ -89,7 +97,9 @@ class StorageWatch:
             Unavailable, OutcomeUnknown: the call may be repeated.
         """
         try:
-            self._identity.record_use(leadership.fence, self._master, self._runtime.now())
+            now = self._runtime.now()
+            use = partial(self._identity.record_use, leadership.fence, self._master, now)
+            self._calls.run(use)
         except Fenced:
             raise
         except (InvalidInput, WrongState) as error:

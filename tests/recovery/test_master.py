@@ -25,6 +25,7 @@ from jrs.records.codec import encode
 from jrs.records.model import AttemptRecord, RunnerKind
 from jrs.recovery import master as master_module
 from jrs.recovery.files import storage_marker
+from jrs.recovery.files.storage_identity import StorageIdentity
 from jrs.recovery.health.facts import MasterHealth
 from jrs.recovery.health.metrics import exposition
 from jrs.recovery.leader import process_end
@@ -37,7 +38,7 @@ from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.store.steering import Steering
 from tests.recovery.support import CLUSTER, DirectedRunner, FaultyMemory, Thing, result, spec
-from tests.support import until
+from tests.support import BOUND, until
 
 
 class Running:
@@ -488,6 +489,29 @@ def test_a_master_without_a_place_for_files_is_refused(memory: FaultyMemory) -> 
 def test_names_of_masters_differ_within_a_process() -> None:
     """Two masters of one process do not share a name by default."""
     assert master_module.default_name() != master_module.default_name()
+
+
+def test_a_master_whose_storage_hangs_lets_another_one_lead(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It resigns after its election, says why, and does not campaign until the storage answers."""
+    record_use, answers = StorageIdentity.record_use, threading.Event()
+
+    def hang(identity: StorageIdentity, fence: Fence, name: str, now: float) -> None:
+        if name == "sick":
+            answers.wait(BOUND)
+        record_use(identity, fence, name, now)
+
+    monkeypatch.setattr(StorageIdentity, "record_use", hang)
+    sick = start("sick", ttl=1.0)
+    sick.until("waiting")
+    assert "the storage has not answered for 1 s" in sick.events[-1].message
+    well = start("well")
+    well.until("leading")
+    assert sick.kinds() == ["waiting"]
+    answers.set()
+    well.stop()
+    sick.until("leading")
 
 
 def test_a_marker_that_cannot_be_listed_now(
