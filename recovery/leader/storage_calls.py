@@ -1,4 +1,4 @@
-"""StorageCalls: what a master asks its storage before it leads, without waiting for ever.
+"""StorageCalls: what a master asks its storage before it leads, with an end to the waiting.
 
 The lease of a leader is renewed by a thread of its own. If the leading thread hung in a storage, as
 on a mount whose server is gone, no other master would ever lead.

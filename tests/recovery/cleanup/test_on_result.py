@@ -166,14 +166,14 @@ def test_one_that_hangs_is_killed(ended: EndedJob, tmp_path: Path) -> None:
 
 def test_one_that_outlasts_its_pass_is_not_run_again(ended: EndedJob, tmp_path: Path) -> None:
     """The next pass takes how it has ended, also if the journal cannot be written at first."""
-    told, gate = tmp_path / "told", tmp_path / "gate"
-    os.mkfifo(gate)
-    ended.end(OnResult(python(f"{WRITE}; open(sys.argv[2]).read()", told, gate), timeout=BOUND))
+    told, hold = tmp_path / "told", tmp_path / "hold"
+    os.mkfifo(hold)
+    ended.end(OnResult(python(f"{WRITE}; open(sys.argv[2]).read()", told, hold), timeout=BOUND))
     ended.thing.broken = OSError("busy")
     cleanup = ended.cleanup()
     assert "has not ended in time" in cleanup.run("job", None, timeout=0.5).problems["on_result"]
     assert "earlier try" in cleanup.run("job", None, timeout=0.5).problems["on_result"]
-    gate.write_text("")
+    hold.write_text("")
     until(lambda: not hooks(), "it has ended")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cleanup, "_write", fail)
