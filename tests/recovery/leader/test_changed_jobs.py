@@ -99,6 +99,26 @@ def test_a_job_that_ran_keeps_its_slot_and_the_highest_priority_gets_the_next(
         assert started == ["ran", "z-urgent", "many-0000"]
 
 
+def test_of_the_jobs_that_ran_the_highest_priority_gets_the_first_slot(
+    memory: FaultyMemory, root: Path
+) -> None:
+    """A leader with fewer slots than the former one starts that one before a job of a higher
+    priority that waited; the others queue with it."""
+    JobCatalog(memory).submit(spec("a-low"))
+    JobCatalog(memory).submit(spec("b-high", priority=5))
+    with Leader(memory, root, max_attempts=2) as former:
+        former.runner.of("a-low")
+        former.runner.of("b-high")
+        JobCatalog(memory).submit(spec("c-waited", priority=9))
+        former.until_said("decision", "c-waited", "place 1 in")
+    with Leader(memory, root, max_attempts=1, candidate="next") as leader:
+        order = ["b-high", "c-waited", "a-low"]
+        for job_id in order:
+            leader.runner.of(job_id).finish()
+
+        assert [each.job_id for each in leader.runner.started] == order
+
+
 def test_all_jobs_that_wait_are_reported_with_their_places(
     memory: FaultyMemory, root: Path
 ) -> None:
