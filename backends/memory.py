@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from jrs.contract.backend import Backend, Capabilities
 from jrs.contract.clock import Clock, Deadline
-from jrs.contract.errors import Conflict, Fenced, JrsError, Unavailable, WrongProcess
+from jrs.contract.errors import Conflict, Fenced, HandleClosed, JrsError, Unavailable, WrongProcess
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import EPOCH_KEY, Absent, Create, Delete, Fence, Op, Record, Update
 from jrs.contract.pending_commit import PendingCommit
@@ -231,7 +231,7 @@ class MemoryBackend(Backend):
     def _check_open(self) -> None:
         self.space.check_process()
         if self._closed:
-            raise Unavailable("this handle is closed")
+            raise HandleClosed
 
 
 class MemoryLeadership(Leadership):

@@ -30,6 +30,7 @@ from .contract.errors import DamagedSnapshot as DamagedSnapshot
 from .contract.errors import DuplicateJob as DuplicateJob
 from .contract.errors import Fenced as Fenced
 from .contract.errors import FolderReplaced as FolderReplaced
+from .contract.errors import HandleClosed as HandleClosed
 from .contract.errors import HistoryChanged as HistoryChanged
 from .contract.errors import InvalidInput as InvalidInput
 from .contract.errors import JobHeld as JobHeld

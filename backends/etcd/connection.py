@@ -23,7 +23,7 @@ from typing import Any
 from weakref import WeakSet
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import InvalidInput, JrsError, Unavailable, WrongProcess
+from jrs.contract.errors import HandleClosed, InvalidInput, JrsError, Unavailable, WrongProcess
 from jrs.host.fork import forget_in_children
 from jrs.host.reloading import stamp_of
 
@@ -280,7 +280,7 @@ class Connection:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise Unavailable(f"{self.address.url}: this handle is closed; nothing was changed")
+            raise HandleClosed(f"{self.address.url}: this handle is closed: open another one")
 
     def _probe(self, stubs: Stubs, deadline: Deadline, timeout: float) -> None:
         """Send a read that only a member with a leader can answer, within `timeout` seconds.

@@ -21,6 +21,7 @@ from pathlib import Path
 from jrs.contract.errors import (
     CorruptRecord,
     FolderReplaced,
+    HandleClosed,
     JrsError,
     OutcomeUnknown,
     Unavailable,
@@ -59,7 +60,7 @@ class Replica:
         self.folder = folder
         self._compaction = compaction or Compaction(folder)
         self._seal_at = seal_at
-        self._broken: str | None = None
+        self._closed = False
         self._next_opening = 0.0
         self.segment = CurrentSegment(folder, self._compaction, on_change)
 
@@ -83,7 +84,7 @@ class Replica:
         return self._compaction.held
 
     def close(self) -> None:
-        self._broken = self._broken or "this handle is closed"
+        self._closed = True
         self.segment.close()
 
     # -- reading ---------------------------------------------------------------------------
@@ -140,7 +141,7 @@ class Replica:
         log = self.segment.log
         return (
             log.trusted
-            and self._broken is None
+            and not self._closed
             and not log.failed
             and log.sealed is None
             and not (self.segment.pending and self._compaction.poll_is_due())
@@ -276,8 +277,8 @@ class Replica:
             self._compaction.timeout = TIMEOUT
 
     def _check_usable(self) -> None:
-        if self._broken is not None:
-            raise Unavailable(self._broken)
+        if self._closed:
+            raise HandleClosed
         log = self.segment.log
         if log.failed:
             now = time.monotonic()

@@ -26,7 +26,14 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.errors import (
+    Conflict,
+    Fenced,
+    HandleClosed,
+    JrsError,
+    OutcomeUnknown,
+    Unavailable,
+)
 from jrs.contract.operations import Op
 from jrs.contract.pending_commit import PendingCommit
 from jrs.contract.runtime import JrsThread, start_thread
@@ -182,7 +189,7 @@ class GroupCommit(Generic[T]):
         # No code waits while it has this lock.
         with self._mutex:
             if self._closed:
-                raise Unavailable("this handle is closed")
+                raise HandleClosed
             self._queue.append(request)
             self._bell.put(self)
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import JrsError, Unavailable
+from jrs.contract.errors import HandleClosed, JrsError, Unavailable
 from jrs.contract.watch import Watch
 
 from ..shared.changes import Changes
@@ -86,14 +86,14 @@ class Hub:
         """Set the missing watches of `watch`; return after how many seconds to try again.
 
         Raises:
-            Unavailable: the handle is closed.
+            HandleClosed: the handle is closed.
         """
         now = time.monotonic()
         due = []
         again = POLL
         with self._mutex:
             if self._closed:
-                raise Unavailable("this handle is closed")
+                raise HandleClosed
             for path in self._paths(watch.prefix):
                 spot = self._spots.setdefault(path, _Spot(path))
                 if spot.armed:

@@ -151,7 +151,7 @@ class Client(UnfinishedJobs, ClusterSteering, ClusterHistory, ClusterUpkeep):
         self.close()
 
     def close(self) -> None:
-        """Close the connection. Idempotent."""
+        """Close the connection. Idempotent. Later calls raise `HandleClosed`."""
         self.backend.close()
 
     # -- jobs --------------------------------------------------------------------------------

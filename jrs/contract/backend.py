@@ -244,7 +244,8 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Release everything. Idempotent. Each commit in flight completes or fails."""
+        """Release everything. Idempotent. Each commit in flight completes or fails; later calls
+        raise `HandleClosed`."""
 
     def is_current(self, fence: Fence) -> bool:
         """Return whether `fence` was current a moment ago. Only a fenced commit is proof."""

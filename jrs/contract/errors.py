@@ -33,6 +33,7 @@
     │   ├── Canceled              the application was canceled: its main has to end
     │   └── WrongProcess          the handle was opened before a fork: open another in the child
     ├── Unavailable               nothing was changed; retry later
+    │   ├── HandleClosed          the client or backend was closed here: open another one
     │   ├── WrongAddress          no server answers there: correct the URL or the certificates
     │   └── StorageRefused        the storage refuses it: credentials, permissions, bucket or clock
     ├── OutcomeUnknown            the write may or may not have happened: read back, then decide
@@ -237,6 +238,14 @@ class WrongProcess(Refused):
 
 class Unavailable(JrsError):
     """The backend did not answer in time. Nothing was changed; retry later."""
+
+
+class HandleClosed(Unavailable):
+    """The client or the backend was closed in this process before the call. Waiting does not help:
+    open another one."""
+
+    def __init__(self, message: str = "this handle is closed: open another one") -> None:
+        super().__init__(message)
 
 
 class WrongAddress(Unavailable):

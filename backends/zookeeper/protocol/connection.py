@@ -24,7 +24,7 @@ from kazoo.exceptions import ConnectionLoss
 from kazoo.protocol.states import KazooState, KeeperState
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import AccessDenied, JrsError, Unavailable
+from jrs.contract.errors import AccessDenied, HandleClosed, JrsError, Unavailable
 from jrs.contract.runtime import JrsThread, start_thread
 
 from ...remote.signal_safe_calls import SignalSafeCalls
@@ -147,14 +147,14 @@ class Connection:
         requests' callbacks.
 
         Raises:
-            Unavailable: the connection was closed.
+            HandleClosed: the connection was closed.
         """
         self.safe_calls.run(lambda: self._submit(requests))
 
     def _submit(self, requests: Sequence[Request]) -> None:
         with self._mutex:
             if self._closed:
-                raise Unavailable("this handle is closed")
+                raise HandleClosed
             self._outbox.extend(map(self._bound, requests))
             self._pump()
 
