@@ -34,7 +34,7 @@ from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 
 from .attempt.entry_check import check_entry
-from .attempt.entry_point import check_arguments, name_of
+from .attempt.entry_point import check_arguments, check_guarded, name_of
 from .attempt.triage import call_users
 from .cleanup.policy import CleanupPolicy
 from .driver_calls import Waiting, check_unfinished, say_handed_back
@@ -322,6 +322,7 @@ def run(
             'the name what distinguishes the run: name=f"nightly-{date}"'
         )
     check_job_id(name)
+    check_guarded("jrs.run")
     given = merged(arguments, {})
     identity = identity_of(main, name, given)
     with open_backend(url, cluster=cluster) as opened:

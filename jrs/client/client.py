@@ -180,9 +180,9 @@ class Client(UnfinishedJobs, ClusterSteering, ClusterHistory, ClusterUpkeep):
 
         Args:
             entry: ``"module:function"``, ``"/path/file.py:function"``, or a function at the top
-                level of a module that the masters can import. It is called as
-                ``function(job, **arguments)``. `submit` checks that a function takes the arguments;
-                it does not import a name: `check_entry` does that.
+                level of a module that masters can import; in a program, what calls `submit` is
+                below ``if __name__ == "__main__"``. It is called as ``function(job, **arguments)``.
+                Its arguments are checked; a name is not imported: `check_entry` does that.
             id: identifies the job for good: an id that was used is refused forever.
             restart: how often a job that dies is started; three times by default.
             snapshots: which snapshots the leader takes of its streams.

@@ -146,8 +146,9 @@ def entry_point_of(entry: str | Callable[..., Any]) -> str:
 
     Raises:
         InvalidInput: a name without the form of one; or another process could not import the
-            function, or would find another one.
+            function, or would find another one; or this thread imports an entry point itself.
     """
+    entry_points.check_guarded("submit or retry")
     if isinstance(entry, str):
         return entry_points.absolute(check_entry_point(entry))
     module = getattr(entry, "__module__", None)

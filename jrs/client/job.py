@@ -20,6 +20,7 @@ from jrs.records.model import (
 )
 from jrs.records.snapshots import SnapshotRecord
 from jrs.recovery.attempt.entry_check import check_entry
+from jrs.recovery.attempt.entry_point import check_guarded
 from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.inspect.explain import Explanation, explain
 from jrs.recovery.inspect.history import HistoryEntry, PastDecision, decision_of_then, history
@@ -90,7 +91,8 @@ class JobHandle(JobRequests):
             TimeoutError: not within `timeout`.
             NoSuchJob: the cluster knows nothing of the job.
             ResultExpired: the result was expired.
-            InvalidInput: `timeout` is not a number.
+            InvalidInput: `timeout` is not a number; or it is called by the top level of a module
+                while an attempt imports it.
             CorruptRecord: the result cannot be read.
 
         Example::
@@ -99,6 +101,7 @@ class JobHandle(JobRequests):
             if result.status is not jrs.JobStatus.FINISHED:
                 raise jrs.JobNotFinished(result)
         """
+        check_guarded("result")
         if not allow_missing:
             self.view()
         if notify is None:

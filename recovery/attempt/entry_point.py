@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ def load(entry_point: str) -> Callable[..., Any]:
     """
     place, _, name = check_entry_point(entry_point).rpartition(":")
     importlib.invalidate_caches()  # The module may have arrived since an earlier try.
+    outer, _importing.now = importing(), entry_point
     try:
         module = _from_file(place) if place.endswith(".py") else importlib.import_module(place)
     except CannotStartHere:
@@ -37,6 +39,8 @@ def load(entry_point: str) -> Callable[..., Any]:
         raise kind(
             f"entry point {entry_point!r} cannot be imported: {error_text(error)}"
         ) from error
+    finally:
+        _importing.now = outer
     found = attribute(module, name)
     if found is None:
         raise InvalidInput(f"entry point {entry_point!r}: there is no {name!r} in {place}")
@@ -45,6 +49,29 @@ def load(entry_point: str) -> Callable[..., Any]:
                            f"{type(found).__name__}")  # fmt: skip
     function: Callable[..., Any] = found
     return function
+
+
+_importing = threading.local()
+
+
+def importing() -> str:
+    """Return the entry point that this thread is importing the module of; empty if it is not."""
+    found: str = getattr(_importing, "now", "")
+    return found
+
+
+def check_guarded(what: str) -> None:
+    """Check that a call is not made by a program's top level while an attempt, or a check of an
+    entry point, imports the program: it may wait for the job of this very attempt.
+
+    Raises:
+        InvalidInput: it is.
+    """
+    if entry_point := importing():
+        raise InvalidInput(
+            f"{what} was called while jrs imports entry point {entry_point!r}, as each attempt of "
+            'its job does: put what only the program is to do under if __name__ == "__main__":'
+        )
 
 
 def load_in_thread(entry_point: str) -> Callable[..., Any]:

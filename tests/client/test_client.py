@@ -138,6 +138,28 @@ def client(memory: FaultyMemory, root: Path) -> Client:
     return Client(memory, storage=root)
 
 
+@pytest.mark.parametrize(
+    "waits",
+    [
+        "client.submit(work, id='a')",
+        "client.job('a').result(timeout=0, allow_missing=True)",
+        "jrs.run(main, url, name='a')",
+    ],
+)
+def test_a_program_without_its_guard(tmp_path: Path, waits: str) -> None:
+    """Whoever imports it for an attempt would submit the job again, and wait for that attempt."""
+    url, program = (tmp_path / "store").as_uri(), tmp_path / "unguarded.py"
+    program.write_text(
+        f"import jrs\nurl = {url!r}\ndef work(job): pass\ndef main(driver): pass\n"
+        f"with jrs.connect(url) as client:\n    {waits}\n"
+    )
+
+    with pytest.raises(InvalidInput, match='under if __name__ == "__main__":'):
+        jrs.check_entry(f"{program}:work", {})
+    with jrs.connect(url) as client:
+        assert not list(client.jobs())
+
+
 def test_connect(tmp_path: Path) -> None:
     """A URL and a cluster's id are all it takes; the connection is closed with the block."""
     url = (tmp_path / "store").as_uri()
