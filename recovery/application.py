@@ -139,7 +139,8 @@ class Driver:
         the mapping `arguments`.
 
         Raises:
-            JobNotFinished: the job ended FAILED or CANCELED, now or before.
+            JobNotFinished: the job ended FAILED or CANCELED, now or before; a warning says so if it
+                was before.
             ResultExpired: the job ended, and its result was expired.
             InvalidInput: a bad job id, or the application's own; what is no function; arguments
                 that are not JSON, or that the function does not take; another function, or
@@ -168,7 +169,7 @@ class Driver:
             stored = self._wait(job_id)
         else:
             stored = readable(entry)
-            say_handed_back(spec, stored)
+            say_handed_back(spec, stored, code_of(function) if callable(function) else "")
         if stored.status is not JobStatus.FINISHED:
             if stored.failure is not None and stored.failure.kind == LOST_MAIN:
                 self._answered(self.check)  # The application was canceled, and the job with it.

@@ -11,7 +11,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput, JrsError
 from jrs.contract.texts import printable, span
 from jrs.records.applications import shown_call
-from jrs.records.model import JobResult, JobSpec
+from jrs.records.model import JobResult, JobSpec, JobStatus
 from jrs.store.jobs import JobCatalog
 
 from .inspect.explain import Explainer
@@ -43,8 +43,23 @@ def check_unfinished(spec: JobSpec, before: JobSpec) -> None:
         )
 
 
-def say_handed_back(spec: JobSpec, stored: JobResult) -> None:
-    """Say what a caller may not expect of a stored result that is returned to it."""
+def say_handed_back(spec: JobSpec, stored: JobResult, code: str) -> None:
+    """Say what a caller may not expect of a stored result that is returned or raised.
+
+    Args:
+        code: the version of the code that would run; empty if it is unknown.
+    """
+    ago = span(time.time() - stored.finished_at)
+    if stored.status is not JobStatus.FINISHED:
+        other = code and stored.code and code != stored.code
+        log.warning(
+            "job %r ended %s %s ago%s and does not run again; to run it, give the job another id",
+            spec.job_id,
+            stored.status.name,
+            ago,
+            f", of code {printable(stored.code)} and not the code here, {code}," if other else "",
+        )
+        return
     how, advice = list[str](), ""
     if _is_of_another(spec, stored.application):
         how.append(f"in application {stored.application!r}")
@@ -55,7 +70,7 @@ def say_handed_back(spec: JobSpec, stored: JobResult) -> None:
         log.warning(
             "job %r has ended %s ago %s; its result is returned, nothing runs%s",
             spec.job_id,
-            span(time.time() - stored.finished_at),
+            ago,
             " and ".join(how),
             advice,
         )

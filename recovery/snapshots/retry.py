@@ -278,8 +278,9 @@ def _spec(before: JobSpec, lineage: Lineage, request: RetryRequest) -> JobSpec:
     )
     if spec.only_in_driver:
         raise InvalidInput(
-            f"only its application can run job {before.job_id!r} ({spec.entry_point}): start that "
-            "again; or name an entry point that masters can import, with --entry"
+            f"only its application can run job {before.job_id!r} ({spec.entry_point}), by "
+            "driver.run with another job id; or name an entry point that masters can import, with "
+            "--entry"
         )
     return spec
 

@@ -326,6 +326,24 @@ def test_why_a_job_does_not_run_is_said(
     ]
 
 
+def test_a_stored_failure_is_said(
+    url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is raised like a new one, though the function, which was perhaps mended, does not run."""
+
+    def main(driver: Driver) -> Any:
+        return driver.run("load", lambda job: 1 / 0)
+
+    for version in ("broken", "mended"):
+        monkeypatch.setenv("JRS_CODE_VERSION", version)
+        with pytest.raises(JobNotFinished, match="ZeroDivisionError"):
+            run(main, url)
+        assert len(warnings_in(caplog)) == (version == "mended")
+    (said,) = warnings_in(caplog)
+    assert said.startswith("job 'load' ended FAILED ")
+    assert "of code broken and not the code here, mended, and does not run again" in said
+
+
 # -- U18: an application and its jobs are one unit ------------------------------------------------
 
 
