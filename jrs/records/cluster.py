@@ -44,7 +44,7 @@ class MasterInfo(Stored):
     """The application of which it is a replica; empty for a master that runs none, None if an older
     version wrote it."""
     held: str = ""
-    """Why it must not lead before an operator has mended something; empty if it may."""
+    """Why it must not lead before an operator has repaired something; empty if it may."""
 
 
 @attrs.frozen

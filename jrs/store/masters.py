@@ -80,8 +80,8 @@ class LeaderView:
     """An application that waits for a replica of its own while no master leads: any other master
     that led would keep it from running. Empty if there is none."""
     held: str = ""
-    """The masters that run and must not lead before an operator has mended something, each with the
-    reason, if no other one stands by."""
+    """The masters that run and must not lead before an operator has repaired something, each with
+    the reason, if no other one stands by."""
     problem: str = ""
     """Why the record of the epoch cannot be read, so that nobody can tell who leads; else empty."""
 

@@ -63,13 +63,15 @@ def _no_jobs() -> Tally:
 
 @attrs.frozen
 class Leaderships:
-    """How often a master was elected, and how its leaderships ended."""
+    """How often a master was elected, how its leaderships ended, and whether it may lead."""
 
     elections: int
     lost: int
     resigned: int
     lost_lately: int
     """How many leaders of the cluster have not resigned within `LATELY`, as this leader knows."""
+    held: str
+    """Why it must not lead before an operator has repaired something; empty if it may."""
 
 
 @attrs.frozen
@@ -129,8 +131,6 @@ class MasterFacts:
     commits: CommitFailures
     failovers: Failovers
     export: Export
-    held: str
-    """Why it must not lead before an operator has mended something; empty if it may."""
     upkeep: dict[str, float]
     """For how many seconds each of `UPKEEP` has failed; 0 if it works, or is not this master's."""
 
@@ -142,7 +142,7 @@ class MasterFacts:
     @property
     def ready(self) -> bool:
         """Whether it reaches the backend, and may lead."""
-        return self.reachable and not self.held
+        return self.reachable and not self.leaderships.held
 
     @property
     def reachable(self) -> bool:
@@ -206,7 +206,7 @@ class MasterHealth:
                 self._upkeep_failed_at.pop(what, None)
 
     def held(self, why: str) -> None:
-        """Note why the master must not lead before an operator has mended something; empty if it
+        """Note why the master must not lead before an operator has repaired something; empty if it
         may."""
         self._held = why
 
@@ -291,7 +291,7 @@ class MasterHealth:
             answer_age=None if answered is None else max(0.0, now - answered),
             jobs=tally(),
             leaderships=Leaderships(
-                counts["elections"], counts["lost"], counts["resigned"], lately
+                counts["elections"], counts["lost"], counts["resigned"], lately, self._held
             ),
             attempts=AttemptCounts(counts["attempts"], ends),
             commits=CommitFailures(counts["fenced"], counts["unknown"]),
@@ -299,6 +299,5 @@ class MasterHealth:
             export=Export(
                 0.0 if export_failed is None else max(0.0, now - export_failed), counts["refused"]
             ),
-            held=self._held,
             upkeep=upkeep,
         )

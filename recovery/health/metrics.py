@@ -84,8 +84,8 @@ def metrics(facts: MasterFacts) -> Iterator[Metric]:
     )
     yield _gauge(
         "jrs_master_held",
-        "Whether this master must not lead before an operator has mended something: 1 or 0.",
-        bool(facts.held),
+        "Whether this master must not lead before an operator has repaired something: 1 or 0.",
+        bool(facts.leaderships.held),
     )
     yield _counter(
         "jrs_elections_total", "Times that this master was elected.", facts.leaderships.elections

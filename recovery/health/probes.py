@@ -61,4 +61,4 @@ def _no_standby(facts: MasterFacts) -> str:
 
 def _not_ready(facts: MasterFacts) -> str:
     # As one line: a body of probes is one.
-    return one_line(facts.held) if facts.reachable else "the backend does not answer"
+    return one_line(facts.leaderships.held) if facts.reachable else "the backend does not answer"

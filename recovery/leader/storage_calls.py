@@ -15,7 +15,7 @@ from jrs.contract.runtime import Runtime, start_thread
 
 
 class Held(Unavailable):
-    """This master must not lead before an operator has mended something; it waits."""
+    """This master must not lead before an operator has repaired something; it waits."""
 
 
 class StorageCalls:

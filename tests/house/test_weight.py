@@ -41,7 +41,7 @@ PROCESSES = {
         "import jrs; jrs.JobResultStore; jrs.JobResult",
         STORE,
         {"cattrs"},
-        56,  # One of them checks the types of what callers give.
+        57,  # Two of them check the types of what callers give, and know by which time all is old.
     ),
     "a client": (
         "import jrs; jrs.connect; jrs.Client",
@@ -49,10 +49,11 @@ PROCESSES = {
         {"cattrs"},
         # Of it eight compare a call or a submission, check arguments, and an entry point in another
         # process, tell which snapshots forks have taken for themselves, and are parts of the
-        # cleanup, which a client does by force; one has the pools of all rooms. Five are the
-        # sources of restores and the output left out, and what a session's environment needs. Two
-        # find the jobs that are held, and have the calls about jobs that have not ended.
-        223,
+        # cleanup, which a client does by force; one has the pools of all rooms. Six are the
+        # sources of restores and the output left out, what a session's environment needs, and by
+        # which time results are old. Two find the jobs that are held, and have the calls about
+        # jobs that have not ended; one counts in a cleanup's journal.
+        225,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -86,8 +87,9 @@ PROCESSES = {
         # Seven of them give a job that is made from another the span of who made it, run what may
         # hang in a thread of its own, have the pools of all rooms, tell the snapshots of forks,
         # compare the output that a snapshot has left out, keep the sources of restores, and check
-        # arguments. Two make a session's environment, and know which errors of Spark pass.
-        196,
+        # arguments. Three make a session's environment, know which errors of Spark pass, and by
+        # which time results are old.
+        197,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -97,7 +99,9 @@ PROCESSES = {
         {"cattrs", "click", "tenacity"},
         # Eight of them have the pools of all rooms and the digest of a submission, tell the
         # snapshots of forks, remember the jobs that have ended, are parts of the cleanup, and
-        # check arguments. Four more are an attempt's, see there.
+        # check arguments. Two look at the storage while a master stands by, and wait for it no
+        # longer than a ttl. Five more are an attempt's, see there; one counts in a cleanup's
+        # journal, and two have a case and the times of its snapshots.
         310,
     ),
 }
