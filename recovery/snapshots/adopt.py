@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 import attrs
@@ -24,9 +24,7 @@ from jrs.records.objects import (
     BatchFiles,
     BatchManifest,
     ClosedInput,
-    EarlierBatches,
     InputListing,
-    MergedBatches,
     OutputManifest,
     StoredFile,
     StoredObject,
@@ -34,7 +32,7 @@ from jrs.records.objects import (
 from jrs.records.snapshots import Manifest, as_stored, as_text
 
 from ..checkpoint_format import relocation
-from ..storage.batches import WIDTH, files_of
+from ..storage.batches import files_of, merged_of
 from ..storage.objects import Objects
 from ..storage.packed_copies import (
     PrefixWriter,
@@ -45,6 +43,8 @@ from ..storage.packed_copies import (
     read_record,
 )
 
+_PAGE = 1000
+"""Batches whose rows are copied before those of the next are read."""
 _TRIES = 8
 _LONGEST = 60.0
 """Seconds between two tries."""
@@ -133,14 +133,10 @@ class _Adoption:
     def batch(self, stage: str, named: StoredObject) -> StoredObject:
         """Copy all that the manifest of a batch names; return the manifest of the copies."""
         newest = read_record(self._objects, BatchManifest, named)
-        earlier = [one for one in files_of(self._objects, newest) if one[0] < newest.batch]
-        rows = self._copied(f"{stage}/rows", [file for _, file in earlier])
-        merged = self._merged(stage, list(zip((batch for batch, _ in earlier), rows, strict=True)))
+        earlier = merged_of(self._writer, self._job_id, stage, self._earlier(stage, newest))
         files = tuple(self._copied(f"{stage}/rows", list(newest.files)))
         checkpoint = self._checkpoint(stage, newest)
-        whole = BatchManifest(
-            self._job_id, stage, 1, newest.batch, files, checkpoint, tuple(merged)
-        )
+        whole = BatchManifest(self._job_id, stage, 1, newest.batch, files, checkpoint, earlier)
         return self._writer.put_record(f"{stage}/batch", whole)
 
     def record(self, key: str, text: str) -> str:
@@ -189,16 +185,17 @@ class _Adoption:
         ])  # fmt: skip
         return copies
 
-    def _merged(self, stage: str, rows: list[tuple[int, StoredFile]]) -> Iterator[EarlierBatches]:
-        batches = [
-            BatchFiles(batch, tuple(file for _, file in group))
-            for batch, group in groupby(rows, key=lambda one: one[0])
-        ]
-        for first in range(0, len(batches), WIDTH):
-            some = tuple(batches[first : first + WIDTH])
-            merged = MergedBatches(self._job_id, stage, some)
-            named = self._writer.put_record(f"{stage}/merged", merged)
-            yield EarlierBatches(some[0].batch, some[-1].batch, 1, named)
+    def _earlier(self, stage: str, newest: BatchManifest) -> Iterator[BatchFiles]:
+        """Copy the rows of the batches before the newest one, by pages; yield the copies."""
+        rows = (one for one in files_of(self._objects, newest) if one[0] < newest.batch)
+        groups = groupby(rows, key=lambda one: one[0])
+        while page := [
+            (batch, [file for _, file in group]) for batch, group in islice(groups, _PAGE)
+        ]:
+            files = [file for _, some in page for file in some]
+            copies = iter(self._copied(f"{stage}/rows", files))
+            for batch, some in page:
+                yield BatchFiles(batch, tuple(islice(copies, len(some))))
 
     def _checkpoint(self, stage: str, newest: BatchManifest) -> tuple[StoredFile, ...]:
         with tempfile.TemporaryDirectory(dir=self._work) as work:

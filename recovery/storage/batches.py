@@ -9,6 +9,7 @@ the names of such objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 import attrs
 
@@ -43,9 +44,28 @@ def follow(
     if not before.files:
         return before.earlier
     listed = [*before.earlier, EarlierBatches(before.batch, before.batch, 0, named)]
-    while (level := _full_level(listed)) is not None:
+    if _full_level(listed) == 0:
         some = listed[-WIDTH:]
-        listed[-WIDTH:] = [_merged(objects, writer, before, some, level)]
+        merged = MergedBatches(before.job_id, before.stage, tuple(_below(objects, some, -1)))
+        listed[-WIDTH:] = [_put(writer, merged, some[0].first, some[-1].last, 1)]
+        _merge(writer, before.job_id, before.stage, listed)
+    return tuple(listed)
+
+
+def merged_of(
+    writer: PrefixWriter, job_id: str, stage: str, batches: Iterator[BatchFiles]
+) -> tuple[EarlierBatches, ...]:
+    """Return what a manifest lists as earlier that comes after batches with rows, as if each of
+    them had been followed. Few of them are in memory at once.
+
+    Raises:
+        Unavailable, StorageRefused: from the store; the call may be repeated.
+    """
+    listed: list[EarlierBatches] = []
+    while files := tuple(islice(batches, WIDTH)):
+        merged = MergedBatches(job_id, stage, files)
+        listed.append(_put(writer, merged, files[0].batch, files[-1].batch, 1))
+        _merge(writer, job_id, stage, listed)
     return tuple(listed)
 
 
@@ -97,18 +117,19 @@ def _full_level(listed: Sequence[EarlierBatches]) -> int | None:
     return level if len(last) == WIDTH and last[0].level == level else None
 
 
-def _merged(
-    objects: Objects,
-    writer: PrefixWriter,
-    newest: BatchManifest,
-    some: Sequence[EarlierBatches],
-    level: int,
+def _merge(writer: PrefixWriter, job_id: str, stage: str, listed: list[EarlierBatches]) -> None:
+    """Merge entries at the end of a list, from the first level on, while there are enough."""
+    while (level := _full_level(listed)) is not None:
+        some = tuple(listed[-WIDTH:])
+        merged = MergedBatches(job_id, stage, (), some)
+        listed[-WIDTH:] = [_put(writer, merged, some[0].first, some[-1].last, level + 1)]
+
+
+def _put(
+    writer: PrefixWriter, merged: MergedBatches, first: int, last: int, level: int
 ) -> EarlierBatches:
-    batches = tuple(_below(objects, some, -1)) if level == 0 else ()
-    earlier = () if level == 0 else tuple(some)
-    merged = MergedBatches(newest.job_id, newest.stage, batches, earlier)
-    named = writer.put_record(f"{newest.stage}/merged", merged)
-    return EarlierBatches(some[0].first, some[-1].last, level + 1, named)
+    named = writer.put_record(f"{merged.stage}/merged", merged)
+    return EarlierBatches(first, last, level, named)
 
 
 def _below(

@@ -647,6 +647,27 @@ def test_manifests_that_the_next_batches_merge(
         catalog.restore(record)
 
 
+def test_a_fork_of_a_long_stream(
+    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lists few manifests of each level, as its job does: each batch writes that list, and each
+    look reads it."""
+    monkeypatch.setattr(batches_module, "WIDTH", 3)
+    monkeypatch.setattr(adopt, "_PAGE", 7)
+    run(begin(lead), 60)
+    catalog.fork("job", "copy")
+
+    assert lead.storage.objects is not None
+    named = heads_of(lead, "copy")["sums"].manifest
+    assert named is not None
+    listed = read_record(lead.storage.objects, BatchManifest, named).earlier
+    levels = Counter(one.level for one in listed)
+    assert max(levels.values()) < 3
+    assert max(levels) == max(one.level for one in manifest(lead).earlier)
+    assert [one.first for one in listed] == sorted(one.first for one in listed)
+    assert other(lead, "copy") == {batch: f"rows {batch}" for batch in range(60)}
+
+
 def test_a_fork_without_room_for_a_checkpoint(
     lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
