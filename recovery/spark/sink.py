@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 
 from ..files.sync import sync
 from .history_stream import HistoryStream
-from .source import OutputReader, Part, parts_of, schema_of
+from .source import OutputReader, Part, check_columns, parts_of, schema_of
 from .table_source import TABLE, TableReader, columns_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,11 @@ class JrsSink(DataSource):
     def reader(self, schema: Any) -> OutputReader | TableReader:
         if TABLE in self.options:
             return TableReader(self.options, schema)
-        return OutputReader(parts_of(self.options) if self._parts is None else self._parts, schema)
+        if self._parts is not None:
+            return OutputReader(self._parts, schema)
+        parts = parts_of(self.options)
+        check_columns(parts, schema, self.options["stage"])
+        return OutputReader(parts, schema)
 
     def streamReader(self, schema: Any) -> HistoryStream:
         if TABLE not in self.options:

@@ -8,6 +8,7 @@ jobs' files. If these are objects, they need obstore, and credentials of their o
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,10 @@ _OF_ONE_WRITE = re.compile(r"part-[0-9]+(-.+)-c[0-9]+\.")
 number of the task's file."""
 _AT_ONCE = 16
 """Files whose columns are read at a time."""
+_FOOTER = 64 * 1024
+"""Bytes at the end of an object in which the columns are looked for at first."""
+_LOOKED_AT = 1000
+"""Files of a stage that are searched for a column."""
 _OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
 """Where Spark notes the columns of a Parquet file: Arrow reads some of their types differently."""
 BATCH = "batch"
@@ -49,6 +54,8 @@ class Part(NamedTuple):
     """Of the object; empty if it is a file that executors see."""
     options: str = ""
     """How its store is reached, as the query of a URL. Credentials are the executor's own."""
+    size: int = 0
+    """Of the object, in bytes."""
 
 
 class _File(InputPartition):
@@ -83,11 +90,23 @@ class OutputReader(DataSourceReader):
                 columns = []
                 for field in wanted:
                     if (name := stored[field.name]) is not None:
-                        columns.append(rows.column(name).cast(field.type))
+                        columns.append(_cast(rows.column(name), field, part))
                     else:
                         value = batch if field.name.lower() == BATCH else None
                         columns.append(pa.array([value] * rows.num_rows, field.type))
                 yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _cast(column: pa.Array, field: pa.Field, part: Part) -> pa.Array:
+    import pyarrow as pa
+
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ValueError(
+            f"the column {field.name!r} of {part.url or part.name} is {column.type} and cannot be "
+            f"read as {field.type}: {error}"
+        ) from None
 
 
 def schema_of(parts: Sequence[Part]) -> StructType:
@@ -110,6 +129,30 @@ def schema_of(parts: Sequence[Part]) -> StructType:
     return nullable
 
 
+def check_columns(parts: Sequence[Part], schema: StructType, stage: str) -> None:
+    """Raise `ValueError` if a user names a column that no file has: each row would have null.
+
+    Of very many files, some are looked at, from the newest to the oldest.
+    """
+    if not parts:
+        return
+    of_stream = _batch_of(parts[-1].name) is not None
+    every = parts[::-1] if of_stream else _of_each_write(parts)
+    looks = every[:: math.ceil(len(every) / _LOOKED_AT)]
+    known: list[str] = []
+    sought = {name for name in schema.names if not (of_stream and name.lower() == BATCH)}
+    for some in (looks[:1], looks[1:]):  # Nearly always the newest file has all of them.
+        if sought:
+            for found in _columns(some):
+                known = known or found.names
+                sought -= {name for name in sought if _stored(name, found.names, of_stream=False)}
+    if sought:
+        raise ValueError(
+            f"no file of stage {stage!r} has a column {min(sought)!r} ({len(looks)} of "
+            f"{len(every)} were looked at); the newest has: {', '.join(known)}"
+        )
+
+
 def _of_each_write(parts: Sequence[Part]) -> list[Part]:
     """Return a file of each write of Spark's, and all other files; the last one first."""
     chosen: dict[str, Part] = {}
@@ -129,7 +172,7 @@ def _columns_of(part: Part) -> StructType:
     import pyarrow.parquet as pq
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    stored = pq.read_schema(_opened(part))
+    stored = pq.read_schema(_footer(part))
     described = (stored.metadata or {}).get(_OF_SPARK)
     if described is not None:
         return StructType.fromJson(json.loads(described))
@@ -155,7 +198,7 @@ def parts_of(options: Mapping[str, str]) -> list[Part]:
     )
     tables = list(map(_table_of, found.names))
     if found.objects:
-        every = [Part(one.name, one.url, one.options) for one in found.objects]
+        every = [Part(one.name, one.url, one.options, one.size) for one in found.objects]
     else:
         every = [Part(str(path)) for path in found.paths]
     known = ", ".join(sorted(set(tables))[:5])
@@ -197,14 +240,36 @@ def _opened(part: Part) -> Any:
     if not part.url:
         return part.name
     import pyarrow as pa
+
+    store, name = _store_of(part)
+    return pa.BufferReader(bytes(store.get(name).bytes()))
+
+
+def _footer(part: Part) -> Any:
+    """Return from what pyarrow reads the columns alone: of an object, as few bytes as it needs."""
+    if not part.url:
+        return part.name
+    import pyarrow as pa
+
+    store, name = _store_of(part)
+    size = min(_FOOTER, part.size)
+    end = bytes(store.get_range(name, start=part.size - size, end=part.size))
+    # A Parquet file ends with what describes it, the length of that, and four letters.
+    needed = int.from_bytes(end[-8:-4], "little") + 8
+    if size < needed <= part.size:
+        end = bytes(store.get_range(name, start=part.size - needed, end=part.size))
+    return pa.BufferReader(end)
+
+
+def _store_of(part: Part) -> tuple[Any, str]:
+    """Return the store of an object, and the object's name there."""
     from obstore.store import from_url
 
     options = dict(parse_qsl(part.options))
     insecure = options.get("endpoint", "").startswith("http://")
     folder, _, name = part.url.rpartition("/")
     opening: Any = from_url
-    store = opening(folder, client_options={"allow_http": insecure}, **options)
-    return pa.BufferReader(bytes(store.get(name).bytes()))
+    return opening(folder, client_options={"allow_http": insecure}, **options), name
 
 
 def _table_of(name: str) -> str:

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import DoubleType, LongType, StringType, StructType, TimestampType
 
 import jrs
 from jrs.recovery.inspect import output_files
 from jrs.recovery.spark.sink import JrsSink
-from jrs.recovery.spark.source import OutputReader
+from jrs.recovery.spark.source import OutputReader, Part, schema_of
 
 WHICH = {"backend": "file:///nowhere", "job": "live", "stage": "words"}
 
@@ -218,6 +218,39 @@ def test_columns_are_found_in_any_case(output: Output) -> None:
     assert rows(StructType().add("WORD", StringType()))[1:] == [{"WORD": "snow"}]
     with pytest.raises(ValueError, match="'word' can be any of Word, WORD"):
         rows(StructType().add("word", StringType()))
+
+
+def test_a_column_that_no_file_has(output: Output) -> None:
+    """It would be null in each row; one that an older file has is read from that file."""
+    output.write("batch=0/part-1.parquet", id=[1], Old=["x"])
+    output.write("batch=1/part-2.parquet", id=[2], amount=[0.5])
+    some = StructType().add("old", StringType()).add("amount", DoubleType())
+    assert [list(row.values()) for row in rows(some)] == [["x", None], [None, 0.5]]
+    assert rows(StructType().add("batch", LongType())) == [{"batch": 0}, {"batch": 1}]
+
+    refused = r"no file of stage 'words' has a column 'amuont' .*; the newest has: id, amount$"
+    with pytest.raises(ValueError, match=refused):
+        rows(StructType().add("id", LongType()).add("amuont", DoubleType()))
+
+
+def test_a_type_that_does_not_fit(output: Output) -> None:
+    """The column and its file are named."""
+    output.write("batch=0/part-1.parquet", id=["x"])
+
+    with pytest.raises(ValueError, match=r"'id' of .*part-1\.parquet is string and cannot be read"):
+        rows(StructType().add("id", LongType()))
+
+
+def test_the_columns_of_an_object(tmp_path: Path) -> None:
+    """Only its end is read."""
+    path = tmp_path / "o.parquet"
+    pq.write_table(pa.table({f"column-{number:05}": [1] for number in range(2000)}), path)
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.write(b"damaged")
+    part = Part("batch=0/o.parquet", path.as_uri(), size=size)
+
+    assert len(schema_of([part]).names) == 2001
 
 
 def test_no_files_yet(output: Output) -> None:
