@@ -26,7 +26,7 @@ from jrs.testing.chaos.checking.traces import protocol
 from jrs.testing.chaos.checking.verdict import Check, Run
 from jrs.testing.chaos.checking.watches import watched
 from jrs.testing.chaos.faults import ALL, Nemesis
-from jrs.testing.chaos.recorded import events_of
+from jrs.testing.chaos.recorded import INCOMPLETE, events_of
 
 CHECKS = {
     each.name: each
@@ -111,7 +111,8 @@ def history_in(folder: Path) -> Path:
         InvalidInput: it holds none, or those of several clusters.
     """
     history = folder / "history" if (folder / "history").is_dir() else folder
-    found = sorted({path.parent for path in history.glob("**/*.jsonl")})
+    found = sorted({path.parent for path in history.glob("**/*")
+                    if path.suffix in (".jsonl", INCOMPLETE)})  # fmt: skip
     if not found:
         raise InvalidInput(f"{folder} has no history: name the folder of a chaos run")
     if len(found) > 1:

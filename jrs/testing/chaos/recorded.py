@@ -17,6 +17,8 @@ from typing import Any
 
 import attrs
 
+from jrs.contract.errors import InvalidInput
+
 COLUMNS = (
     *("process", "seq", "type", "f", "key", "value", "version", "epoch", "t", "error"),
 )  # fmt: skip
@@ -132,13 +134,35 @@ def events_of(folder: Path) -> list[Event]:
     """Return the events of all processes, in the order of their times.
 
     The last line of a process that was killed may be cut off; it is left out.
+
+    Raises:
+        InvalidInput: a process could not record all that it did, or a line is none of a history.
     """
     found: list[Event] = []
-    for path in sorted(folder.glob("*.jsonl")):
+    for path in files_in(folder):
         *whole, _ = path.read_bytes().split(b"\n")
-        found += map(Event.from_line, whole)
+        for number, line in enumerate(whole, 1):
+            try:
+                found.append(Event.from_line(line))
+            except (ValueError, TypeError) as error:
+                raise InvalidInput(f"line {number} of {path}: {error}") from None
     found.sort(key=lambda event: event.t)
     return found
+
+
+INCOMPLETE = ".incomplete"
+"""The suffix of the file of a process that could not record all that it did."""
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Return the files of a history, one for each process.
+
+    Raises:
+        InvalidInput: a process could not record all that it did: nothing can be said of the run.
+    """
+    if lost := sorted(folder.glob(f"*{INCOMPLETE}")):
+        raise InvalidInput(f"the history is incomplete: {lost[0].stem} could not write to {folder}")
+    return sorted(folder.glob("*.jsonl"))
 
 
 OPERATIONS = (Verb.GET, Verb.GET_MANY, Verb.SCAN, Verb.COMMIT, Verb.CAMPAIGN)

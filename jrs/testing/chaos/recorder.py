@@ -8,6 +8,7 @@ process.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import secrets
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,7 +39,7 @@ from jrs.records import keys
 from jrs.recovery.attempt.runners.thread import IN_THREADS
 from jrs.recovery.processes.marks import MARK
 from jrs.store.backend_schemes import opener_of
-from jrs.testing.chaos.recorded import Event, Kind, Verb, as_recorded
+from jrs.testing.chaos.recorded import INCOMPLETE, Event, Kind, Verb, as_recorded
 from jrs.testing.chaos.recorded_watch import QUIET, Asked, RecordedWatch
 
 HISTORY = "JRS_CHAOS_HISTORY"
@@ -96,7 +98,8 @@ class Recording:
         folder.mkdir(parents=True, exist_ok=True)
         self.process = unique_name(name)
         self._numbers = itertools.count(1)
-        path = folder / f"{self.process}.jsonl"
+        path = self._path = folder / f"{self.process}.jsonl"
+        self._is_whole = True
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o600)
         self._lock = threading.Lock()
@@ -118,10 +121,20 @@ class Recording:
     def write(
         self, number: int, kind: Kind, f: Verb, key: str = "", value: Any = None, **more: Any
     ) -> None:
-        """Record an event of the operation with that number."""
+        """Record an event of the operation with that number. If the folder cannot take it, the
+        operation goes on, and the history is incomplete: it says so, and nothing more is added."""
         now = more.pop("t", None) or time.monotonic_ns()
         event = Event(self.process, number, kind, f, now, key, value, **more)
-        os.write(self._file, event.to_line())
+        line = event.to_line()
+        try:
+            if not self._is_whole or os.write(self._file, line) == len(line):
+                return
+        except OSError as error:
+            if error.errno == errno.EBADF:  # It was closed.
+                raise
+        self._is_whole = False
+        with suppress(OSError):  # Another thread was faster. A full disk has room for a name.
+            self._path.rename(self._path.with_suffix(INCOMPLETE))
 
     def fail(self, number: int, f: Verb, key: str, error: BaseException) -> None:
         """Record the error that an operation ended with."""

@@ -41,6 +41,7 @@ from jrs.testing.chaos import (
     undisturbed,
 )
 from jrs.testing.chaos.checking.jobs import undisturbed_jobs
+from jrs.testing.chaos.checking.tables import to_parquet
 from jrs.testing.chaos.checking.verdict import Run, evaluated_nothing
 from jrs.testing.chaos.cluster import ChaosCluster
 from jrs.testing.chaos.faults import ALL, Fault
@@ -313,6 +314,36 @@ def test_processes_with_one_name_and_one_pid_are_two(tmp_path: Path) -> None:
 
     assert len(run.calls) == 3
     assert linearizable.violations(run) == []
+
+
+def test_a_history_that_could_not_be_written_has_no_verdict(tmp_path: Path) -> None:
+    """A full disk under the history fails no commit; the history says that it is incomplete."""
+    inner = open_backend(f"memory://{uuid.uuid4().hex}")
+    recording = Recording(tmp_path, "process")
+    backend = RecordedBackend(inner, recording)
+    backend.commit(Create("a", b"1"))
+    assert len(events_of(tmp_path)) == 2
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, recording._file)
+    os.close(full)
+    backend.commit(Create("b", b"2"))
+    assert inner.get("b") is not None
+    recording.close()
+
+    for read in (events_of, run_of, lambda folder: to_parquet(folder, tmp_path / "table")):
+        with pytest.raises(InvalidInput, match=r"history is incomplete: process\."):
+            read(tmp_path)
+
+
+def test_a_torn_line_is_named(tmp_path: Path) -> None:
+    recording = Recording(tmp_path, "process")
+    recording.note(Verb.ALIVE)
+    os.write(recording._file, b'["process.1", 2, "inv')
+    recording.note(Verb.ALIVE)
+    recording.close()
+
+    with pytest.raises(InvalidInput, match=r"line 2 of .*/process\."):
+        events_of(tmp_path)
 
 
 class Starter:

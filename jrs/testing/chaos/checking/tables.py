@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from jrs.contract.operations import EPOCH_KEY
 from jrs.testing.chaos.checking.generate import Row
-from jrs.testing.chaos.recorded import LISTS, OPERATIONS, Part, digest
+from jrs.testing.chaos.recorded import LISTS, OPERATIONS, Part, digest, files_in
 
 ROWS = 250_000
 """How many operations a file has, about."""
@@ -212,7 +212,7 @@ def _lines(folder: Path) -> Iterator[Row]:
 
     The last line of a process that was killed may be cut off; it is left out.
     """
-    for path in sorted(folder.glob("*.jsonl")):
+    for path in files_in(folder):
         with path.open("rb") as lines:
             for line in lines:
                 if line.endswith(b"\n"):
