@@ -6,7 +6,8 @@ import heapq
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -77,6 +78,16 @@ def never_hit(notes: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _numbered(names: Sequence[str]) -> list[str]:
+    """Return names of which no two are equal."""
+    seen = Counter[str]()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(f"{name} ({seen[name]})" if names.count(name) > 1 else name)
+    return found
+
+
 class Striker:
     """Strikes by a schedule in a thread of its own, until it is told to stop; then heals all.
 
@@ -85,7 +96,8 @@ class Striker:
         seed: determines whom the strikes outside of the schedule hit.
 
     Attributes:
-        tallies: by the name of each fault of the nemesis, and of each that struck at once.
+        names: of the faults of the nemesis; those of one name are numbered.
+        tallies: by these names, and by that of each fault that struck at once.
     """
 
     def __init__(
@@ -99,7 +111,8 @@ class Striker:
     ) -> None:
         self._arena = arena
         self._nemesis = nemesis
-        self.tallies = {fault.name: Tally() for fault in nemesis.faults}
+        self.names = _numbered([fault.name for fault in nemesis.faults])
+        self.tallies = {name: Tally() for name in self.names}
         self._recording = recording
         self._each_turn = each_turn
         self._rng = Random(f"{seed}/now")
@@ -172,7 +185,7 @@ class Striker:
 
     def _strike(self, strike: Strike) -> None:
         fault = self._nemesis.faults[strike.fault]
-        self._hurt_by(fault, fault.name, Random(strike.seed))
+        self._hurt_by(fault, self.names[strike.fault], Random(strike.seed))
 
     def strike_now(self, fault: Fault) -> str | None:
         """Let a fault strike now, from any thread; return whom it hit.

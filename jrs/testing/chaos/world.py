@@ -127,8 +127,8 @@ class World:
         striker = self._striker = Striker(
             self.cluster, nemesis, strikes, self.cluster.recording, self._hosts.supervise, self.seed
         )
-        for fault, reason in zip(nemesis.faults, why, strict=True):
-            striker.tallies[fault.name].why = reason
+        for name, reason in zip(striker.names, why, strict=True):
+            striker.tallies[name].why = reason
         self._trials.watch(lambda: striker.quiet_since)
         self._began = time.monotonic()
         striker.start()

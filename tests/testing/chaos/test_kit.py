@@ -704,7 +704,8 @@ def test_strikes_that_are_late(tmp_path: Path) -> None:
 
 
 def test_strikes_that_hit_nobody_are_counted(tmp_path: Path) -> None:
-    """A fault that is not allowed to hurt anyone is told with the reason."""
+    """A fault that is not allowed to hurt anyone is told with the reason; of two that have one
+    name, each is counted by itself."""
 
     def refused(arena: object, rng: Random) -> Iterator[str]:
         yield from ()
@@ -714,26 +715,27 @@ def test_strikes_that_hit_nobody_are_counted(tmp_path: Path) -> None:
         yield "it"
 
     recording = Recording(tmp_path, "p")
-    faults = Nemesis((Fault("refused", refused), Fault("hits", hits), Fault("never", hits)))
-    planned = [Strike(0.0, 0, "a"), Strike(0.0, 0, "b"), Strike(0.0, 1, "c")]
+    twice = Fault("twice", hits), Fault("twice", hits)
+    faults = Nemesis((Fault("refused", refused), *twice, Fault("hits", hits)))
+    planned = [Strike(0.0, 0, "a"), Strike(0.0, 0, "b"), Strike(0.0, 1, "c"), Strike(0.0, 3, "d")]
     striker = Striker(Fake(), faults, planned, recording, lambda: None, seed=1)
     striker.start()
     until(lambda: striker.tallies["hits"].hits, "all have struck")
     assert striker.strike_now(Fault("nobody", lambda arena, rng: iter(()))) is None
     striker.stop()
     with pytest.raises(InvalidInput, match="the time of the faults is over"):
-        striker.strike_now(faults.faults[1])
+        striker.strike_now(faults.faults[3])
     recording.close()
 
     notes = {"faults": {name: attrs.asdict(one) for name, one in striker.tallies.items()}}
     assert never_hit(notes) == [
         "refused: 0 of 2 strikes hit anyone ([Errno 1] Operation not permitted)",
-        "never: 0 of 0 strikes hit anyone (the faults were over before its first one)",
+        "twice (2): 0 of 0 strikes hit anyone (the faults were over before its first one)",
         "nobody, at once: 0 of 1 strike hit anyone",
     ]
     rows = {row["name"]: row for row in strikes_by_nemesis(Run(events_of(tmp_path), notes))}
     assert (rows["refused"]["strikes"], rows["refused"]["hits"]) == (2, 0)
-    assert rows["hits"]["hits"] == 1
+    assert rows["hits"]["hits"] == rows["twice (1)"]["hits"] == 1
     assert rows["hits, at once"]["hits"] == 1  # It came too late: it is in the history, healed.
     assert striker.quiet_since > 0
 
