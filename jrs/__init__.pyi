@@ -106,6 +106,7 @@ from .records.policies import RestartPolicy as RestartPolicy
 from .records.policies import SnapshotPolicy as SnapshotPolicy
 from .records.settings import JobSettings as JobSettings
 from .records.signing import SpecKey as SpecKey
+from .records.snapshots import CopyNote as CopyNote
 from .records.snapshots import Manifest as Manifest
 from .records.snapshots import RestoreRecord as RestoreRecord
 from .records.snapshots import SnapshotFile as SnapshotFile

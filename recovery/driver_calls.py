@@ -91,7 +91,7 @@ class Waiting:
         """Look, if it is time to, and say what was found."""
         if not self._next.expired:
             return
-        with suppress(JrsError):  # Whoever waits asks the backend as well.
+        with suppress(JrsError):  # The caller who waits asks the backend as well.
             view = JobCatalog(self._backend).view(self._job_id)
             # The queue moves whenever a job starts.
             found = Explainer(self._backend, queue=False).explain(view)

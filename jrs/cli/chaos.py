@@ -14,10 +14,10 @@ import click
 from jrs.cli.common import Suggesting, echo, echo_json, import_from_here, json_option
 from jrs.cli.durations import DURATION
 from jrs.cli.jobs import arguments_of
-from jrs.cli.signals import ended_by_signals
 from jrs.client.connection import entry_point_of
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import counted
+from jrs.host.signals import ended_by_signals
 from jrs.recovery.attempt.entry_check import check_entry
 from jrs.testing.chaos.checking.jobs import counts, undisturbed_jobs
 from jrs.testing.chaos.checking.verdict import Check, Run, Violation

@@ -26,7 +26,6 @@ from jrs.cli.common import (
 from jrs.cli.durations import DURATION
 from jrs.cli.listening import LISTEN
 from jrs.cli.log_format import JSON, log_format_option
-from jrs.cli.signals import stopped_by_signals
 from jrs.cli.toml_file import from_file, settings
 from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, JrsError, Unavailable
@@ -34,6 +33,7 @@ from jrs.contract.texts import error_text
 from jrs.host import credentials
 from jrs.host.filesystems import STORAGE
 from jrs.host.listening import Address
+from jrs.host.signals import stopped_by_signals
 from jrs.records.policies import MOST
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point

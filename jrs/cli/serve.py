@@ -13,9 +13,9 @@ from jrs.cli.common import ClusterRef, spec_key_option, storage_option, with_clu
 from jrs.cli.connecting import connect
 from jrs.cli.listening import LISTEN, default_address
 from jrs.cli.log_format import log_format_option, log_to_stderr
-from jrs.cli.signals import stopped_by_signals
 from jrs.contract.errors import InvalidInput
 from jrs.host.listening import Address
+from jrs.host.signals import stopped_by_signals
 from jrs.records.signing import SpecKey
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from jrs.store.historian import Historian
 from jrs.store.result_store import JobResultStore
 
 from ..files.job_folders import JobStorage
+from ..storage.objects import Objects
 from . import copying, deletion_notes, folders, manifest
 from .deletion_notes import Doomed
 from .index import SnapshotIndex, recorded_if_kept, replace_entry
@@ -125,17 +126,11 @@ def remove(
             check_no_source(backend, record, entries.begun)
             copying.check_none(record)
         if storage.objects is not None:
-            if stored is not None:
-                try:
-                    _unlist(backend, record, stored, fence)
-                except Conflict:
-                    entries = None
-                    continue
-            if record.objects is not None:
-                # All else may be objects of other snapshots, or of the job: a sweep looks for it.
-                with suppress(Unavailable):
-                    storage.objects.delete([record.objects.name])
-            return
+            if _unlist(backend, record, stored, fence):
+                _discard_manifest(storage.objects, record)
+                return
+            entries = None
+            continue
         for place in places(storage, record):
             check_mounted(place, record)
         with ExitStack() as held:
@@ -145,12 +140,9 @@ def remove(
                 for place in _distinct(places(storage, record))
             ]
             note = deletion_notes.note(backend, storage, record, deletion_notes.What.DELETION)
-            if stored is not None:
-                try:
-                    _unlist(backend, record, stored, fence)
-                except Conflict:
-                    entries = None  # A restore has begun, or it was just moved or deleted.
-                    continue
+            if not _unlist(backend, record, stored, fence):
+                entries = None
+                continue
             for place, theirs in found:
                 for folder in theirs:
                     place.discard(record.job_id, folder)
@@ -161,11 +153,29 @@ def remove(
     deletion_notes.forget(note)
 
 
-def _unlist(backend: Backend, record: SnapshotRecord, stored: Record, fence: Fence | None) -> None:
+def _unlist(
+    backend: Backend, record: SnapshotRecord, stored: Record | None, fence: Fence | None
+) -> bool:
+    """Delete the entry of a snapshot, if it has one; return whether it was still as it was read: a
+    restore may have begun since, or another process may have moved or deleted it."""
+    if stored is None:
+        return True
     own, job_id = Delete(stored.key, stored.version), record.job_id
     said = f"snapshot {record.number} was deleted"
-    with recorded_if_kept(Historian.of(backend, fence), job_id, said) as event:
-        backend.commit(own, *event, fence=fence)
+    try:
+        with recorded_if_kept(Historian.of(backend, fence), job_id, said) as event:
+            backend.commit(own, *event, fence=fence)
+    except Conflict:
+        return False
+    return True
+
+
+def _discard_manifest(objects: Objects, record: SnapshotRecord) -> None:
+    """Delete the manifest of a snapshot that is not listed any more. All else may be objects of
+    other snapshots, or of the job: a sweep looks for it."""
+    if record.objects is not None:
+        with suppress(Unavailable):
+            objects.delete([record.objects.name])
 
 
 def complete(backend: Backend, left: Doomed) -> None:

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from jrs.cli.signals import stopped_by_signals
+from jrs.host.signals import stopped_by_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

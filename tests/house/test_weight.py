@@ -52,8 +52,9 @@ PROCESSES = {
         # cleanup, which a client does by force; one has the pools of all rooms. Six are the
         # sources of restores and the output left out, what a session's environment needs, and by
         # which time results are old. Two find the jobs that are held, and have the calls about
-        # jobs that have not ended; one counts in a cleanup's journal.
-        225,
+        # jobs that have not ended; two count in a cleanup's journal, and keep
+        # a snapshot while it is copied.
+        226,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -89,7 +90,7 @@ PROCESSES = {
         # compare the output that a snapshot has left out, keep the sources of restores, and check
         # arguments. Three make a session's environment, know which errors of Spark pass, and by
         # which time results are old.
-        197,
+        198,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -102,7 +103,7 @@ PROCESSES = {
         # check arguments. Two look at the storage while a master stands by, and wait for it no
         # longer than a ttl. Five more are an attempt's, see there; one counts in a cleanup's
         # journal, and two have a case and the times of its snapshots.
-        310,
+        315,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

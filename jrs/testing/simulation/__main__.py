@@ -27,7 +27,7 @@ from pathlib import Path
 
 import attrs
 
-from jrs.cli.signals import ended_by_signals
+from jrs.host.signals import ended_by_signals
 from jrs.testing.chaos.figures import commit, machine, scratch
 from jrs.testing.simulation.exhaustive import explore
 from jrs.testing.simulation.exhaustive import shortest as shorten

@@ -91,16 +91,16 @@ def test_a_record_that_the_functions_own_client_cannot_read(retried: bool) -> No
 
 
 def test_the_strongest_error_of_a_group_decides() -> None:
-    """Of whatever depth: the errors of what ran side by side are judged like one alone."""
+    """Of whatever depth: the errors of what ran side by side count like one alone."""
     away, held, own = Unavailable("x"), JobHeld("x"), ValueError("x")
 
-    def judged(*errors: Exception) -> tuple[Verdict, BaseException]:
+    def verdict_of(*errors: Exception) -> tuple[Verdict, BaseException]:
         nested = ExceptionGroup("outer", [own, ExceptionGroup("inner", errors)])
         return triage(nested, jvm_died=lambda: False, retried=False)
 
-    assert judged(away) == (Verdict.INTERRUPTED, away)
-    assert judged(away, held) == (Verdict.HOLD, held)
-    assert judged(own) == (Verdict.FAILED, own)
+    assert verdict_of(away) == (Verdict.INTERRUPTED, away)
+    assert verdict_of(away, held) == (Verdict.HOLD, held)
+    assert verdict_of(own) == (Verdict.FAILED, own)
 
 
 def test_every_row_decides_something() -> None:

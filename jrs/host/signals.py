@@ -1,4 +1,4 @@
-"""Ending a command by a signal, whatever its main thread is doing at that moment."""
+"""Ending a program by a signal, whatever its main thread is doing at that moment."""
 
 from __future__ import annotations
 
