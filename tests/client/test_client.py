@@ -147,7 +147,7 @@ def client(memory: FaultyMemory, root: Path) -> Client:
     ],
 )
 def test_a_program_without_its_guard(tmp_path: Path, waits: str) -> None:
-    """A process that imports it for an attempt would submit the job again, and wait for that attempt."""
+    """An attempt that imports it would submit the job again, and wait for itself."""
     url, program = (tmp_path / "store").as_uri(), tmp_path / "unguarded.py"
     program.write_text(
         f"import jrs\nurl = {url!r}\ndef work(job): pass\ndef main(driver): pass\n"

@@ -122,7 +122,7 @@ class Recording:
         self, number: int, kind: Kind, f: Verb, key: str = "", value: Any = None, **more: Any
     ) -> None:
         """Record an event of the operation with that number. If the folder cannot take it, the
-        operation continues, and the history is incomplete: it says so, and nothing more is added."""
+        operation continues; the history says that it is incomplete, and gets nothing more."""
         now = more.pop("t", None) or time.monotonic_ns()
         event = Event(self.process, number, kind, f, now, key, value, **more)
         line = event.to_line()

@@ -817,7 +817,7 @@ def test_a_restore_that_begins_during_a_deletion(
 def test_a_snapshot_stays_while_it_is_copied(
     lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch, deletes: str
 ) -> None:
-    """A caller that deletes it finds the note, however long the copying takes; the next time it goes."""
+    """A deletion finds the note, however long the copying takes; the next one works."""
     stream, fence = begin(lead), lead.leadership.fence
     run(stream, 5)
     record = catalog.create("job", taken_by=TakenBy.SYSTEM)
