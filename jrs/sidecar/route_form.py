@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 import json
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from jrs.client.client import Client
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.contract.texts import shown
 
 MOST_WHOLE = 2**31 - 1
@@ -137,6 +138,13 @@ class Call:
     values: Mapping[str, Any]
     traceparent: str = ""
     """The header of that name."""
+    gone: threading.Event = attrs.field(factory=threading.Event, eq=False, repr=False)
+    """Set once nobody waits for the reply any more."""
+
+    def check_awaited(self, *_: int) -> None:
+        """Raise `Unavailable` if nobody waits for the reply: as `progress` of what takes long."""
+        if self.gone.is_set():
+            raise Unavailable("the caller has gone")
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]

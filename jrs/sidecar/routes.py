@@ -164,7 +164,12 @@ class _Api:
         run = self._storage.run if route.on_storage else asyncio.to_thread
         called = partial(run, partial(route.call, call))
         if not (wait := call.values.get("wait")):
-            return await called()
+            gone = asyncio.create_task(_has_gone(request))
+            gone.add_done_callback(lambda _: call.gone.set())
+            try:
+                return await called()
+            finally:
+                gone.cancel()
         deadline = Deadline.after(wait)
         with self._polls.taken(), self._changes.reading(call.values.get("id")) as reader:
             gone = asyncio.create_task(_has_gone(request))

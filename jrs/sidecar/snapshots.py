@@ -107,7 +107,8 @@ def _delete_snapshot(call: Call) -> Reply:
 
 
 def _verify_snapshot(call: Call) -> Reply:
-    return Reply(to_plain(_of(call).verify(call["snapshot"])))
+    found = _of(call).verify(call["snapshot"], progress=call.check_awaited)
+    return Reply(to_plain(found))
 
 
 def _convert_snapshot(call: Call) -> Reply:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 
 from jrs.contract.errors import CorruptRecord, DamagedSnapshot, WrongState
 from jrs.records import keys
@@ -62,15 +63,21 @@ def check(
         with suppress(DamagedSnapshot):
             older = manifest_of(objects, instead_of)
             known = {named.name for named in _outputs(older)}
+    look = problems if thorough else _by_size
     try:
         files = list(files_in(objects, found, besides=known))
-        for newest in _newest(objects, found):
-            if earlier:
-                rows = batches.files_of(objects, newest)
-                files += (file for batch, file in rows if batch < newest.batch)
-            else:
+        count, further = len({one.object for one in files}), 0
+        if earlier:
+            further = sum(1 for _ in _earlier_rows(objects, found))
+        else:
+            for newest in _newest(objects, found):
                 batches.read_listed(objects, newest)
-        wrong = (problems if thorough else _by_size)(objects, files, progress)
+        wrong = look(objects, files, lambda done, most: progress(done, most + further))
+        # A stream of months has a million of them: they are not all kept in memory.
+        rows = _earlier_rows(objects, found) if earlier else iter(())
+        for first in range(0, further, PAGE):
+            told = partial(_after, progress, count + first, count + further)
+            wrong += look(objects, list(islice(rows, PAGE)), told)
     except CorruptRecord as error:
         raise DamagedSnapshot(str(record), (str(error),)) from None
     if wrong:
@@ -118,6 +125,19 @@ def _outputs(found: Manifest) -> Iterator[StoredObject]:
         stage = decode(StageRecord, stored, key)
         if stage.manifest is not None:
             yield stage.manifest
+
+
+def _earlier_rows(objects: Objects, found: Manifest) -> Iterator[StoredFile]:
+    """Yield the rows of all batches before the newest ones; each is an object of its own."""
+    for newest in _newest(objects, found):
+        rows = batches.files_of(objects, newest)
+        yield from (file for batch, file in rows if batch < newest.batch)
+
+
+def _after(
+    progress: Callable[[int, int], None], before: int, total: int, done: int, _: int
+) -> None:
+    progress(before + done, total)
 
 
 def _by_size(

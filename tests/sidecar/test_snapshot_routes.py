@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +11,17 @@ import pytest
 
 from jrs import Client, JobResult, JobStatus
 from jrs.client import plain
+from jrs.client.snapshots import JobSnapshots
 from jrs.contract.operations import Delete
 from jrs.records.codec import to_plain
 from jrs.records.model import MAX_COPIED_ARGUMENTS
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.files.transfer import Progress
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.sidecar import paging
 from tests.recovery.snapshots.fabricate import FakeJob
-from tests.sidecar.conftest import READ, Served
+from tests.sidecar.conftest import OPERATE, READ, Served
+from tests.support import BOUND
 
 PATH = "/v1/jobs/job"
 
@@ -198,3 +203,30 @@ def test_a_job_is_retried(served: Served, job: FakeJob) -> None:
     served.client.backend.commit(Delete("jobs/large"))
     other = {"as_id": "large", "arguments": {"x": "z" * MAX_COPIED_ARGUMENTS}}
     assert statuses(served, "/retry", large, other) == [200, 409]
+
+
+def test_a_verification_ends_once_its_caller_has_gone(
+    served: Served, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may read for hours, in one of the few threads for the storage."""
+    begun, ended, over = threading.Event(), threading.Event(), threading.Event()
+
+    def verify(self: JobSnapshots, which: int | str, *, progress: Progress) -> None:
+        begun.set()
+        try:
+            while not over.wait(0.01):
+                progress(0, 1)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(JobSnapshots, "verify", verify)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=BOUND)
+    try:
+        path = f"{PATH}/snapshots/1/verify"
+        connection.request("POST", path, headers={"Authorization": f"Bearer {OPERATE}"})
+        assert begun.wait(BOUND)
+        assert not ended.is_set()
+        connection.close()
+        assert ended.wait(BOUND)
+    finally:
+        over.set()

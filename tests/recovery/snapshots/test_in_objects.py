@@ -49,7 +49,7 @@ from jrs.records.model import (
     StopState,
     StreamRecord,
 )
-from jrs.records.objects import BatchManifest, ClosedInput
+from jrs.records.objects import BatchManifest, ClosedInput, StoredFile
 from jrs.records.policies import SnapshotPolicy
 from jrs.records.snapshots import CopyNote, RestoreRecord, SnapshotFormat, SnapshotRecord, TakenBy
 from jrs.recovery.attempt import closed_input
@@ -72,6 +72,7 @@ from jrs.recovery.snapshots import (
     create_in_objects,
     delete,
     find_orphans,
+    in_objects,
     reserve_and_swap,
     sources,
 )
@@ -81,7 +82,14 @@ from jrs.recovery.snapshots.prune import prune
 from jrs.recovery.snapshots.retry import RetryRequest, retry
 from jrs.recovery.snapshots.scheduled import take_scheduled_snapshot
 from jrs.recovery.storage import batches as batches_module
-from jrs.recovery.storage.packed_copies import PrefixWriter, contents, fetch, read_record
+from jrs.recovery.storage.objects import Objects
+from jrs.recovery.storage.packed_copies import (
+    PrefixWriter,
+    contents,
+    fetch,
+    problems,
+    read_record,
+)
 from jrs.store import attempt_fence, heads, object_order
 from jrs.store.result_store import JobResultStore
 from tests.recovery.attempt.objects_attempt import (
@@ -625,6 +633,29 @@ def test_rows_of_earlier_batches(
     assert catalog.newest_usable("job").record == record
     suspend(lead)
     assert catalog.restore(record)
+
+
+def test_rows_are_verified_by_pages(
+    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not all files of a long stream are in memory at once. What is reported grows to the end."""
+    monkeypatch.setattr(in_objects, "PAGE", 3)
+    monkeypatch.setattr(batches_module, "WIDTH", 4)
+    run(begin(lead), 12)
+    catalog.create("job")
+    pages, told = list[int](), list[tuple[int, int]]()
+
+    def look(objects: Objects, files: list[StoredFile], done: Callable[[int, int], None]) -> Any:
+        pages.append(len(files))
+        return problems(objects, files, done)
+
+    monkeypatch.setattr(in_objects, "problems", look)
+    catalog.verify("job", 1, progress=lambda done, most: told.append((done, most)))
+
+    assert pages[1:] == [3, 3, 3, 2]
+    assert told == sorted(told)
+    assert told[-1][0] == told[-1][1]
+    assert len({most for _, most in told}) == 1
 
 
 def test_manifests_that_the_next_batches_merge(
