@@ -35,6 +35,8 @@ _OF_ONE_WRITE = re.compile(r"part-[0-9]+(-.+)-c[0-9]+\.")
 number of the task's file."""
 _AT_ONCE = 16
 """Files whose columns are read at a time."""
+_MOST_TASKS = 10_000
+"""Partitions of one read."""
 _FOOTER = 64 * 1024
 """Bytes at the end of an object in which the columns are looked for at first."""
 _LOOKED_AT = 1000
@@ -58,29 +60,35 @@ class Part(NamedTuple):
     """Of the object, in bytes."""
 
 
-class _File(InputPartition):
-    """A part, as Spark sends it."""
+class _Files(InputPartition):
+    """Parts that one task reads, as Spark sends them."""
 
 
 class OutputReader(DataSourceReader):
-    """Reads Parquet files, each as one partition."""
+    """Reads Parquet files, each as one partition; of very many, some next to each other are one."""
 
     def __init__(self, parts: Sequence[Part], schema: StructType) -> None:
         self._parts = parts
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [_File(tuple(part)) for part in self._parts]
+        # A stream of months has a million files, and each task takes its time.
+        of_each = math.ceil(len(self._parts) / _MOST_TASKS) or 1
+        firsts = range(0, len(self._parts), of_each)
+        return [_Files(tuple(map(tuple, self._parts[at : at + of_each]))) for at in firsts]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one file with the columns of the schema; runs in an executor."""
+        """Yield the rows of a partition with the columns of the schema; runs in an executor."""
+        if partition is None or partition.value is None:
+            return  # What Spark passes where there are no partitions.
+        for one in partition.value:
+            yield from self._rows(Part(*one))
+
+    def _rows(self, part: Part) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        if partition is None or partition.value is None:
-            return  # What Spark passes where there are no partitions.
         wanted = _arrow(self._schema)
-        part = Part(*partition.value)
         batch = _batch_of(part.name)
         with pq.ParquetFile(_opened(part), coerce_int96_timestamp_unit="us") as file:
             names, of_stream = file.schema_arrow.names, batch is not None

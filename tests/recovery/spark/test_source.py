@@ -16,6 +16,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructType, Time
 
 import jrs
 from jrs.recovery.inspect import output_files
+from jrs.recovery.spark import source
 from jrs.recovery.spark.sink import JrsSink
 from jrs.recovery.spark.source import OutputReader, Part, schema_of
 
@@ -286,17 +287,24 @@ def test_what_only_a_stage_of_a_job_can_write() -> None:
             write(schema, False)
 
 
-def test_a_reader_is_one_of_spark(output: Output) -> None:
-    """Each file is a partition."""
+def test_a_reader_is_one_of_spark(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file is a partition; of very many, some next to each other are one."""
     output.write("batch=0/part-1.parquet", word=["wind"])
     output.write("batch=1/part-2.parquet", word=["rain"])
     reader = JrsSink(WHICH).reader(StructType().add("word", StringType()))
 
     assert isinstance(reader, OutputReader)
-    assert [Path(part.value[0]).name for part in reader.partitions()] == [
-        "part-1.parquet",
-        "part-2.parquet",
-    ]
+    assert named(reader) == [["part-1.parquet"], ["part-2.parquet"]]
+    monkeypatch.setattr(source, "_MOST_TASKS", 2)
+    output.write("batch=2/part-3.parquet", word=["snow"])
+    reader = JrsSink(WHICH).reader(StructType().add("word", StringType()))
+    assert isinstance(reader, OutputReader)
+    assert named(reader) == [["part-1.parquet", "part-2.parquet"], ["part-3.parquet"]]
+    assert [row["word"] for row in rows(JrsSink(WHICH).schema())] == ["wind", "rain", "snow"]
+
+
+def named(reader: OutputReader) -> list[list[str]]:
+    return [[Path(name).name for name, *_ in part.value] for part in reader.partitions()]
 
 
 @attrs.define(eq=False)
