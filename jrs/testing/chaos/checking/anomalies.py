@@ -321,6 +321,24 @@ def half_commit(amid: Amid) -> None:
     amid.commit(["update", two, "3", version])
 
 
+@found_by("outcomes")
+def half_creation(amid: Amid) -> None:
+    """Such a commit was to create two keys; one is read, and then the other one is absent."""
+    one, two = f"{amid.key}/1", f"{amid.key}/2"
+    amid.commit(["create", one, "1"], ["create", two, "1"], answer=None)
+    amid.read(amid.next(), "1", one)
+    amid.read(None, None, two)
+
+
+@found_by("outcomes")
+def half_update(amid: Amid) -> None:
+    """Such a commit, and the key that it has not written is read afterwards as it was."""
+    one, two, version, _ = _two_keys(amid)
+    amid.commit(["update", one, "2", version], ["update", two, "2", version], answer=Kind.INFO)
+    amid.read(amid.next(), "2", one)
+    amid.read(version, "1", two)
+
+
 @found_by("serializable")
 def half_commit_seen(amid: Amid) -> None:
     """Such a commit, and the key that it has not written is only read afterwards."""

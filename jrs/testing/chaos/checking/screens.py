@@ -213,12 +213,9 @@ def late(facts: Columns, known: Seen, leads: Mapping[str, Leads]) -> Flags:
 
 
 def denied(facts: Columns) -> Flags:
-    """Return the rows of which `store.outcomes_of` may say that they have not happened: the writes
-    of unknown outcome whose version another write replaces, too."""
-    rows = np.flatnonzero((facts.what == What.WRITE) & facts.sure & (facts.state >= 0))
-    groups = Groups.of(facts.key[rows], facts.state[rows])
-    found = np.zeros(len(facts.key), bool)
-    found[rows] = facts.unanswered[rows] & (groups.spread(groups.sizes()) > 1)
+    """Return the rows of which `store.outcomes_of` may say that they have not happened: all writes
+    of unknown outcome that required a state. They are few."""
+    found: Flags = (facts.what == What.WRITE) & facts.unanswered & (facts.state != ANY)
     return found
 
 

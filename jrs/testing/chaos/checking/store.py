@@ -11,7 +11,7 @@ from jrs.testing.chaos.checking.cycles import cycles
 from jrs.testing.chaos.checking.facts import ANY, Anomaly, Fact, What
 from jrs.testing.chaos.checking.stale_reads import contradictions, made_by
 from jrs.testing.chaos.checking.verdict import Run, check
-from jrs.testing.chaos.recorded import Call, Kind, Verb
+from jrs.testing.chaos.recorded import FOREVER, Call, Kind, Verb
 
 
 @check
@@ -103,19 +103,32 @@ def outcomes(run: Run) -> Iterator[Anomaly]:
 
 def outcomes_of(facts: list[Fact], known: Container[str]) -> Iterator[tuple[str, bool]]:
     """Yield what a key tells of the commits of unknown outcome that are known to have happened:
-    True if it shows what one wrote, False if another commit replaced what it required."""
-    unanswered = [fact for fact in facts if fact.what is What.WRITE and fact.name in known]
+    True if it shows what one wrote; False if another commit replaced what it required, or if that
+    was still there when it was known. Behind the first delete, that a key is absent says nothing.
+    """
+    writes = [fact for fact in facts if fact.what is What.WRITE]
+    unanswered = [write for write in writes if write.name in known]
     if not unanswered:
         return
     shown = {write.name for write, _ in made_by(facts)}
     replacing: dict[int | None, set[str]] = defaultdict(set)
+    for write in writes:
+        if write.sure:
+            replacing[write.state].add(write.name)
+    deleted = min((write.begun for write in writes if write.digest is None), default=FOREVER)
+    last: dict[int | None, int] = {}
     for fact in facts:
-        if fact.what is What.WRITE and fact.sure:
-            replacing[fact.state].add(fact.name)
+        shows = fact.what is What.READ or fact.what is What.CHECK
+        if shows and (fact.state is not None or fact.ended < deleted):
+            last[fact.state] = max(fact.begun, last.get(fact.state, 0))
     for fact in unanswered:
         if fact.name in shown:
             yield fact.name, True
-        elif fact.state not in (None, ANY) and replacing[fact.state] - {fact.name}:
+        elif fact.state == ANY:
+            continue
+        elif (fact.state is not None and replacing[fact.state] - {fact.name}) or (
+            last.get(fact.state, 0) > fact.ended
+        ):
             yield fact.name, False
 
 
