@@ -29,7 +29,8 @@ class JobRequests:
     def cancel(self, *, reason: str = "") -> bool:
         """Request that the job be canceled; the leader does it. Durable, idempotent.
 
-        Return False if it is CANCELED already.
+        Return False if it is CANCELED already. A job in a thread of its master ends FINISHED if its
+        function returns before it notices: see `Job.check`.
 
         Raises:
             NoSuchJob: it was not submitted.

@@ -157,6 +157,9 @@ class Job:
 
     Every durable step is fenced. Once a newer leader exists, `stage` raises `Fenced`, and nothing
     that this attempt still does becomes visible.
+
+    In a process of its own, nothing that Python leaves for its end happens after the function has
+    returned or raised: no `atexit`, no flush of open files, no wait for threads.
     """
 
     def __init__(self, run: JobRun) -> None:
