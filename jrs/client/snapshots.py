@@ -130,7 +130,8 @@ class JobSnapshots:
         Raises:
             NoSuchSnapshot, DamagedSnapshot: nothing was changed.
             InvalidInput: one of the formats is logical.
-            WrongState: the cluster's format is older than 5, or a move of it was interrupted.
+            WrongState: the cluster's format is older than 5, a move of it was interrupted, or
+                another process has just moved or converted it.
             SnapshotInUse: another process converts it, or still reads the former files.
             Unavailable: the disk is full, or its storage is not mounted; nothing was changed.
 
@@ -147,7 +148,10 @@ class JobSnapshots:
         """Move a snapshot to another storage, on any filesystem. It stays listed.
 
         Raises:
-            NoSuchSnapshot, DamagedSnapshot, SnapshotInUse: it stays where it is.
+            NoSuchSnapshot, DamagedSnapshot: it stays where it is.
+            SnapshotInUse: a process reads or writes it. If it is listed at its new place already, a
+                repeat deletes the original.
+            WrongState: another process has just moved or converted it.
             InvalidInput: it is in that storage already.
             Unavailable: the disk is full, or the storage that it was in is not mounted.
         """

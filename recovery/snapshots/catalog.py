@@ -202,7 +202,10 @@ class SnapshotCatalog(SnapshotIndex):
         move.
 
         Raises:
-            NoSuchSnapshot, DamagedSnapshot, SnapshotInUse, Fenced: it stays where it is.
+            NoSuchSnapshot, DamagedSnapshot, Fenced: it stays where it is.
+            SnapshotInUse: a process reads or writes it. If it is listed at its new place already, a
+                repeat deletes the original.
+            WrongState: another process has just moved or converted it.
             InvalidInput: it is in that storage already.
             Unavailable: the disk is full, and the copy was removed; or the storage that it was
                 moved from is not mounted: it is listed where it is, and `fsck` names what is left.
@@ -227,7 +230,8 @@ class SnapshotCatalog(SnapshotIndex):
         Raises:
             NoSuchSnapshot, DamagedSnapshot: nothing was changed.
             InvalidInput: one of the formats is ``logical``.
-            WrongState: the cluster's format is older than 5, or a move of it was interrupted.
+            WrongState: the cluster's format is older than 5, a move of it was interrupted, or
+                another process has just moved or converted it.
             SnapshotInUse: another process converts it, or still reads the former files.
             Unavailable: the disk is full, or its storage is not mounted; nothing was changed.
             Fenced: a newer leader exists.

@@ -229,7 +229,8 @@ def discard(
 
     Raises:
         SnapshotInUse: a process is writing or reading one of them.
-        NoSuchSnapshot: the entry was changed meanwhile, and may name this storage now.
+        NoSuchSnapshot: the snapshot was deleted meanwhile.
+        WrongState: the entry was changed meanwhile, and may name this storage now.
         Unavailable: one of them cannot be removed now, or it is unknown whose it is.
     """
     with _locked(catalog.storage, place, record) as found:

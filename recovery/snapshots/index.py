@@ -12,7 +12,13 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
-from jrs.contract.errors import Conflict, DamagedSnapshot, InvalidInput, NoSuchSnapshot
+from jrs.contract.errors import (
+    Conflict,
+    DamagedSnapshot,
+    InvalidInput,
+    NoSuchSnapshot,
+    WrongState,
+)
 from jrs.contract.operations import Absent, Fence, Op, Record, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import shown
@@ -276,16 +282,20 @@ def replace_entry(
         changes: the new values of fields of the entry.
 
     Raises:
-        NoSuchSnapshot: the entry was changed meanwhile.
+        NoSuchSnapshot: the snapshot was deleted meanwhile.
+        WrongState: the entry was changed meanwhile.
         OutcomeUnknown: it may be changed.
     """
     job_id, key = record.job_id, keys.snapshot(record.job_id, record.number)
     historian, changed = catalog.historian(fence), attrs.evolve(record, **changes)
     while True:
         stored = catalog.backend.get(key)
-        if stored is None or decode(SnapshotRecord, stored.value, key) != record:
-            raise NoSuchSnapshot(
-                f"{record} was just deleted, moved or converted by another process"
+        now = None if stored is None else decode(SnapshotRecord, stored.value, key)
+        if stored is None or now is None or now.created_at != record.created_at:
+            raise NoSuchSnapshot(f"{record} was just deleted by another process")
+        if now != record:
+            raise WrongState(
+                f"{record} was just moved or converted by another process: look where it is now"
             )
         if changed == record:
             return changed

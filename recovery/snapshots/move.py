@@ -17,6 +17,7 @@ from jrs.contract.errors import (
     JrsError,
     SnapshotInUse,
     Unavailable,
+    WrongState,
 )
 from jrs.contract.operations import Fence
 from jrs.contract.read_back import may_have_happened
@@ -266,11 +267,25 @@ def _drop_copy(
     """Delete the copy of a whole snapshot, and remove it from the snapshot's entry.
 
     Raises:
-        NoSuchSnapshot: another process has changed the entry since, and perhaps listed the copy.
+        NoSuchSnapshot: the snapshot was deleted meanwhile.
+        WrongState: another process has changed the entry since, and perhaps listed the copy.
     """
     if record.copy is None:
         return record
-    left = JobStorage(Path(record.copy), catalog.storage.root.name)
+    try:
+        _remove_copy(catalog, record, record.copy, fence)
+        return replace_entry(catalog, record, fence, copy=None)
+    except WrongState:
+        now = catalog.get(record.job_id, record.number)
+        if now != attrs.evolve(record, copy=None):
+            raise
+        return now  # A move that began meanwhile has done this last step.
+
+
+def _remove_copy(
+    catalog: SnapshotIndex, record: SnapshotRecord, copy: str, fence: Fence | None
+) -> None:
+    left = JobStorage(Path(copy), catalog.storage.root.name)
     delete.check_mounted(left, record)
     delete.discard(catalog, left, record, fence)
     if record.format is SnapshotFormat.CAS:
@@ -282,4 +297,3 @@ def _drop_copy(
             folder.rmdir()
         except OSError:
             break  # The folder is not empty.
-    return replace_entry(catalog, record, fence, copy=None)

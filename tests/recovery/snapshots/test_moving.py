@@ -12,9 +12,9 @@ import pytest
 from jrs.contract.errors import (
     DamagedSnapshot,
     InvalidInput,
-    NoSuchSnapshot,
     SnapshotInUse,
     Unavailable,
+    WrongState,
 )
 from jrs.contract.operations import Update
 from jrs.records import keys
@@ -181,9 +181,27 @@ def test_listed_by_another_process_meanwhile(
         return swap(*args)
 
     monkeypatch.setattr(move, "_swap", slower)
-    with pytest.raises(NoSuchSnapshot, match="just deleted, moved or converted by another"):
+    with pytest.raises(WrongState, match="just moved or converted by another process"):
         catalog.move("job", 1, tmp_path / "far")
     assert catalog.verify("job", 1).storage == str(tmp_path / "far")
+
+
+def test_ended_by_another_process(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A move succeeds whose last step a repeat of it has done meanwhile."""
+    catalog.create("job")
+    far, drop = tmp_path / "far", move._drop_copy
+
+    def ended_before(*args: Any) -> SnapshotRecord:
+        monkeypatch.setattr(move, "_drop_copy", drop)
+        catalog.move("job", 1, far)
+        return drop(*args)
+
+    monkeypatch.setattr(move, "_drop_copy", ended_before)
+    moved = catalog.move("job", 1, far)
+    assert (moved.storage, moved.copy) == (str(far), None)
+    assert catalog.verify("job", 1) == moved
 
 
 def test_listed_by_another_process_before_the_copy_goes(
