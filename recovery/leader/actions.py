@@ -243,11 +243,12 @@ class Actions:
         self._results.record(spec.job_id, JobStatus.FAILED, failure, stored)
 
     def cancel(self, job_id: str, killed_at: float | None = None) -> None:
-        """Record the job, which does not run, as canceled once it cannot act any more.
+        """End the job's attempt, then record the job as canceled once it cannot act any more.
 
         Args:
             killed_at: when this leader has ended its attempt, in seconds since 1970, if it has.
         """
+        self._attempts.end(job_id, Deadline.after(KILL))
         self._end_for_good(job_id)
         stored, _ = self._records.newest(job_id)
         why = self._results.why_canceled(job_id)
@@ -271,7 +272,7 @@ class Actions:
         if JobResultStore(self._backend).has_entry(job_id):
             return  # It ended before it was shut out.
         if spec.timeout.any:
-            self._records.count_time(spec, ended=True)
+            self._records.count_time(spec, ended_at=killed_at or self._now())
         stop = self._stops.get(job_id)
         if stop is None or stop.mode is not StopMode.SUSPEND or stop.state is StopState.DONE:
             return

@@ -302,18 +302,18 @@ class AttemptRecords:
                 self._emit(EventKind.SUSPECT, job_id, said)
         return record, suspects.remaining_delay(record, policy, self._now())
 
-    def count_time(self, spec: JobSpec, *, ended: bool = False) -> None:
+    def count_time(self, spec: JobSpec, *, ended_at: float | None = None) -> None:
         """Bring the time that the job has run up to date, for a leader that comes after this one.
 
         Args:
-            ended: no attempt runs any more.
+            ended_at: when the last attempt ended, if none runs any more.
         """
         record, version = self.newest(spec.job_id)
         if record is None or record.epoch != self._fence.epoch or not record.counted_at:
             return
-        now = self._now()
+        now = ended_at or self._now()
         used = used_time.used(record, spec.timeout, now)
-        record = attrs.evolve(record, used=used, counted_at=0.0 if ended else now)
+        record = attrs.evolve(record, used=used, counted_at=0.0 if ended_at else now)
         self._put(keys.ATTEMPTS + spec.job_id, encode(record), version)
 
     def end_probation(self, job_id: str) -> None:

@@ -285,7 +285,8 @@ class Dispatcher:
         spec = look.spec if recovers else None
         # Not gathered with a page: starts of earlier jobs on the page count, too.
         if spec is None:
-            self._starts.give_way(job_id)
+            if not (look.restarts and decision.action is Action.SUSPEND):
+                self._starts.give_way(job_id)
         elif not self._starts.has_its_turn(job, spec):
             facts = attrs.evolve(facts, turn=False)
             decision = decide(facts)

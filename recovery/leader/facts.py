@@ -56,6 +56,10 @@ class Look:
     """When a time limit of its attempt passes, on the monotonic clock."""
     overtime: used_time.Passed | None = None
     """Which time limit has passed."""
+    runs: bool = False
+    """Whether it has an attempt here, also one whose time limit has passed."""
+    restarts: bool = False
+    """Whether its stop is only for a change: it starts again, and keeps its slot for that."""
 
     def read_journal(self) -> CleanupJournal | None:
         """Return the journal.
@@ -240,7 +244,9 @@ class Gatherer:
             obstacles=described(job.restart.obstacles),
             paused=self._pause.on,
         )
-        return Look(facts, found.spec, stored[keys.CLEANUP], stop_due, time_up, overtime)
+        runs, restarts = self._attempts.is_running(job_id), bool(found.stop and found.stop.again)
+        journal = stored[keys.CLEANUP]
+        return Look(facts, found.spec, journal, stop_due, time_up, overtime, runs, restarts)
 
     def _time(
         self, job_id: str, job: JobMemory, spec: JobSpec | None, attempt: Attempt

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord, Unavailable
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.heads import StreamHead
@@ -26,13 +26,13 @@ _STORAGE = 15.0
 
 def got_on(backend: Backend, storage: JobStorage, record: AttemptRecord, epoch: int) -> bool:
     """Return whether a job has finished a stage or committed a batch in an attempt, as far as that
-    is known: a storage that does not answer tells nothing.
+    is known.
 
     Args:
         epoch: of the leader, which has taken the files of the job over.
 
     Raises:
-        Unavailable: from the backend; the call may be repeated.
+        Unavailable: the backend or the storage does not answer; the call may be repeated.
     """
     if _has_finished_a_stage(backend, record):
         return True
@@ -42,6 +42,8 @@ def got_on(backend: Backend, storage: JobStorage, record: AttemptRecord, epoch: 
         return any(at >= record.started_at for at in batches)
 
     [asked] = side_by_side("jrs-got-on", [has_committed], Deadline.after(_STORAGE))
+    if asked.hangs:
+        raise Unavailable(f"{storage.root} does not answer: whether job {record.job_id!r} got on")
     if asked.error is not None:
         raise asked.error
     return bool(asked.value)

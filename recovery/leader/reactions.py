@@ -184,7 +184,7 @@ def _always(reactions: Reactions, case: Case) -> bool:
 
 
 def _runs(reactions: Reactions, case: Case) -> bool:
-    return case.facts.attempt is Attempt.RUNNING
+    return case.look.runs
 
 
 def _runs_to_be_suspended(reactions: Reactions, case: Case) -> bool:
@@ -231,7 +231,7 @@ def _end(reactions: Reactions, case: Case) -> None:
 
 
 def _kill(action: Action, when: Callable[[Reactions, Case], bool] = _runs) -> Reaction:
-    """End the attempt first: then it needs no slot any more, and what follows may take long."""
+    """End the attempt first: what follows may take long, and the attempt needs no slot for it."""
     return Reaction(action, "kills", _end, when, Reactions.killed, during_snapshot=True)
 
 
@@ -250,6 +250,7 @@ TABLE = (
         lambda reactions, case: reactions.actions.sweep_spec(case.job_id),
         when=lambda reactions, case: case.facts.spec is not Spec.NONE,
     ),
+    _kill(Action.RESTORE),
     Reaction(
         Action.RESTORE,
         "restarts",
@@ -342,7 +343,7 @@ TABLE = (
     ),
     Reaction(
         Action.LEAVE,
-        "snapshots",
+        "records",
         lambda reactions, case: reactions.actions.until_scheduled_snapshot(case.spec),
         when=lambda reactions, case: reactions.snapshots.are_unplanned(case),
         then=lambda reactions, case, wait: reactions.snapshots.plan(case, wait),

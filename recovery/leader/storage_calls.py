@@ -13,6 +13,10 @@ from collections.abc import Callable
 from jrs.contract.errors import Unavailable
 from jrs.contract.runtime import Runtime, start_thread
 
+LEAST = 15.0
+"""Seconds for which a call is waited for, at least: it asks the backend as well, which has ten for
+an answer, and says itself that it has not answered."""
+
 
 class Held(Unavailable):
     """This master must not lead before an operator has repaired something; it waits."""
@@ -22,11 +26,11 @@ class StorageCalls:
     """The calls of one master, one at a time. Safe for use by many threads.
 
     Args:
-        within: seconds for which a call is waited for.
+        ttl: of the master, in seconds.
     """
 
-    def __init__(self, within: float, runtime: Runtime) -> None:
-        self._within = within
+    def __init__(self, ttl: float, runtime: Runtime) -> None:
+        self._within = max(ttl, LEAST)
         self._runtime = runtime
         self._turn = threading.Lock()
         self._answered = threading.Event()

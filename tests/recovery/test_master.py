@@ -28,7 +28,7 @@ from jrs.recovery.files import storage_marker
 from jrs.recovery.files.storage_identity import StorageIdentity
 from jrs.recovery.health.facts import MasterHealth
 from jrs.recovery.health.metrics import exposition
-from jrs.recovery.leader import process_end
+from jrs.recovery.leader import process_end, storage_calls
 from jrs.recovery.leader.dispatcher import Dispatcher
 from jrs.recovery.leader.process_end import EXIT_DEPOSED
 from jrs.recovery.master import Master
@@ -503,6 +503,7 @@ def test_a_master_whose_storage_hangs_lets_another_one_lead(
         record_use(identity, fence, name, now)
 
     monkeypatch.setattr(StorageIdentity, "record_use", hang)
+    monkeypatch.setattr(storage_calls, "LEAST", 1.0)
     sick = start("sick", ttl=1.0)
     sick.until("waiting")
     assert "the storage has not answered for 1 s" in sick.events[-1].message

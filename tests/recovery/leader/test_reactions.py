@@ -69,6 +69,7 @@ def reaction(
     pinning: bool = False,
     survived: bool = False,
     begun: bool = False,
+    runs: bool | None = None,
     fetches: bool = False,
     every: float | None = None,
     snapshot_at: float | None = None,
@@ -79,12 +80,15 @@ def reaction(
     record, reactions = recorded(survived, fetches)
     job = JobMemory(pinning=pinning, snapshot=SnapshotMemory(snapshot_at))
     job.restart.has_begun = begun
+    runs = attempt is Attempt.RUNNING if runs is None else runs
     facts = Facts(spec=spec, result=Result.NONE, attempt=attempt, stop=stop)
     stored = JobSpec(
         "j", "m:f", snapshots=SnapshotPolicy(every=every), timeout=TimeLimits(limit),
         settings=settings,
     )  # fmt: skip
-    reactions.react(Case("j", job, Look(facts, stored, None, None), Decision(action, "why")))
+    reactions.react(
+        Case("j", job, Look(facts, stored, None, None, runs=runs), Decision(action, "why"))
+    )
     return record.calls
 
 
@@ -101,7 +105,9 @@ WITHOUT_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] =
     (Action.RESTORE, {"spec": Spec.RESTORING}, [("restarts", "finish_restore")]),
     (Action.CANCEL, {}, [("ends", "cancel")]),
     (Action.CANCEL, {"attempt": RUNNING}, [("kills", "end")]),
+    (Action.CANCEL, {"attempt": Attempt.OVERTIME, "runs": True}, [("kills", "end")]),
     (Action.CANCEL, {"spec": Spec.RESTORING}, [("ends", "cancel_restore")]),
+    (Action.RESTORE, {"spec": Spec.RESTORING, "attempt": RUNNING}, [("kills", "end")]),
     (Action.SUSPEND, {}, [("suspends", "suspend")]),
     (Action.SUSPEND, {"attempt": RUNNING, "stop": Stop.QUIESCED}, [("kills", "end")]),
     (Action.SUSPEND, {"attempt": RUNNING, "stop": Stop.HELD}, [("suspends", "suspend")]),
@@ -109,7 +115,7 @@ WITHOUT_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] =
     (Action.TIME_OUT, {}, [("kills", "time_out")]),
     (Action.LEAVE, {"attempt": RUNNING}, []),
     (Action.LEAVE, {"survived": True}, [("records", "end_probation")]),
-    (Action.LEAVE, {"every": 60.0}, [("snapshots", "until_scheduled_snapshot")]),
+    (Action.LEAVE, {"every": 60.0}, [("records", "until_scheduled_snapshot")]),
     (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW + 1}, []),
     (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW}, [("snapshots", "take_scheduled_snapshot")]),
     (Action.LEAVE, {"limit": 60.0}, [("records", "count_time")]),

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from jrs.contract.errors import Unavailable
-from jrs.records.model import JobResult, JobStatus, StopMode
+from jrs.records.model import AttemptRecord, JobResult, JobStatus, StopMode
 from jrs.records.policies import RestartPolicy
-from jrs.recovery.leader import orphans
+from jrs.recovery.leader import orphans, progress
 from jrs.recovery.leader.job_memory import JobMemory, Step
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.leader.take_over import take_over
 from jrs.store.jobs import JobCatalog
+from jrs.store.stop_transitions import StopEvent
 from jrs.store.stops import JobStops
 from tests.recovery.support import FaultyMemory, Leader, spec
 from tests.support import until
@@ -233,3 +234,49 @@ def test_what_fails_while_the_backend_is_away_continues_at_once_when_it_is_back(
     leader.leadership.resign()
 
     assert [round(delay) for delay in delays] == [1] * 9
+
+
+def test_a_job_that_stops_to_be_changed_keeps_its_slot(
+    memory: FaultyMemory, root: Path, take_overs: Blocker
+) -> None:
+    """However long the change takes: it starts again, and no other job takes its place."""
+    jobs = JobCatalog(memory)
+    with Leader(memory, root, max_attempts=1) as leader:
+        jobs.submit(spec("slow"))
+        attempt = leader.runner.of("slow")
+        jobs.submit(spec("next", priority=9))
+        leader.until_said("decision", "next", "place 1 in the queue")
+        take_overs.shut.set()
+        JobStops(memory).reconfigure("slow", entry_point="nowhere:other")
+        stop = JobStops(memory).get("slow")
+        assert stop is not None
+        JobStops(memory).advance(stop, StopEvent.QUIESCE, leader.fence)
+        until(lambda: take_overs.waiting, "its files are being taken over")
+        assert attempt.is_over
+        assert started(leader, "next") == 0
+        take_overs.open.set()
+        until(lambda: started(leader, "slow") == 2, "it has started again")
+        assert started(leader, "next") == 0
+
+
+def test_a_death_while_the_storage_hangs_is_counted_when_it_answers(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then it is not known whether the attempt got on, and its job must not end for that."""
+    asked, answers = threading.Event(), threading.Event()
+    newest_batches = progress._newest_batches
+
+    def hang(*args: Any) -> Iterator[float]:
+        asked.set()
+        answers.wait()
+        yield from newest_batches(*args)
+
+    monkeypatch.setattr(progress, "_newest_batches", hang)
+    monkeypatch.setattr(progress, "_STORAGE", 0.1)
+    record = AttemptRecord("job")
+    with Leader(memory, root) as leader:
+        with pytest.raises(Unavailable, match=f"{leader.storage.root} does not answer"):
+            progress.got_on(memory, leader.storage, record, leader.fence.epoch)
+        assert asked.is_set()
+        answers.set()
+        assert not progress.got_on(memory, leader.storage, record, leader.fence.epoch)
