@@ -22,6 +22,7 @@ from jrs.contract.errors import (
 from jrs.contract.leadership import Leadership
 from jrs.contract.runtime import daemon, start_thread
 from jrs.contract.texts import shown
+from jrs.records import keys
 from jrs.records.applications import LOST_MAIN
 from jrs.records.checks import check_job_id, check_json, merged
 from jrs.records.field_types import as_json
@@ -165,6 +166,7 @@ class Driver:
         spec = self._spec(job_id, function, policy, merged(arguments, more))
         entry = self._answered(lambda: self._results.get(job_id))
         if entry is None:
+            self._check_call(spec, function)
             self._answered(lambda: self._submit(spec, function))
             stored = self._wait(job_id)
         else:
@@ -198,15 +200,20 @@ class Driver:
             function=name_of(function) if callable(function) else "",
         )
 
+    def _check_call(self, spec: JobSpec, function: Callable[..., Json] | str) -> None:
+        """Check a call before it is stored: a misspelled argument would end the job FAILED, once
+        for all; and what cannot be imported here would wait for another host while this one leads.
+        """
+        self._answered(self.check)
+        key = keys.JOBS + spec.job_id
+        if not isinstance(function, str):
+            check_arguments(function, f"the function of job {spec.job_id!r}", spec.arguments)
+        elif self._answered(lambda: self._backend.get(key)) is None:
+            check_entry(function, spec.arguments)
+
     def _submit(self, spec: JobSpec, function: Callable[..., Json] | str) -> None:
         self.check()
         job_id = spec.job_id
-        # Before it is stored: a misspelled argument would end the job FAILED, once for all; and
-        # what cannot be imported here would wait for another host while this one leads.
-        if isinstance(function, str):
-            check_entry(function, spec.arguments)
-        else:
-            check_arguments(function, f"the function of job {job_id!r}", spec.arguments)
         catalog, before = JobCatalog(self._backend), None
         try:
             catalog.submit(spec)
