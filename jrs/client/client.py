@@ -341,7 +341,7 @@ class Client(UnfinishedJobs, ClusterSteering, ClusterHistory, ClusterUpkeep):
         Raises:
             As `JobSnapshots.restore`.
         """
-        return self._connection.snapshots().restore(
+        return self._connection.snapshots_to_change().restore(
             behind_links(check_folder(folder)), as_job=as_id, claim=claim,
             accept_published=accept_published, progress=progress,
         )  # fmt: skip

@@ -20,14 +20,9 @@ from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point as entry_points
 from jrs.recovery.files.disk_errors import reading
 from jrs.recovery.files.job_folders import JobStorage, storage_place
+from jrs.recovery.files.known_storage import known_storage, needed_storage
 from jrs.recovery.files.safe_listing import is_folder
-from jrs.recovery.files.storage_identity import (
-    StorageIdentity,
-    known_storage,
-    needed_storage,
-    recorded_storage,
-    storage_of,
-)
+from jrs.recovery.files.storage_identity import StorageIdentity, recorded_storage, storage_of
 from jrs.recovery.inspect.holds import Holds
 from jrs.recovery.snapshot_catalog import SnapshotCatalog
 from jrs.store.historian import submitter
@@ -139,6 +134,19 @@ class Connection:
             InvalidInput: where jobs keep their files is not known.
         """
         return SnapshotCatalog(self.backend, self.storage(), spec_key=self.spec_key)
+
+    def snapshots_to_change(self) -> SnapshotCatalog:
+        """Return the catalogue of snapshots for a call that writes or removes files.
+
+        Raises:
+            WrongState: the store is older than the storage, as one that was restored from a backup
+                is: it does not know what jobs have left there since. Or the storage is older.
+            As `snapshots`, and as `known_storage`.
+        """
+        catalog = self.snapshots()
+        with reading(f"looking at {catalog.storage.place}"):
+            StorageIdentity(self.backend, catalog.storage).check_epoch()
+        return catalog
 
 
 def entry_point_of(entry: str | Callable[..., Any]) -> str:

@@ -367,5 +367,5 @@ class JobHandle(JobRequests):
             progress=progress,
             skipped=skipped,
         )
-        new_id = retry(self._connection.snapshots(), self.id, request)
+        new_id = retry(self._connection.snapshots_to_change(), self.id, request)
         return JobHandle(self._connection, new_id)

@@ -156,7 +156,7 @@ class JobRequests:
             InvalidInput: no storage is known.
             CorruptRecord: the job could not be restarted from what is stored.
         """
-        return self._connection.snapshots().fork(self.id, as_id, progress=progress)
+        return self._connection.snapshots_to_change().fork(self.id, as_id, progress=progress)
 
     def descendants(self) -> tuple[Descendant, ...]:
         """Return the jobs that were made from this one: retries, forks and restores as new jobs.

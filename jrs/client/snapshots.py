@@ -20,6 +20,9 @@ class JobSnapshots:
 
     A snapshot is given by its number or its name. What takes long calls `progress` with the number
     of files that are done and the number of all files.
+
+    Calls that write or remove files raise `WrongState`, and change nothing, if the store is older
+    than the storage, as after a restore from a backup, or the storage than the store.
     """
 
     def __init__(self, connection: Connection, id: str) -> None:
@@ -107,7 +110,7 @@ class JobSnapshots:
         wanted = member_or_none(SnapshotFormat, format, "format")
         if batches is not None:
             check_is(batches, "batches", Mapping)
-        return self._connection.snapshots().create(
+        return self._connection.snapshots_to_change().create(
             self._id, name=name, format=wanted, output=output, batches=batches, progress=progress
         )
 
@@ -118,7 +121,7 @@ class JobSnapshots:
             NoSuchSnapshot: the job has no such snapshot.
             SnapshotInUse: the job would continue from it, or it is being read.
         """
-        self._connection.snapshots().delete(self._id, which)
+        self._connection.snapshots_to_change().delete(self._id, which)
 
     def convert(
         self, which: int | str, to: SnapshotFormat | str, *, progress: Progress = silent
@@ -140,7 +143,9 @@ class JobSnapshots:
             job.snapshots.convert("before-upgrade", jrs.SnapshotFormat.FULL)
         """
         form = member_of(SnapshotFormat, to, "to")
-        return self._connection.snapshots().convert(self._id, which, form, progress=progress)
+        return self._connection.snapshots_to_change().convert(
+            self._id, which, form, progress=progress
+        )
 
     def move(
         self, which: int | str, to: str | Path, *, progress: Progress = silent
@@ -156,7 +161,7 @@ class JobSnapshots:
             Unavailable: the disk is full, or the storage that it was in is not mounted.
         """
         to = check_folder(to)
-        return self._connection.snapshots().move(self._id, which, to, progress=progress)
+        return self._connection.snapshots_to_change().move(self._id, which, to, progress=progress)
 
     def export(
         self, which: int | str, folder: str | Path, *, progress: Progress = silent
@@ -205,7 +210,7 @@ class JobSnapshots:
                 so.
             OutcomeUnknown: the job may be held until the restore is repeated.
         """
-        return self._connection.snapshots().restore(
+        return self._connection.snapshots_to_change().restore(
             self._source(which), as_job=as_id or self._id, claim=claim,
             accept_published=accept_published, progress=progress,
         )  # fmt: skip
@@ -217,7 +222,7 @@ class JobSnapshots:
             WrongState: there is none.
             As `restore`.
         """
-        return self._connection.snapshots().finish_restore(self._id)
+        return self._connection.snapshots_to_change().finish_restore(self._id)
 
     def fork(self, which: int | str | Path, as_id: str, *, progress: Progress = silent) -> Restored:
         """Start a new job from a snapshot of this one; its queries get new ids.
@@ -230,7 +235,7 @@ class JobSnapshots:
             WrongState: files of an earlier life are in the place of the new job.
             OutcomeUnknown: the new job may be held until this is repeated.
         """
-        return self._connection.snapshots().restore(
+        return self._connection.snapshots_to_change().restore(
             self._source(which), as_job=as_id, fork=True, progress=progress
         )
 

@@ -22,7 +22,7 @@ from jrs.records.settings import JobSettings
 from jrs.records.time_limits import TimeLimits
 from jrs.recovery.files import transfer
 from jrs.recovery.files.job_folders import storage_place
-from jrs.recovery.files.storage_identity import known_storage
+from jrs.recovery.files.known_storage import known_storage
 from jrs.recovery.master import Master
 from jrs.recovery.spark import doctor
 from jrs.recovery.spark.error_reasons import last_words

@@ -16,7 +16,8 @@ from jrs.records.cluster import StorageRecord
 from jrs.records.history import HistoryKind
 from jrs.recovery.cleanup.garbage import GarbageReport, collect_garbage
 from jrs.recovery.files.disk_errors import check_answers
-from jrs.recovery.files.storage_identity import known_storage, recorded_storage
+from jrs.recovery.files.known_storage import known_storage
+from jrs.recovery.files.storage_identity import recorded_storage
 from jrs.recovery.inspect.fsck import FsckReport, fsck
 from jrs.recovery.inspect.restore_epoch import restore_cluster_records, restore_epoch
 from jrs.store import applications, cluster_history, known_time
@@ -105,6 +106,7 @@ class ClusterUpkeep:
 
         Raises:
             InvalidInput: no storage is known, or `older_than` is not a number of seconds.
+            WrongState: the store is older than the storage, or the storage than the store.
             Unavailable: the backend does not answer.
 
         Example::
@@ -112,7 +114,7 @@ class ClusterUpkeep:
             for garbage in client.gc(dry_run=True).removed:
                 print(garbage.path, garbage.size, garbage.why)
         """
-        return collect_garbage(self._connection.snapshots(), older_than, dry_run=dry_run)
+        return collect_garbage(self._connection.snapshots_to_change(), older_than, dry_run=dry_run)
 
     def accept_damage(self) -> list[str]:
         """Discard damaged parts of the backend's log, and the commits that depend on them.

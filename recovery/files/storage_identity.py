@@ -29,10 +29,10 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, InvalidInput, Unavailable, WrongState
+from jrs.contract.errors import CorruptRecord, InvalidInput, WrongState
 from jrs.contract.operations import Fence, create_or_update
 from jrs.contract.read_back import commit_and_read_back
-from jrs.contract.storage_place import WORK, StoragePlace, place_of
+from jrs.contract.storage_place import WORK, StoragePlace
 from jrs.contract.texts import counted
 from jrs.records import keys
 from jrs.records.cluster import StorageMarker, StorageRecord
@@ -41,9 +41,8 @@ from jrs.store.cluster_format import is_at_least, too_old
 from jrs.store.masters import newest_epoch
 
 from .disk_errors import reading
-from .job_folders import JobStorage, storage_place
-from .safe_listing import is_folder
-from .storage_marker import COUNT, EPOCH, FOLDER, marker_of
+from .job_folders import JobStorage
+from .storage_marker import COUNT, EPOCH, marker_of
 
 _FORMAT = 5
 
@@ -352,48 +351,3 @@ def storage_of(backend: Backend, place: StoragePlace) -> JobStorage:
             if record is not None and Path(record.work).parent == place.root.parent:
                 place = attrs.evolve(place, root=Path(record.work))
     return JobStorage(place, backend.cluster)
-
-
-def known_storage(
-    backend: Backend, named: str | Path | None, *, check: bool = True
-) -> JobStorage | None:
-    """Return the storage of a cluster for a client, checked by identity; None if none is known.
-
-    It is `named`, else what ``JRS_STORAGE`` names, else the recorded one if it is on this host or
-    is of objects, else the folder next to the backend's data.
-
-    Raises:
-        InvalidInput: the named one is not the cluster's; the message names both.
-        CorruptRecord: the record, or the marker, is damaged.
-        Unavailable: the storage cannot be looked at now.
-    """
-    place = storage_place(backend, named)
-    if named is None and (place is None or place.root == backend.default_storage):
-        record = recorded_storage(backend)
-        there = None if record is None else place_of(record.path)
-        if there is not None and (there.url or _is_here(there, backend)):
-            place = there
-    if place is None:
-        return None
-    storage = storage_of(backend, place)
-    if check:
-        with reading(f"looking at {place}"):
-            StorageIdentity(backend, storage).check()
-    return storage
-
-
-def needed_storage(backend: Backend, named: str | Path | None) -> JobStorage:
-    """Return what `known_storage` does; raise as it, and `InvalidInput` if none is known."""
-    if (storage := known_storage(backend, named)) is None:
-        raise InvalidInput(
-            "no storage: give the folder of the jobs' files, with --storage DIR, JRS_STORAGE or "
-            "jrs.connect(…, storage=DIR)"
-        )
-    return storage
-
-
-def _is_here(place: StoragePlace, backend: Backend) -> bool:
-    try:
-        return is_folder(place.root / backend.cluster / FOLDER)
-    except Unavailable:  # There is one: what its caller does with it says why.
-        return True

@@ -18,12 +18,15 @@ from jrs.contract.operations import EPOCH_KEY, Check, Create, Delete, Fence, Upd
 from jrs.contract.storage_place import StoragePlace
 from jrs.host.filesystems import filesystem_of, storage_problem
 from jrs.records import keys
+from jrs.records.cluster import StorageRecord
 from jrs.records.codec import decode
 from jrs.records.model import EpochRecord
 from jrs.records.policies import check_seconds
 
 from ..files import epoch_folders
-from ..files.storage_identity import StorageIdentity, known_storage, recorded_storage
+from ..files.job_folders import JobStorage
+from ..files.known_storage import is_recorded, known_storage
+from ..files.storage_identity import StorageIdentity, recorded_storage
 from ..processes import memory
 from ..storage.objects import Objects
 from ..storage.probe import probe
@@ -218,9 +221,7 @@ def _storage(backend: Backend, named: str | Path | None) -> Iterator[Diagnostic]
     """Check whether a master could lead with the storage: also that it is the cluster's, and as old
     as the records."""
     storage, record = known_storage(backend, named, check=False), recorded_storage(backend)
-    is_default = storage is None or storage.place.root == backend.default_storage
-    here = None if storage is None else str(storage.place)
-    if named is None and is_default and record is not None and here != record.path:
+    if named is None and record is not None and _is_elsewhere(backend, storage, record):
         yield Diagnostic(
             "storage",
             f"the cluster's storage is {record.path}, which is not on this host",
@@ -233,6 +234,16 @@ def _storage(backend: Backend, named: str | Path | None) -> Iterator[Diagnostic]
     yield from examine_storage(storage.place, backend.cluster, renewed=renewed)
     for problem in StorageIdentity(backend, storage).problems():
         yield Diagnostic("storage", problem, "see above; until then no master leads")
+
+
+def _is_elsewhere(backend: Backend, storage: JobStorage | None, record: StorageRecord) -> bool:
+    """Return whether what a client finds on this host is not the storage that is recorded."""
+    if storage is None:
+        return True
+    place = storage.place
+    if place.root != backend.default_storage or str(place) == record.path:
+        return False
+    return not is_recorded(backend, place, record)
 
 
 def _objects(objects: Objects) -> Diagnostic:

@@ -36,7 +36,7 @@ from jrs.store.result_store import JobResultStore
 from jrs.store.stored_result import check_certain
 
 from ..files.job_folders import JobStorage
-from ..files.storage_identity import needed_storage
+from ..files.known_storage import needed_storage
 from .stage_output import Files, OutputInFolder, OutputInObjects, OutputObject, StageOutput
 
 _TRIES = 100

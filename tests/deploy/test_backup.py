@@ -179,7 +179,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def test_the_file_backend(folder: Path) -> None:
     """Results of before the backup are there, those of after it are not, and masters lead at once:
-    the storage was restored with the store. What the API accepts afterwards is in it as well."""
+    the storage was restored with the store. What the API accepts afterwards is in it as well. A
+    copy can be looked at while the masters run."""
     host = Host(
         folder / "host1", (folder / "jrs").as_uri(), places=(("/var/lib/jrs", f"{folder}/jrs"),)
     )
@@ -187,6 +188,9 @@ def test_the_file_backend(folder: Path) -> None:
     host.finish("before")
     host.run(commands("Back up the file backend"))
     host.finish("after")
+    tested = host.run(commands("Test a restore"))
+    assert "before" in tested
+    assert "after" not in tested
     host.run(commands("Restore the file backend"))
 
     assert host.status("before") is JobStatus.FINISHED

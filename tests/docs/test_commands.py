@@ -30,6 +30,7 @@ ELSEWHERE = {
     "s3://": "it needs a bucket; see tests/spark/test_objects.py",
     "--openlineage": "it needs a receiver; see tests/recovery/test_openlineage.py",
     "0.0.0.0:8008": "another program of this host may have the port",
+    "/var/lib/jrs-test": "it is restored from a backup; see tests/deploy/test_backup.py",
     "127.0.0.1:8080": "another program of this host may have the port",
 }
 """Parts of the commands that do not run here, and why not."""

@@ -53,8 +53,8 @@ PROCESSES = {
         # sources of restores and the output left out, what a session's environment needs, and by
         # which time results are old. Two find the jobs that are held, and have the calls about
         # jobs that have not ended; two count in a cleanup's journal, and keep
-        # a snapshot while it is copied.
-        226,
+        # a snapshot while it is copied. One finds the storage.
+        227,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
