@@ -142,6 +142,12 @@ class Host:
             "--data", body, "http://localhost/v1/jobs",
         ])  # fmt: skip
 
+    def check_copies(self) -> None:
+        """Check that no other user of the host can read a copy: it has arguments and results."""
+        copies = list((self.folder / "backup").iterdir())
+        assert copies
+        assert {copy.stat().st_mode & 0o777 for copy in copies} == {0o600}
+
     def logs(self) -> str:
         return "\n".join(f"{log.name}:\n{log.read_text()}" for log in self.folder.glob("*.log"))
 
@@ -187,6 +193,7 @@ def test_the_file_backend(folder: Path) -> None:
     host.run("systemctl start jrs-master@1 jrs-master@2 jrs-api")
     host.finish("before")
     host.run(commands("Back up the file backend"))
+    host.check_copies()
     host.finish("after")
     tested = host.run(commands("Test a restore"))
     assert "before" in tested
@@ -209,6 +216,7 @@ def restored(host: Host, kind: str, restore: Callable[[], None]) -> None:
     host.run(START)
     host.finish("before")
     host.run(commands(f"Back up {kind}"))
+    host.check_copies()
     until(host.answers, "the server answers")
     host.run(f"{STOP}\n{START}")
     host.finish("after")  # In a later epoch than that of the backup.
