@@ -9,11 +9,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from jrs.cli.common import DEFAULT_TTL
 from jrs.testing.servers.certificates import Certificates, make_certificates
 from tests.deploy.commands import parse
-from tests.deploy.found import JRS, output, running, tool
+from tests.deploy.found import JRS, KIT, output, running, tool
 from tests.deploy.units import (
     API,
     BACKEND,
@@ -29,6 +30,7 @@ from tests.support import until
 
 UNITS = ("jrs-master@.service", "jrs-api.service")
 CREDENTIALS = FOLDER / "jrs-master@.service.d" / "credentials.conf"
+LISTEN = FOLDER / "jrs-master@.service.d" / "listen.conf"
 STORAGE = FOLDER / "storage.conf"
 MOST_EXPOSED = 35
 """Of 100 points that systemd gives to a service without any limit."""
@@ -149,6 +151,27 @@ def test_each_unit_keeps_the_same_copies_of_objects() -> None:
 
     assert places == {"/x/cache/work"}
     assert {setting("CacheDirectory", FOLDER / name) for name in UNITS} == {"jrs"}
+
+
+def test_each_master_listens_at_a_port_that_is_scraped(tmp_path: Path) -> None:
+    """Those of one host at ports of their own: the port has the name of the instance."""
+    listens = setting("Environment", FOLDER / UNITS[0], LISTEN)
+    config = yaml.safe_load((KIT / "prometheus" / "prometheus.yml").read_text())
+    [job] = (job for job in config["scrape_configs"] if job["job_name"] == "jrs")
+    [targets] = job["static_configs"]
+
+    assert listens == "LISTEN=0.0.0.0:800%i"
+    assert targets["targets"] == ["host1:8001", "host1:8002"]
+    words = command(FOLDER / UNITS[0], tmp_path, environment(tmp_path, FOLDER / UNITS[0], LISTEN))
+    assert words[words.index("--listen") + 1] == "0.0.0.0:8001"
+
+
+def test_each_unit_has_the_keys_of_objects() -> None:
+    """Masters, the API and the command read them from the file that the kit puts them into."""
+    assert {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} <= environment(Path("/x"), BACKEND).keys()
+    for name in UNITS:
+        assert ("EnvironmentFile", "-/etc/jrs/backend.env") in settings(FOLDER / name)
+    assert "EnvironmentFile=-/etc/jrs/backend.env" in (FOLDER / "jrs").read_text()
 
 
 def test_certificates_are_read_in_place() -> None:
