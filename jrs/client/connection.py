@@ -154,9 +154,15 @@ def entry_point_of(entry: str | Callable[..., Any]) -> str:
 
     Raises:
         InvalidInput: a name without the form of one; or another process could not import the
-            function, or would find another one; or this thread imports an entry point itself.
+            function, or would find another one; or this thread imports its module for an attempt.
     """
-    entry_points.check_guarded("submit or retry")
+    found = _found(entry)
+    entry_points.check_guarded("submit or retry", found)
+    return found
+
+
+def _found(entry: str | Callable[..., Any]) -> str:
+    """Return what `entry_point_of` does, whoever asks."""
     if isinstance(entry, str):
         return entry_points.absolute(check_entry_point(entry))
     module = getattr(entry, "__module__", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from jrs.client.connection import Connection, entry_point_of
 from jrs.client.job_requests import JobRequests
 from jrs.client.logs import JobLogs, LogPart
 from jrs.client.snapshots import JobSnapshots
+from jrs.contract.errors import NoSuchJob
 from jrs.records.checks import check_moment, check_stage_name, merged
 from jrs.records.model import (
     JobResult,
@@ -20,7 +22,7 @@ from jrs.records.model import (
 )
 from jrs.records.snapshots import SnapshotRecord
 from jrs.recovery.attempt.entry_check import check_entry
-from jrs.recovery.attempt.entry_point import check_guarded
+from jrs.recovery.attempt.entry_point import check_guarded, importing
 from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.inspect.explain import Explanation, explain
 from jrs.recovery.inspect.history import HistoryEntry, PastDecision, decision_of_then, history
@@ -91,8 +93,8 @@ class JobHandle(JobRequests):
             TimeoutError: not within `timeout`.
             NoSuchJob: the cluster knows nothing of the job.
             ResultExpired: the result was expired.
-            InvalidInput: `timeout` is not a number; or it is called by the top level of a module
-                while an attempt imports it.
+            InvalidInput: `timeout` is not a number; or the job has not ended, and its own module,
+                which an attempt imports, calls this at its top level.
             CorruptRecord: the result cannot be read.
 
         Example::
@@ -101,12 +103,20 @@ class JobHandle(JobRequests):
             if result.status is not jrs.JobStatus.FINISHED:
                 raise jrs.JobNotFinished(result)
         """
-        check_guarded("result")
         if not allow_missing:
             self.view()
+        self._check_waits_for_another()
         if notify is None:
             return self._connection.results.wait(self.id, timeout)
         return waiting.for_result(self._connection, self.id, timeout, notify)
+
+    def _check_waits_for_another(self) -> None:
+        """Raise `InvalidInput` if the module of the job, which has no result yet, is what this
+        thread imports: the attempt of the job would wait for itself."""
+        if importing() and self._connection.results.get(self.id) is None:
+            with suppress(NoSuchJob):
+                if (spec := self.view().spec) is not None:
+                    check_guarded("result", spec.entry_point)
 
     def wait_stage(self, name: str, timeout: float | None = None) -> StageSummary:
         """Wait until a stage of the job has finished; return its attempt, epoch and duration.

@@ -60,18 +60,29 @@ def importing() -> str:
     return found
 
 
-def check_guarded(what: str) -> None:
+def check_guarded(what: str, of: str = "") -> None:
     """Check that a call is not made by a program's top level while an attempt, or a check of an
     entry point, imports the program: it may wait for the job of this very attempt.
+
+    Args:
+        of: the entry point of the job that the call submits or waits for. A job of another module
+            than the one that is imported is not refused. Empty if it may be any job.
 
     Raises:
         InvalidInput: it is.
     """
-    if entry_point := importing():
+    entry_point = importing()
+    if entry_point and (not of or _module_of(of) == _module_of(entry_point)):
         raise InvalidInput(
             f"{what} was called while jrs imports entry point {entry_point!r}, as each attempt of "
             'its job does: put what only the program is to do under if __name__ == "__main__":'
         )
+
+
+def _module_of(entry_point: str) -> str:
+    """Return the name under which the module of an entry point is loaded."""
+    place = entry_point.rpartition(":")[0]
+    return _module_name(place) if place.endswith(".py") else place
 
 
 def load_in_thread(entry_point: str) -> Callable[..., Any]:

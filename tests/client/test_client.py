@@ -141,23 +141,51 @@ def client(memory: FaultyMemory, root: Path) -> Client:
 @pytest.mark.parametrize(
     "waits",
     [
-        "client.submit(work, id='a')",
+        "client.submit(work, id='b')",
+        "client.submit(__file__ + ':work', id='b')",
         "client.job('a').result(timeout=0, allow_missing=True)",
-        "jrs.run(main, url, name='a')",
+        "jrs.run(main, url, name='b')",
     ],
 )
 def test_a_program_without_its_guard(tmp_path: Path, waits: str) -> None:
     """An attempt that imports it would submit the job again, and wait for itself."""
-    url, program = (tmp_path / "store").as_uri(), tmp_path / "unguarded.py"
+    program = _unguarded(tmp_path, waits)
+    with jrs.connect((tmp_path / "store").as_uri()) as client:
+        client.submit(f"{program}:work", id="a")
+
+        with pytest.raises(InvalidInput, match='under if __name__ == "__main__":'):
+            jrs.check_entry(f"{program}:work", {})
+        assert [job.id for job in client.jobs()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "assert client.job('config').result().payload == 1",
+        "client.submit('etl:work', id='b')\n    try: client.job('b').result(timeout=0)\n"
+        "    except TimeoutError: pass",
+        "try: client.job('b').result(timeout=0, allow_missing=True)\n    except TimeoutError: pass",
+    ],
+)
+def test_other_jobs_while_a_module_is_imported(tmp_path: Path, other: str) -> None:
+    """A module may read the result of a job that has ended, also of its own, and use jobs of other
+    modules: no attempt waits for itself."""
+    program, url = _unguarded(tmp_path, other), (tmp_path / "store").as_uri()
+    with jrs.connect(url) as client:
+        client.submit(f"{program}:work", id="config")
+        client.results.create_dirty(JobResult("config", JobStatus.FINISHED, payload=1), None)
+
+        jrs.check_entry(f"{program}:work", {})
+
+
+def _unguarded(folder: Path, body: str) -> Path:
+    """Return a program that does something with a client at its top level."""
+    program, url = folder / "unguarded.py", (folder / "store").as_uri()
     program.write_text(
         f"import jrs\nurl = {url!r}\ndef work(job): pass\ndef main(driver): pass\n"
-        f"with jrs.connect(url) as client:\n    {waits}\n"
+        f"with jrs.connect(url) as client:\n    {body}\n"
     )
-
-    with pytest.raises(InvalidInput, match='under if __name__ == "__main__":'):
-        jrs.check_entry(f"{program}:work", {})
-    with jrs.connect(url) as client:
-        assert not list(client.jobs())
+    return program
 
 
 def test_connect(tmp_path: Path) -> None:
