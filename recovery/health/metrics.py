@@ -110,7 +110,8 @@ def metrics(facts: MasterFacts) -> Iterator[Metric]:
     )
     yield _gauge(
         "jrs_queue_oldest_seconds",
-        "Time for which the job has waited for a slot that waits the longest; 0 if none does.",
+        "Time for which the job has waited for a slot that waits the longest, under this leader; "
+        "0 if none does.",
         facts.jobs.oldest_queued,
     )
     yield _gauge(

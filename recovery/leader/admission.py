@@ -68,7 +68,7 @@ class Admission:
 
     @property
     def oldest(self) -> float:
-        """For how many seconds the job has waited that waits the longest. From any thread."""
+        """For how many seconds the job has waited here that waits the longest. From any thread."""
         now = self._clock()
         return max(0.0, now - min(list(self._asked_at.values()), default=now))
 
