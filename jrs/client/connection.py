@@ -162,7 +162,7 @@ def entry_point_of(entry: str | Callable[..., Any]) -> str:
 
 
 def _found(entry: str | Callable[..., Any]) -> str:
-    """Return what `entry_point_of` does, whoever asks."""
+    """Return what `entry_point_of` does, without a look at who asks."""
     if isinstance(entry, str):
         return entry_points.absolute(check_entry_point(entry))
     module = getattr(entry, "__module__", None)
