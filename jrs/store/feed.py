@@ -28,6 +28,8 @@ from jrs.store import cluster_history
 
 KEPT = 10_000
 """Places of the newest events that are kept."""
+SURE = 9_000
+"""Places of the newest events that no sweep removes before 1,000 more events are committed."""
 MOST = 1000
 """Events of one page, at most."""
 LOOK = 5.0
@@ -111,8 +113,14 @@ def cursors(backend: Backend, job_id: str) -> Mapping[str, str]:
 
 def newest(backend: Backend) -> str:
     """Return the cursor behind all events that are committed; empty if none is kept."""
-    places = backend.created_since(keys.FEED, 0)
-    return _cursor(places[-1]) if places else ""
+    return ends(backend)[1]
+
+
+def ends(backend: Backend) -> tuple[str, str]:
+    """Return the cursors behind the oldest of the `SURE` newest events, and behind the newest; both
+    empty if none is kept."""
+    places = backend.created_since(keys.FEED, 0)[-SURE:]
+    return (_cursor(places[0]), _cursor(places[-1])) if places else ("", "")
 
 
 def is_behind(cursor: str, other: str) -> bool:

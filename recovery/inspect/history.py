@@ -158,7 +158,7 @@ def between(backend: Backend, start: str, end: str, first: str = "") -> Iterator
     Args:
         start: empty for all that is kept.
         end: where it ends; that event is the last.
-        first: of all that is kept, the cursor behind the oldest event; `end` if it is not known.
+        first: of all that is kept, the cursor of an event that has to be kept still; empty: `end`.
 
     Raises:
         NotFound: some of it is not kept any more.

@@ -2,8 +2,9 @@
 
 An offset is a cursor of the feed, so a query that restarts from its checkpoint reads the events of
 a batch again, and no others. The first batch begins with all that is kept, for which there is no
-cursor: so an offset also names the oldest event that was kept when the query was started. Events
-are read where the query is planned: executors get the rows, and this module by value (see
+cursor: so an offset also names the oldest event that a query which was started then has to have.
+A sweep may come before the first batch is read, so that it need not have the very oldest ones.
+Events are read where the query is planned: executors get the rows, and this module by value (see
 `by_value`).
 """
 
@@ -43,8 +44,8 @@ class HistoryStream(DataSourceStreamReader):
         self._schema = schema
         self._backend: Backend | None = None
         self._oldest = self._newest = ""
-        """The cursors behind the oldest event at the first look, and behind the newest that was
-        seen; empty while there is none."""
+        """The cursors behind the oldest event that the first batch has to have, and behind the
+        newest that was seen; empty while there is none."""
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the cursor that the option ``after`` names; else that of all that is kept."""
@@ -52,26 +53,39 @@ class HistoryStream(DataSourceStreamReader):
 
     # Spark 4.2 and later also know a form with arguments; 4.1 knows this one alone.
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
-        """Return the cursor behind all that is committed, and that behind the oldest event."""
+        """Return the cursor behind all that is committed, and `oldest` if there is one."""
         from jrs.store import feed
 
         backend = self._opened()
         if not self._newest:
-            self._oldest = feed.read(backend, limit=1).cursor
-            self._newest = feed.newest(backend) or self._options.get("after", "")
+            self._oldest, newest = feed.ends(backend)
+            self._newest = newest or self._options.get("after", "")
         else:
             more = True
             while more:
                 page = feed.read(backend, self._newest)
                 self._newest, more = page.cursor, page.more
-        return {"cursor": self._newest, "oldest": self._oldest}
+        # Spark takes any difference for new data: a cluster without events has one offset.
+        return {"cursor": self._newest} | ({"oldest": self._oldest} if self._oldest else {})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Read the events of a batch; runs where the query is planned."""
+        """Read the events of a batch; runs where the query is planned.
+
+        Raises:
+            NotFound: some of them are not kept any more.
+        """
+        from jrs.contract.errors import NotFound
+
         # An older version has named no oldest event.
         oldest = end.get("oldest", "")
-        found = self._batches(start["cursor"], end["cursor"], oldest)
-        return [Part(packed(batch)) for batch in found]
+        try:
+            found = self._batches(start["cursor"], end["cursor"], oldest)
+            return [Part(packed(batch)) for batch in found]
+        except NotFound as error:
+            raise NotFound(
+                "events that the query has not read are not kept any more: start it with a new "
+                "checkpoint and without the option after, and expect that events are missing"
+            ) from error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part; runs in an executor."""

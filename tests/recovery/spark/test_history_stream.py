@@ -46,7 +46,7 @@ def test_offsets_are_cursors(client: jrs.Client) -> None:
     """Each batch has what was committed between two of them, however often it is read."""
     made = stream(client)
     begin = made.initialOffset()
-    assert made.latestOffset()["cursor"] == begin["cursor"] == ""
+    assert made.latestOffset() == begin == {"cursor": ""}
     assert jobs(made, begin, begin) == []
     client.submit("m:f", id="a")
     first = made.latestOffset()
@@ -78,14 +78,38 @@ def test_a_first_batch_that_has_lost_events_fails(client: jrs.Client, kept: int)
     for number in range(30, 60):
         client.submit("m:f", id=f"job-{number}")
     assert jobs(stream(client), begin, end) == [f"job-{number}" for number in range(30)]
-    with lead(client.backend) as leadership:
-        feed.sweep(client.backend, leadership.fence, keep=kept)
+    sweep(client, keep=kept)
 
     with pytest.raises(jrs.NotFound, match="not kept any more"):
         jobs(stream(client), begin, end)
     if kept < 30:
         with pytest.raises(jrs.NotFound, match="not kept any more"):
             jobs(stream(client), begin, {"cursor": end["cursor"]})
+
+
+def test_a_first_batch_after_a_sweep(client: jrs.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where as much is kept as may be, a sweep that comes before the first batch is read does not
+    make it fail: it begins with what is kept. It has the newest events that are sure."""
+    monkeypatch.setattr(feed, "SURE", 20)
+    for number in range(30):
+        client.submit("m:f", id=f"job-{number}")
+    made = stream(client)
+    begin, end = made.initialOffset(), made.latestOffset()
+
+    for number in range(30, 35):
+        client.submit("m:f", id=f"job-{number}")
+    sweep(client, keep=25)
+    assert jobs(stream(client), begin, end) == [f"job-{number}" for number in range(10, 30)]
+
+    sweep(client, keep=24)
+    with pytest.raises(jrs.NotFound, match="with a new checkpoint"):
+        jobs(stream(client), begin, end)
+
+
+def sweep(client: jrs.Client, keep: int) -> None:
+    """Remove the oldest places of the feed."""
+    with lead(client.backend) as leadership:
+        feed.sweep(client.backend, leadership.fence, keep=keep)
 
 
 def test_rows_have_ids_facts_and_cursors(client: jrs.Client) -> None:
