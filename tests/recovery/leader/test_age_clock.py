@@ -63,7 +63,8 @@ class Host:
         self.leader.store.mark_clean(name, None)
 
     def elected(self, at: float) -> None:
-        cluster_history.record(self.memory, HistoryKind.ELECTED, "elected", lambda: at)
+        fence = self.leader.leadership.fence
+        cluster_history.record(self.memory, HistoryKind.ELECTED, "elected", lambda: at, fence)
 
     def beat(self, ahead: float = 0.0) -> None:
         """Have a master on another host write a heartbeat."""
