@@ -140,36 +140,37 @@ def import_from_here() -> None:
     sys.path.insert(0, "")
 
 
-def _read_key(ctx: click.Context, option: click.Parameter, path: Path | None) -> SpecKey | None:
-    return None if path is None else SpecKey.read(path)
-
-
 def _read_keys(
     ctx: click.Context, option: click.Parameter, paths: tuple[Path, ...]
 ) -> tuple[SpecKey, ...]:
     return tuple(map(SpecKey.read, paths))
 
 
-spec_keys_option = click.option(
-    "--spec-key",
-    "spec_keys",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    envvar=SPEC_KEY_FILE,
-    show_envvar=True,
-    callback=_read_keys,
-    help="The file with the key that signs job specs. Repeatable, while the key is changed: "
-    "each of the keys counts.",
-)
+def _read_signing_key(
+    ctx: click.Context, option: click.Parameter, paths: tuple[Path, ...]
+) -> SpecKey | None:
+    return next(iter(_read_keys(ctx, option, paths[:1])), None)
 
-spec_key_option = click.option(
-    "--spec-key",
-    type=click.Path(path_type=Path),
-    envvar=SPEC_KEY_FILE,
-    show_envvar=True,
-    callback=_read_key,
-    help="The file with the key that signs job specs.",
-)
+
+def _spec_key_option(
+    name: str, read: Callable[..., Any], several: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    # All commands take several: masters and submitters may share the variable.
+    return click.option(
+        "--spec-key",
+        name,
+        type=click.Path(path_type=Path),
+        multiple=True,
+        envvar=SPEC_KEY_FILE,
+        show_envvar=True,
+        callback=read,
+        help=f"The file with the key that signs job specs. Repeatable, while the key is changed: "
+        f"{several}.",
+    )
+
+
+spec_keys_option = _spec_key_option("spec_keys", _read_keys, "each of the keys counts")
+spec_key_option = _spec_key_option("spec_key", _read_signing_key, "the first one signs")
 
 
 class StorageType(click.Path):

@@ -77,11 +77,12 @@ def before_call(context, case, kwargs):
 
 def test_signed_specs(start: Start, tmp_path: Path) -> None:
     """With the key, what is submitted or changed over HTTP is signed, as masters want it."""
-    file, url = tmp_path / "spec.key", (tmp_path / "s").as_uri()
-    file.write_text("open-sesame-" * 4)
-    file.chmod(0o600)
+    file, other, url = tmp_path / "spec.key", tmp_path / "other.key", (tmp_path / "s").as_uri()
+    for one, text in (file, "open-sesame-"), (other, "close-again-"):
+        one.write_text(text * 4)
+        one.chmod(0o600)
     with open_backend(url) as backend:
-        served = start(url, "default", "--spec-key", str(file))
+        served = start(url, "default", "--spec-key", str(file), "--spec-key", str(other))
         new = {"id": "new", "entry": "m:f"}
         assert served.post("/v1/jobs", new).status == 201
         key, change = SpecKey.read(file), {"entry": "m:g"}

@@ -18,6 +18,7 @@ from jrs.records.signing import SpecKey
 from jrs.recovery.leader.trust import Trust
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from jrs.testing.masters import Masters
@@ -256,6 +257,20 @@ def test_held_until_it_is_signed(tmp_path: Path) -> None:
     assert "sesame" not in said
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path != key]
     assert not [path for path in files if b"sesame" in path.read_bytes()]
+
+
+def test_two_keys_in_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masters and submitters may share it while the key is changed: the first key signs. Of the
+    other one a submitter needs no file."""
+    file, url = tmp_path / "spec.key", (tmp_path / "store").as_uri()
+    file.write_text("open-sesame-" * 4)
+    file.chmod(0o600)
+    monkeypatch.setenv("JRS_SPEC_KEY_FILE", f"{file}:{tmp_path / 'other.key'}")
+
+    jrs(url, "submit", "job", job("add"))
+
+    with open_backend(url) as backend:
+        assert runs(backend, "job", SpecKey.read(file))
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:
