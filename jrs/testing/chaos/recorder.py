@@ -122,18 +122,22 @@ class Recording:
         self, number: int, kind: Kind, f: Verb, key: str = "", value: Any = None, **more: Any
     ) -> None:
         """Record an event of the operation with that number. If the folder cannot take it, the
-        operation continues; the history says that it is incomplete, and gets nothing more."""
+        operation continues; the history says that it is incomplete, and gets nothing more.
+
+        Raises:
+            OSError: nor can the history say that. Its process can call its backend no more.
+        """
         now = more.pop("t", None) or time.monotonic_ns()
         event = Event(self.process, number, kind, f, now, key, value, **more)
         line = event.to_line()
         try:
-            if not self._is_whole or os.write(self._file, line) == len(line):
+            if self._is_whole and os.write(self._file, line) == len(line):
                 return
         except OSError as error:
             if error.errno == errno.EBADF:  # It was closed.
                 raise
         self._is_whole = False
-        with suppress(OSError):  # Another thread was faster. A full disk has room for a name.
+        with suppress(FileNotFoundError):  # It has that name. A full disk has room for it.
             self._path.rename(self._path.with_suffix(INCOMPLETE))
 
     def fail(self, number: int, f: Verb, key: str, error: BaseException) -> None:

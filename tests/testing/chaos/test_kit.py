@@ -51,7 +51,7 @@ from jrs.testing.chaos.marks import MARK
 from jrs.testing.chaos.meddling import Meddler
 from jrs.testing.chaos.progress import Progress
 from jrs.testing.chaos.reading import checks_of, nemesis_of, run_of
-from jrs.testing.chaos.recorded import Event, Kind, Verb, digest, events_of
+from jrs.testing.chaos.recorded import INCOMPLETE, Event, Kind, Verb, digest, events_of
 from jrs.testing.chaos.recorded_watch import RecordedWatch
 from jrs.testing.chaos.recorder import HISTORY, RecordedBackend, Recording, parts_of, recorded
 from jrs.testing.chaos.report import strikes_by_nemesis
@@ -333,6 +333,23 @@ def test_a_history_that_could_not_be_written_has_no_verdict(tmp_path: Path) -> N
     for read in (events_of, run_of, lambda folder: to_parquet(folder, tmp_path / "table")):
         with pytest.raises(InvalidInput, match=r"history is incomplete: process\."):
             read(tmp_path)
+
+
+def test_a_history_that_cannot_say_that_it_is_incomplete(tmp_path: Path) -> None:
+    """It would look whole. So the process can call its backend no more."""
+    inner = open_backend(f"memory://{uuid.uuid4().hex}")
+    recording = Recording(tmp_path, "process")
+    backend = RecordedBackend(inner, recording)
+    (tmp_path / f"{recording.process}{INCOMPLETE}").mkdir()
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, recording._file)
+    os.close(full)
+
+    for _ in range(2):
+        with pytest.raises(IsADirectoryError):
+            backend.commit(Create("a", b"1"))
+    assert inner.get("a") is None
+    recording.close()
 
 
 def test_a_torn_line_is_named(tmp_path: Path) -> None:
