@@ -121,5 +121,23 @@ def test_a_check_repeats_what_the_run_was_asked_for(tmp_path: Path) -> None:
         assert len(said["violations"]) == wrong
 
 
+def test_what_is_expected_but_is_no_json_is_not_repeated(tmp_path: Path) -> None:
+    """Its text would be compared. What is JSON is, also of the same run."""
+    recording = Recording(tmp_path / "history", "p")
+    recording.note(Verb.ALIVE)
+    recording.close()
+    ended = {id: {"status": "FINISHED", "payload": 0.1 + 0.2} for id in ("j", "k")}
+    notes = {"unfinished": [], "broken": [], "wrong": [], "left": [], "ended": ended}
+    near = pytest.approx(0.3)
+    for expected, wrong in (({"j": near}, 0), ({"j": near, "k": 0.3}, 1)):
+        asked = output_equals(expected)
+        assert len(asked.violations(Run([], notes))) == wrong
+        kept = asked_for([asked, *OF_THE_RUN], notes)
+        (tmp_path / "run.json").write_text(json.dumps(kept, default=repr))
+        said = checked(tmp_path)
+        assert [one["check"] for one in said["violations"]] == ["output_equals"] * wrong
+        assert ("output_equals" in said["not_checked"]) is (wrong == 0)
+
+
 def job(job: Any) -> None:
     """Do nothing."""
