@@ -23,7 +23,7 @@ from jrs.store import object_order, restores
 
 from ..snapshots import copying
 from ..storage.objects import Listed, Objects
-from ..storage.packed_copies import attempts_prefix, is_of_snapshot, place_of_copy, read_record
+from ..storage.packed_copies import attempts_prefix, is_of_copies, is_of_snapshot, read_record
 from ..storage.roots import Named, index_of
 from .job_objects import index_in
 
@@ -102,11 +102,10 @@ class ObjectGarbage:
             Unavailable, OutcomeUnknown: from the backend or the store; the call may be repeated.
         """
         # First: what comes later is not in the listing, and a new note names another place.
-        listed = [one for one in self._objects.under(f"{job_id}/data") if place_of_copy(one.name)]
+        listed = [one for one in self._objects.under(f"{job_id}/data") if is_of_copies(one.name)]
         found = [one for one in listed if one.modified <= until]
-        if found:
-            kept = copying.places(self._backend, job_id, until, dry_run=dry_run)
-            found = [one for one in found if place_of_copy(one.name) not in kept]
+        if found and copying.is_noted(self._backend, job_id, until, dry_run=dry_run):
+            return []  # Also what names the copies, which no note does.
         if self._backend.get(keys.JOBS + job_id) is not None:
             return []  # Its restore is stored: the job exists by now.
         if not dry_run:

@@ -2,7 +2,8 @@
 
 No lock lies next to objects. So the process that copies writes a note into the entry of the
 snapshot, and renews it while it works: nobody deletes the snapshot meanwhile. The note names the
-prefix of the copies, by which a repeat finds those that are there, and `gc` those that it keeps.
+prefix of the copies, by which a repeat finds those that are there. Meanwhile `gc` keeps all that
+was written for the other job.
 """
 
 from __future__ import annotations
@@ -83,15 +84,15 @@ def check_none(record: SnapshotRecord, *, besides: str = "", now: Clock = time.t
             )
 
 
-def places(backend: Backend, job_id: str, until: float, *, dry_run: bool) -> set[str]:
-    """Return the names of the prefixes for copies that a repeat may find for a job that does not
-    exist yet. Of notes that counted last before `until`, none stays, and no repeat finds it.
+def is_noted(backend: Backend, job_id: str, until: float, *, dry_run: bool) -> bool:
+    """Return whether a process copies for a job that does not exist yet, or a repeat may find what
+    one has copied. Of notes that counted last before `until`, none stays, and no repeat finds it.
 
     Raises:
         CorruptRecord: an entry cannot be read, so it is not known what it names.
         Fenced, Unavailable, OutcomeUnknown: from the backend.
     """
-    found = set()
+    found = False
     for stored in scan_whole(backend, keys.SNAPSHOTS):
         record = decode(SnapshotRecord, stored.value, stored.key)
         note = record.copies.get(job_id)
@@ -107,7 +108,7 @@ def places(backend: Backend, job_id: str, until: float, *, dry_run: bool) -> set
                 continue
             except Conflict:
                 pass  # A repeat has just found it.
-        found.add(note.place)
+        found = True
     return found
 
 

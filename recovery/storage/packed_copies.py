@@ -39,7 +39,7 @@ NONCE = 12
 _WITHOUT_ATTEMPT = re.compile(r"[^/]+/data/(r|s[0-9]+)\.[^/]+/.+")
 """Copies, and manifests of snapshots."""
 _SNAPSHOT = re.compile(r"[^/]+/data/s[0-9]+\.")
-_COPY = re.compile(r"[^/]+/data/(r\.[^/]+)/.+")
+_COPY = re.compile(r"[^/]+/data/r\.[^/]+/.+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
 
 
@@ -63,11 +63,9 @@ def is_of_snapshot(place: str) -> bool:
     return _SNAPSHOT.match(place) is not None
 
 
-def place_of_copy(name: str) -> str:
-    """Return the name of the prefix that an object has as a copy of another job's, or as what names
-    such copies; empty if it is neither."""
-    found = _COPY.fullmatch(name)
-    return "" if found is None else found[1]
+def is_of_copies(name: str) -> bool:
+    """Return whether an object is a copy of another job's, or names such copies."""
+    return _COPY.fullmatch(name) is not None
 
 
 def needs_no_attempt(name: str) -> bool:
