@@ -322,8 +322,8 @@ class CleanupJournal(Stored):
     """The failed tries of each resource without which the cleanup may continue. Those that hang
     still, or were not begun, do not count."""
     waits: int = 0
-    """How many of the newest tries have only waited for cleaners that had not returned: they use up
-    no retries."""
+    """How many of the newest tries have only waited for cleaners that had not returned, or for
+    snapshots that were in use: they use up no retries."""
 
 
 @attrs.frozen

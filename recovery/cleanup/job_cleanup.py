@@ -127,7 +127,8 @@ class JobCleanup:
         if the pass of that number `is_last`, the journal records that no retry follows. A resource
         that has not finished after `timeout` seconds counts as left. It continues in a thread of
         its own, and the next pass takes its outcome: the journal asks for that pass once all that
-        was left had to be waited for. Such passes use up no retries. `history` records what comes
+        was left had to be waited for. Such passes use up no retries, and neither do those that only
+        find snapshots in use. `history` records what comes
         of it. `begins` is called before the first pass, and `said` with what the cleanup continues
         without, and why.
 
@@ -285,11 +286,11 @@ class JobCleanup:
             for resource, problem in found:
                 if problem is None:
                     done.add(resource.name)
-                elif problem.is_final or (problem.ended and _is_last_try(resource, failed)):
+                elif problem.is_final or (problem.is_failure and _is_last_try(resource, failed)):
                     give_up(resource.name, problem.text)
                 else:
                     problems[resource.name] = problem
-                    if problem.ended and resource.most_tries is not None:
+                    if problem.is_failure and resource.most_tries is not None:
                         failed[resource.name] = failed.get(resource.name, 0) + 1
 
         # A journalled prioritised resource runs again: the others are safe only once it is gone.

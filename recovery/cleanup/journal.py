@@ -23,7 +23,7 @@ def counted(
 ) -> CleanupJournal:
     """Return the journal after another pass, which has left something, or nothing."""
     said = {name: problem.text for name, problem in problems.items()}
-    if problems and not any(problem.ended for problem in problems.values()):
+    if problems and not any(problem.is_failure for problem in problems.values()):
         return attrs.evolve(
             journal,
             tries=journal.tries + 1,

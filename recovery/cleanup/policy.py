@@ -17,7 +17,8 @@ class CleanupPolicy:
     Attributes:
         timeout: seconds after which a pass ends. A resource that has not finished by then counts as
             left, and is not cleaned again before its earlier try has ended. The next pass takes
-            the outcome of that try. A pass in which no try has ended uses up no retry.
+            the outcome of that try. A pass in which no try has ended uses up no retry, and neither
+            does one that only waits for a snapshot that is in use.
 
     Raises:
         InvalidInput: `wait` or `stop` depends on more than the number of tries (tries are counted

@@ -10,7 +10,7 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Fenced
+from jrs.contract.errors import Fenced, SnapshotInUse
 from jrs.contract.masks import masked
 from jrs.contract.operations import Fence
 from jrs.contract.texts import error_text, one_line
@@ -36,6 +36,13 @@ class Problem:
     """Whether no further try can succeed."""
     ended: bool = False
     """Whether the try has ended: another one of the resource may begin, or what follows it."""
+    in_use: bool = False
+    """Whether others use the resource now, and nothing has failed."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the try counts as a failed one."""
+        return self.ended and not self.in_use
 
 
 Tried = tuple[Resource, Problem | None]
@@ -194,6 +201,8 @@ def problem_of(work: Callable[[], None]) -> Problem | None:
         raise
     except GivenUp as error:
         return Problem(_said(str(error)), is_final=True, ended=True)
+    except SnapshotInUse as error:
+        return Problem(_said(error_text(error)), ended=True, in_use=True)
     except (Exception, SystemExit) as error:
         # Any error belongs to this resource: it is reported, kept and tried again.
         return Problem(_said(error_text(error)), ended=True)

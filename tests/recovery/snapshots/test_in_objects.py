@@ -948,6 +948,24 @@ def test_a_copying_that_failed_is_repeated(
     catalog.remove(record)
 
 
+def test_a_cleanup_next_to_a_copying(lead: Lead, catalog: SnapshotCatalog) -> None:
+    """It uses up no retry, however often it finds the note, and completes once that is gone."""
+    fence = lead.leadership.fence
+    run(begin(lead), 2)
+    record = catalog.create("job", taken_by=TakenBy.SYSTEM)
+    JobResultStore(lead.backend).create_dirty(JobResult("job", JobStatus.FINISHED), fence)
+    cleanup = JobCleanup(lead.backend, default_resources(lead.backend, lead.storage))
+    with copying.noted(catalog, record, "copy", None):
+        for _ in range(3):
+            journal = cleanup.run("job", fence, is_last=lambda tries: tries >= 2)
+            assert "is being copied for job 'copy'" in journal.problems["snapshots"]
+            assert not journal.exhausted
+    journal = cleanup.run("job", fence, is_last=lambda tries: tries >= 2)
+
+    assert (journal.problems, journal.tries) == ({}, 1)
+    assert JobResultStore(lead.backend).has_clean("job")
+
+
 def test_gc_next_to_a_copying_of_days(
     lead: Lead, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
