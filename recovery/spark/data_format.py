@@ -27,8 +27,10 @@ def register_format(session: SparkSession) -> None:
     tables of a stage by its folder in the stage's output, such as ``eu/orders``. The columns are
     those of the newest file of a stream, and of all files of a batch stage; a schema of your own
     names columns in any case, and what a file lacks is null; a column that no file has is refused.
-    Of a stream, ``batch`` has the number of the batch. The files must be Parquet. The driver needs
-    jrs; executors need pyspark and pyarrow, and have to see the jobs' files.
+    Of more than 1,000 files only some are searched for a column, and a warning says if none of them
+    has it; a batch stage with that many writes needs a schema of your own. Of a stream, ``batch``
+    has the number of the batch. The files must be Parquet. The driver needs jrs; executors need
+    pyspark and pyarrow, and have to see the jobs' files.
 
     ``spark.read.parquet(*map(str, job.files(stage).paths))`` reads the same files, and faster, as
     the rows do not pass through Python. Read by it what is new since a cursor.

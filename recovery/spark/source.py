@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import takewhile
+from functools import partial
+from itertools import pairwise, takewhile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StructType
@@ -40,7 +42,10 @@ _MOST_TASKS = 10_000
 _FOOTER = 64 * 1024
 """Bytes at the end of an object in which the columns are looked for at first."""
 _LOOKED_AT = 1000
-"""Files of a stage that are searched for a column."""
+"""The most files of a stage whose columns are all looked at."""
+_SAMPLE = 64
+"""Files, spread over all of them, that are searched for a column at first; of more than
+`_LOOKED_AT`, alone."""
 _OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
 """Where Spark notes the columns of a Parquet file: Arrow reads some of their types differently."""
 BATCH = "batch"
@@ -81,16 +86,18 @@ class OutputReader(DataSourceReader):
         """Yield the rows of a partition with the columns of the schema; runs in an executor."""
         if partition is None or partition.value is None:
             return  # What Spark passes where there are no partitions.
-        for one in partition.value:
-            yield from self._rows(Part(*one))
+        parts = [Part(*one) for one in partition.value]
+        store = _store_of(parts)
+        for part in parts:
+            yield from self._rows(part, store)
 
-    def _rows(self, part: Part) -> Iterator[pa.RecordBatch]:
+    def _rows(self, part: Part, store: Any) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         wanted = _arrow(self._schema)
         batch = _batch_of(part.name)
-        with pq.ParquetFile(_opened(part), coerce_int96_timestamp_unit="us") as file:
+        with pq.ParquetFile(_opened(part, store), coerce_int96_timestamp_unit="us") as file:
             names, of_stream = file.schema_arrow.names, batch is not None
             stored = {one.name: _stored(one.name, names, of_stream=of_stream) for one in wanted}
             present = sorted({name for name in stored.values() if name is not None})
@@ -122,12 +129,21 @@ def schema_of(parts: Sequence[Part]) -> StructType:
     files of a batch stage, with the types of the last file that has them.
 
     Every column may be null, as in Spark's own sources: other files may lack it.
+
+    Raises:
+        ValueError: there is no file, or a batch stage has made very many writes.
     """
     if not parts:
         raise ValueError("there are no files yet, so the columns are not known: give .schema(…)")
     of_stream = _batch_of(parts[-1].name) is not None
+    looks = parts[-1:] if of_stream else _of_each_write(parts)
+    if len(looks) > _LOOKED_AT:
+        raise ValueError(
+            f"the output has {len(looks):,} files of different writes, and columns are looked for "
+            f"in at most {_LOOKED_AT:,}: give .schema(…)"
+        )
     nullable, names = StructType(), set[str]()
-    for found in _columns(parts[-1:] if of_stream else _of_each_write(parts)):
+    for found in _columns(looks, _store_of(looks)):
         new = [field for field in found.fields if field.name.lower() not in names]
         names.update(field.name.lower() for field in new)
         for field in new:
@@ -140,25 +156,38 @@ def schema_of(parts: Sequence[Part]) -> StructType:
 def check_columns(parts: Sequence[Part], schema: StructType, stage: str) -> None:
     """Raise `ValueError` if a user names a column that no file has: each row would have null.
 
-    Of very many files, some are looked at, from the newest to the oldest.
+    Warn if it is not known, since there are too many files to look at all of them.
     """
     if not parts:
         return
     of_stream = _batch_of(parts[-1].name) is not None
     every = parts[::-1] if of_stream else _of_each_write(parts)
-    looks = every[:: math.ceil(len(every) / _LOOKED_AT)]
+    # Nearly always the newest file has all columns. A column that came or went has many files
+    # that have it next to each other, so that some of all ages are looked at before the others.
+    apart = math.ceil(len(every) / _SAMPLE)
+    looks = list(every[::apart])
+    if len(every) <= _LOOKED_AT:
+        looks += [part for at, part in enumerate(every) if at % apart]
+    store = _store_of(looks)
     known: list[str] = []
     sought = {name for name in schema.names if not (of_stream and name.lower() == BATCH)}
-    for some in (looks[:1], looks[1:]):  # Nearly always the newest file has all of them.
-        if sought:
-            for found in _columns(some):
-                known = known or found.names
-                sought -= {name for name in sought if _stored(name, found.names, of_stream=False)}
-    if sought:
-        raise ValueError(
-            f"no file of stage {stage!r} has a column {min(sought)!r} ({len(looks)} of "
-            f"{len(every)} were looked at); the newest has: {', '.join(known)}"
-        )
+    for first, end in pairwise((0, *range(1, len(looks), _AT_ONCE), len(looks))):
+        if not sought:
+            return
+        for found in _columns(looks[first:end], store):
+            known = known or found.names
+            sought -= {name for name in sought if _stored(name, found.names, of_stream=False)}
+    if not sought:
+        return
+    what, newest = f"has a column {min(sought)!r}", f"the newest has: {', '.join(known)}"
+    if len(looks) == len(every):
+        raise ValueError(f"no file of stage {stage!r} {what}; {newest}")
+    warnings.warn(
+        f"none of {len(looks)} files of stage {stage!r} {what}, and the other "
+        f"{len(every) - len(looks):,} were not looked at: it is null in each file that lacks it; "
+        f"{newest}",
+        stacklevel=2,
+    )
 
 
 def _of_each_write(parts: Sequence[Part]) -> list[Part]:
@@ -170,17 +199,17 @@ def _of_each_write(parts: Sequence[Part]) -> list[Part]:
     return list(chosen.values())
 
 
-def _columns(parts: Iterable[Part]) -> Iterator[StructType]:
+def _columns(parts: Sequence[Part], store: Any) -> Iterator[StructType]:
     """Yield the columns of files, in the order of the files."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        yield from pool.map(_columns_of, parts)
+        yield from pool.map(partial(_columns_of, store=store), parts)
 
 
-def _columns_of(part: Part) -> StructType:
+def _columns_of(part: Part, store: Any) -> StructType:
     import pyarrow.parquet as pq
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    stored = pq.read_schema(_footer(part))
+    stored = pq.read_schema(_footer(part, store))
     described = (stored.metadata or {}).get(_OF_SPARK)
     if described is not None:
         return StructType.fromJson(json.loads(described))
@@ -243,23 +272,23 @@ def _stored(name: str, names: Sequence[str], *, of_stream: bool) -> str | None:
     return found[0] if found else None
 
 
-def _opened(part: Part) -> Any:
+def _opened(part: Part, store: Any) -> Any:
     """Return what pyarrow reads: a path, or the content of an object, which is read whole."""
     if not part.url:
         return part.name
     import pyarrow as pa
 
-    store, name = _store_of(part)
+    name = _name_in_store(part)
     return pa.BufferReader(bytes(store.get(name).bytes()))
 
 
-def _footer(part: Part) -> Any:
+def _footer(part: Part, store: Any) -> Any:
     """Return from what pyarrow reads the columns alone: of an object, as few bytes as it needs."""
     if not part.url:
         return part.name
     import pyarrow as pa
 
-    store, name = _store_of(part)
+    name = _name_in_store(part)
     size = min(_FOOTER, part.size)
     end = bytes(store.get_range(name, start=part.size - size, end=part.size))
     # A Parquet file ends with what describes it, the length of that, and four letters.
@@ -269,15 +298,26 @@ def _footer(part: Part) -> Any:
     return pa.BufferReader(end)
 
 
-def _store_of(part: Part) -> tuple[Any, str]:
-    """Return the store of an object, and the object's name there."""
+def _store_of(parts: Sequence[Part]) -> Any:
+    """Return the store that parts of one output are in; None if they are files.
+
+    It is opened once for all of them: each one makes connections, and may ask for credentials, of
+    its own.
+    """
+    if not parts or not parts[0].url:
+        return None
     from obstore.store import from_url
 
-    options = dict(parse_qsl(part.options))
+    options = dict(parse_qsl(parts[0].options))
     insecure = options.get("endpoint", "").startswith("http://")
-    folder, _, name = part.url.rpartition("/")
+    scheme, _, bucket, *_ = parts[0].url.split("/", 3)
     opening: Any = from_url
-    return opening(folder, client_options={"allow_http": insecure}, **options), name
+    return opening(f"{scheme}//{bucket}/", client_options={"allow_http": insecure}, **options)
+
+
+def _name_in_store(part: Part) -> str:
+    """Return the name that an object has in its bucket: obstore unquotes the path of a URL, too."""
+    return unquote(part.url.split("/", 3)[3])
 
 
 def _table_of(name: str) -> str:

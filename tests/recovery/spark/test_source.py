@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from obstore import store as stores
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType, TimestampType
 
@@ -18,7 +20,7 @@ import jrs
 from jrs.recovery.inspect import output_files
 from jrs.recovery.spark import source
 from jrs.recovery.spark.sink import JrsSink
-from jrs.recovery.spark.source import OutputReader, Part, schema_of
+from jrs.recovery.spark.source import OutputReader, Part, check_columns, schema_of
 
 WHICH = {"backend": "file:///nowhere", "job": "live", "stage": "words"}
 
@@ -229,9 +231,59 @@ def test_a_column_that_no_file_has(output: Output) -> None:
     assert [list(row.values()) for row in rows(some)] == [["x", None], [None, 0.5]]
     assert rows(StructType().add("batch", LongType())) == [{"batch": 0}, {"batch": 1}]
 
-    refused = r"no file of stage 'words' has a column 'amuont' .*; the newest has: id, amount$"
+    refused = r"no file of stage 'words' has a column 'amuont'; the newest has: id, amount$"
     with pytest.raises(ValueError, match=refused):
         rows(StructType().add("id", LongType()).add("amuont", DoubleType()))
+
+
+def test_a_column_of_one_of_very_many_files(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where not all files are looked at, it is not known that none has a column: it is read."""
+    monkeypatch.setattr(source, "_LOOKED_AT", 8)
+    monkeypatch.setattr(source, "_SAMPLE", 2)
+    for number in range(8):
+        some: dict[str, list[object]] = {"promo": [7]} if number == 2 else {}
+        output.write(f"batch={number}/part-1.parquet", id=[number], **some)
+    schema = StructType().add("id", LongType()).add("promo", LongType())
+    promos = [None, None, 7, None, None, None, None, None]
+    assert [row["promo"] for row in rows(schema)] == promos
+
+    output.write("batch=8/part-1.parquet", id=[8])
+    looked = r"none of 2 files .* has a column 'promo', and the other 7 were not looked at: .* id$"
+    with pytest.warns(UserWarning, match=looked):
+        assert [row["promo"] for row in rows(schema)] == [*promos, None]
+
+
+def test_few_files_are_searched_for_a_column(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that the new files lack is found in some that are spread over all of them."""
+    real, looked = source._columns_of, list[str]()
+
+    def noted(part: Part, store: object) -> StructType:
+        looked.append(part.name)
+        return real(part, store)
+
+    monkeypatch.setattr(source, "_columns_of", noted)
+    for number in range(100):
+        some: dict[str, list[object]] = {"old": ["x"]} if number < 60 else {}
+        output.write(f"batch={number}/part-1.parquet", id=[number], **some)
+    reader = JrsSink(WHICH).reader(StructType().add("id", LongType()).add("old", StringType()))
+
+    assert isinstance(reader, OutputReader)
+    assert len(looked) < 40
+
+
+def test_very_many_writes_of_a_batch_stage(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may have other columns: they are not all looked at, and none is left out in silence."""
+    monkeypatch.setattr(source, "_LOOKED_AT", 2)
+    for name in ("a", "b", "c"):
+        output.write(f"{name}.parquet", **dict[str, list[object]]({name: [1]}))
+
+    with pytest.raises(ValueError, match=r"3 files of different writes, .*: give \.schema\(…\)"):
+        JrsSink(WHICH).schema()
+    assert [row["b"] for row in rows(StructType().add("b", LongType()))] == [None, 1, None]
 
 
 def test_a_type_that_does_not_fit(output: Output) -> None:
@@ -252,6 +304,35 @@ def test_the_columns_of_an_object(tmp_path: Path) -> None:
     part = Part("batch=0/o.parquet", path.as_uri(), size=size)
 
     assert len(schema_of([part]).names) == 2001
+
+
+def test_objects_are_read_through_one_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each store makes connections of its own, and may ask for credentials of its own."""
+    parts, real, opened = list[Part](), stores.from_url, list[str]()
+
+    def noted(url: str, **options: Any) -> Any:
+        opened.append(url)
+        return real(url, **options)
+
+    for number in range(40):
+        path = tmp_path / f"{number}" / "o.parquet"
+        path.parent.mkdir()
+        pq.write_table(pa.table({"word": ["wind"]}), path)
+        size = path.stat().st_size
+        parts.append(Part(f"batch={number}/o.parquet", path.as_uri(), size=size))
+    monkeypatch.setattr(stores, "from_url", noted)
+    schema = StructType().add("word", StringType())
+    with pytest.raises(ValueError, match="has a column 'wrod'"):
+        check_columns(parts, StructType().add("wrod", StringType()), "words")
+    assert len(opened) == 1
+
+    monkeypatch.setattr(source, "_MOST_TASKS", 1)
+    reader = OutputReader(parts, schema)
+    (task,) = reader.partitions()
+    assert sum(batch.num_rows for batch in reader.read(task)) == 40
+    assert len(opened) == 2
 
 
 def test_no_files_yet(output: Output) -> None:
