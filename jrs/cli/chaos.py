@@ -118,7 +118,7 @@ def run_command(
 @_check_option
 @json_option
 def check_command(folder: Path, names: Sequence[str], as_json: bool) -> None:
-    """Check the history that a run has left in FOLDER: repeat the checks of the run.
+    """Repeat the checks of a run on the history that it has left in FOLDER.
 
     The exit code is 1 if a check finds a violation.
 
