@@ -6,6 +6,8 @@ be ours (requests across sites), and the caller has to be known. Probes need no 
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Iterable
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -24,6 +26,8 @@ COOKIE = "jrs_session"
 OPEN = ("/livez", "/readyz", "/login", "/static/")
 """Paths that need no caller; those with a slash at the end, all below them."""
 
+_ID = "X-Request-Id"
+_FIT_ID = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -39,7 +43,7 @@ _HEADERS = {
 
 
 class Access:
-    """Checks every request, and adds the headers of every answer.
+    """Gives every request its id, checks it, and adds the headers of every answer.
 
     Args:
         app: what answers.
@@ -62,10 +66,12 @@ class Access:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope["jrs_request"] = id = _id_in(Headers(scope=scope))
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                headers[_ID] = id
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
@@ -135,6 +141,12 @@ class Access:
         problem = Problem(401, "A token is missing or wrong", "send Authorization: Bearer TOKEN")
         problem.headers["WWW-Authenticate"] = 'Bearer realm="jrs"'
         return problem_answer(problem)
+
+
+def _id_in(headers: Headers) -> str:
+    """Return the id that the caller gave the request, or a new one."""
+    given = headers.get(_ID, "")
+    return given if _FIT_ID.fullmatch(given) else secrets.token_hex(8)
 
 
 def name_of(host: str) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -53,9 +51,6 @@ _THREADS = 16
 """Calls of the client at once, besides those that touch the storage."""
 MOST_POLLS = 1000
 """Long polls at once."""
-
-_ID = "X-Request-Id"
-_FIT_ID = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
 
 _log = logging.getLogger("jrs.sidecar")
 _Handler = Callable[[Request], Awaitable[Response]]
@@ -124,7 +119,7 @@ class _Api:
 
         async def handle(request: Request) -> Response:
             caller: Caller = request.scope["jrs_caller"]
-            id = _id_of(request)
+            id: str = request.scope["jrs_request"]
             try:
                 answer = await self._answer(route, request, caller, id)
             except JrsError as error:
@@ -136,7 +131,6 @@ class _Api:
             # A refusal is told as well, and an unknown outcome above all.
             if route.role is Role.OPERATE:
                 _log_verb(request, caller, answer.status_code, id)
-            answer.headers[_ID] = id
             return answer
 
         return handle
@@ -199,12 +193,6 @@ async def _has_gone(request: Request) -> None:
     """Wait until the client has closed its connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _id_of(request: Request) -> str:
-    """Return the id that the caller gave the request, or a new one."""
-    given = request.headers.get(_ID, "")
-    return given if _FIT_ID.fullmatch(given) else secrets.token_hex(8)
 
 
 def answering(handle: _Handler) -> _Handler:

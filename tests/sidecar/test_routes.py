@@ -390,6 +390,9 @@ def test_each_end_of_a_verb_is_logged(
         answer = served.post("/v1/jobs", body, token=token, **id)
         assert (answer.status, answer.headers["x-request-id"]) == (status, f"ask/{number}")
     assert re.fullmatch("[0-9a-f]{16}", served.get("/v1/jobs/none").headers["x-request-id"])
+    for status, given in ((401, {"token": "wrong"}), (403, {"Origin": "https://evil.example"})):
+        answer = served.get("/v1/jobs", **given, **{"X-Request-Id": "ask/7"})
+        assert (answer.status, answer.headers["x-request-id"]) == (status, "ask/7")
     lines = [vars(one) for one in caplog.records if vars(one).get("kind") == "request"]
     assert [(one["request"], one["status"], one["caller"]) for one in lines] == [
         (f"ask/{number}", status, "ops" if token == OPERATE else "dashboard")
