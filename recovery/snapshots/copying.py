@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 
 import attrs
 
@@ -47,14 +46,14 @@ def noted(
         Unavailable: from the backend, or the system gives this process no thread.
         Fenced, OutcomeUnknown: from the backend.
     """
-    note = partial(_write, catalog, source, job_id, fence)
-    place = note(_PATIENCE, "")
+    note = _Note(catalog, source, job_id, fence)
+    place = note.write(_PATIENCE)
     over = threading.Event()
 
     def renew() -> None:
         while not over.wait(_RENEW):
             with suppress(JrsError):  # If the snapshot is gone, the reservation says so.
-                note(_PATIENCE, place)
+                note.write(_PATIENCE)
 
     thread = daemon(renew, f"jrs-copying-{job_id}")
     left: float | None = 0.0
@@ -67,7 +66,7 @@ def noted(
         if thread.ident is not None:
             thread.join()
         with suppress(JrsError):
-            note(left, place)
+            note.write(left)
 
 
 def check_none(record: SnapshotRecord, *, besides: str = "", now: Clock = time.time) -> None:
@@ -115,30 +114,46 @@ def is_noted(backend: Backend, job_id: str, until: float, *, dry_run: bool) -> b
 # -- inside --------------------------------------------------------------------------------
 
 
-def _write(
-    catalog: SnapshotIndex,
-    source: SnapshotRecord,
-    job_id: str,
-    fence: Fence | None,
-    seconds: float | None,
-    place: str,
-) -> str:
-    """Write the note that counts for some seconds from now, or remove it if that is None; return
-    the name of the prefix: `place`, else that of the note that is there, else a new one."""
-    backend = catalog.backend
-    while True:
-        found = current_entry(backend, source)
-        if found is None:
-            raise deleted(source)
-        entry, current = found
-        copies = dict(current.copies)
-        before = copies.pop(job_id, None)
-        if seconds is not None:
-            place = place or (copies_prefix() if before is None else before.place)
-            copies[job_id] = CopyNote(place, catalog.now() + seconds)
-        try:
-            value = encode(attrs.evolve(current, copies=copies))
-            commit_and_read_back(backend, Update(entry.key, value, entry.version), fence=fence)
-            return place
-        except Conflict:
-            continue  # Another restore has begun from it, or another note was written.
+@attrs.define(eq=False)
+class _Note:
+    """The note of one process, which another one may write, too: no lock excludes other hosts."""
+
+    _catalog: SnapshotIndex
+    _source: SnapshotRecord
+    _job_id: str
+    _fence: Fence | None
+    _place: str = ""
+    _own: float | None = None
+    """Until when it counts by what this process has written."""
+    _others: float = 0.0
+    """Until when it counts by what another process has written."""
+
+    def write(self, seconds: float | None) -> str:
+        """Write the note that counts for some seconds from now, or for longer if another process
+        needs it, or remove it if that is None; return the name of the prefix: that of the note that
+        was there first, else a new one."""
+        backend = self._catalog.backend
+        while True:
+            found = current_entry(backend, self._source)
+            if found is None:
+                raise deleted(self._source)
+            entry, current = found
+            copies = dict(current.copies)
+            before = copies.pop(self._job_id, None)
+            if before is not None and before.until != self._own:
+                self._others = before.until
+            if not self._place:
+                self._place = copies_prefix() if before is None else before.place
+            until: float | None = None
+            if seconds is not None:
+                until = max(self._catalog.now() + seconds, self._others)
+                copies[self._job_id] = CopyNote(self._place, until)
+            try:
+                value = encode(attrs.evolve(current, copies=copies))
+                commit_and_read_back(
+                    backend, Update(entry.key, value, entry.version), fence=self._fence
+                )
+            except Conflict:
+                continue  # Another restore has begun from it, or another note was written.
+            self._own = until
+            return self._place

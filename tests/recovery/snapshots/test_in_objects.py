@@ -907,6 +907,22 @@ def test_a_copying_that_lasts_is_noted_again(
     assert catalog.get("job", 1) == record
 
 
+def test_one_of_two_copyings_fails(lead: Lead, catalog: SnapshotCatalog) -> None:
+    """Next to objects nothing keeps two hosts from making the same job. The snapshot stays for the
+    one that copies on, although the other one has written the note last."""
+    run(begin(lead), 2)
+    record = catalog.create("job")
+    with copying.noted(catalog, record, "copy", None) as place:
+        with pytest.raises(Unavailable), copying.noted(catalog, record, "copy", None) as same:
+            assert same == place
+            raise Unavailable("the network is away")
+        with pytest.raises(SnapshotInUse, match="is being copied for job 'copy'"):
+            catalog.remove(record)
+    with pytest.raises(Unavailable), copying.noted(catalog, record, "copy", None):
+        raise Unavailable("the network is away")
+    catalog.remove(record)
+
+
 def test_a_copying_that_failed_is_repeated(
     lead: Lead, catalog: SnapshotCatalog, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
