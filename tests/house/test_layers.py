@@ -54,6 +54,7 @@ HEAVY = {
     ("jrs.recovery.spark.data_format", "jrs.recovery.spark.by_value"): "it imports pyspark",
     ("jrs.recovery.spark.data_format", "jrs.recovery.spark.sink"): "it imports pyspark",
     ("jrs.recovery.spark.source", "jrs.recovery.inspect.output_files"): "executors lack jrs",
+    ("jrs.recovery.spark.history_stream", "jrs.contract.errors"): "executors lack jrs",
     ("jrs.recovery.spark.history_stream", "jrs.recovery.inspect.history"): "executors lack jrs",
     ("jrs.recovery.spark.history_stream", "jrs.store.feed"): "executors lack jrs",
     ("jrs.recovery.spark.table_source", "jrs.recovery.inspect.tables"): "executors lack jrs",
