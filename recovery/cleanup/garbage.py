@@ -8,7 +8,7 @@ or cleans up a job that has ended and is clean, and no id is used twice.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -31,9 +31,10 @@ from jrs.records.model import Tombstone
 from jrs.records.snapshots import SnapshotRecord
 
 from ..files.disk_errors import check_answers
+from ..files.removal import frees
 from ..files.safe_listing import is_folder
 from ..processes import left_running
-from ..snapshots import convert, delete, deletion_notes, folders, for_forks
+from ..snapshots import convert, copying, delete, deletion_notes, folders, for_forks
 from ..snapshots.blobs import Blobs
 from ..snapshots.index import SnapshotIndex
 from ..snapshots.orphans import not_listed
@@ -91,6 +92,13 @@ class GarbageCollector:
 
     def run(self) -> GarbageReport:
         """Remove what is garbage, or find it only. Idempotent."""
+        copied: set[str] | None = None
+        if self._storage.objects is not None:
+            # First: a job whose note is gone by now is known to exist.
+            with self._named(self._storage.root):
+                copied = copying.noted_jobs(
+                    self._backend, self._forked_until, dry_run=self._dry_run
+                )
         known: dict[str, _Known] = {}
         for job_id in self._storage.jobs():
             with self._named(self._storage.folder(job_id)):
@@ -103,7 +111,8 @@ class GarbageCollector:
                 self._folder(job_id, job)
         if self._storage.objects is not None:
             for job_id, job in known.items():
-                self._objects(job_id, job, self._storage.objects)
+                if job.exists or (copied is not None and job_id not in copied):
+                    self._objects(job_id, job, self._storage.objects)
         with self._named(self._storage.root):
             self._outputs(known)
         self._records()
@@ -191,7 +200,7 @@ class GarbageCollector:
                 self._noted.update(found)
                 if not left.is_older(self._until):
                     continue
-                sizes = [(path, _size(path)) for path in found]
+                sizes = [(path, frees(path)) for path in found]
                 if not self._dry_run:
                     delete.complete(self._backend, left)
             except (CorruptRecord, SnapshotInUse, Unavailable) as error:
@@ -220,7 +229,7 @@ class GarbageCollector:
             return
         for record in needless:
             try:
-                size = _size(folders.listed(self._storage, record))
+                size = frees(folders.listed(self._storage, record))
                 if not self._dry_run:
                     delete.remove(self._backend, self._storage, record, None, entries)
                 why = f"left over by a fork to {record.for_fork!r} that died"
@@ -313,7 +322,7 @@ class GarbageCollector:
         if trash.is_symlink() or not is_folder(trash):
             return
         why = "left over by a deletion that was interrupted"
-        found = [Garbage(str(path), _size(path), why) for path in sorted(trash.iterdir())]
+        found = [Garbage(str(path), frees(path), why) for path in sorted(trash.iterdir())]
         if not self._dry_run:
             self._left += self._storage.empty_trash()
             found = [one for one in found if not os.path.lexists(one.path)]
@@ -331,7 +340,7 @@ class GarbageCollector:
         self._remove(path, why, partial(path.unlink, missing_ok=True))
 
     def _remove(self, path: Path, why: str, remove: Callable[[], None]) -> None:
-        found = Garbage(str(path), _size(path), why)
+        found = Garbage(str(path), frees(path), why)
         if not self._dry_run:
             try:
                 remove()
@@ -376,25 +385,8 @@ def collect_garbage(catalog: SnapshotIndex, older_than: float, *, dry_run: bool)
     return GarbageCollector(catalog, older_than, dry_run=dry_run).run()
 
 
-def _size(path: Path) -> int:
-    """Return the bytes that the removal of a path frees."""
-    return sum(status.st_size for status in _files(path) if status.st_nlink == 1)
-
-
 def _is_older(path: Path, until: float) -> bool:
     try:
         return os.lstat(path).st_mtime <= until
     except FileNotFoundError:
         return False  # Another process has just removed it.
-
-
-def _files(path: Path) -> Iterator[os.stat_result]:
-    names: Iterable[tuple[str, list[str], list[str]]] = os.walk(path)
-    if not path.is_dir() or path.is_symlink():
-        names = [(str(path.parent), [], [path.name])]
-    for where, _, files in names:
-        for name in files:
-            try:
-                yield os.lstat(os.path.join(where, name))
-            except FileNotFoundError:
-                continue  # Another process has just removed it.

@@ -21,7 +21,6 @@ from jrs.records.codec import encode
 from jrs.records.objects import BatchManifest, OutputIndex, StoredObject
 from jrs.store import object_order, restores
 
-from ..snapshots import copying
 from ..storage.objects import Listed, Objects
 from ..storage.packed_copies import attempts_prefix, is_of_copies, is_of_snapshot, read_record
 from ..storage.roots import Named, index_of
@@ -94,18 +93,14 @@ class ObjectGarbage:
         only; return them.
 
         Args:
-            until: only what was written before, and what no process has worked on since, in seconds
-                since 1970.
+            until: only what was written before, in seconds since 1970. No snapshot has a note for
+                the job that counted then, or since: a new note names another prefix.
 
         Raises:
-            CorruptRecord: an entry of a snapshot cannot be read, so it is not known what it keeps.
-            Unavailable, OutcomeUnknown: from the backend or the store; the call may be repeated.
+            Unavailable: from the backend or the store; the call may be repeated.
         """
-        # First: what comes later is not in the listing, and a new note names another place.
         listed = [one for one in self._objects.under(f"{job_id}/data") if is_of_copies(one.name)]
         found = [one for one in listed if one.modified <= until]
-        if found and copying.is_noted(self._backend, job_id, until, dry_run=dry_run):
-            return []  # Also what names the copies, which no note does.
         if self._backend.get(keys.JOBS + job_id) is not None:
             return []  # Its restore is stored: the job exists by now.
         if not dry_run:

@@ -10,9 +10,15 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+
+def frees(path: Path) -> int:
+    """Return the bytes that the removal of a path frees: files with another hard link do not
+    count."""
+    return sum(status.st_size for status in _files(path) if status.st_nlink == 1)
 
 
 def remove(path: Path) -> None:
@@ -88,3 +94,15 @@ def _permit(folder: int) -> None:
 def _in_proc(folder: int) -> str:
     """Return a path of an open folder; `os.fchmod` takes none that was opened like this."""
     return f"/proc/self/fd/{folder}"
+
+
+def _files(path: Path) -> Iterator[os.stat_result]:
+    names: Iterable[tuple[str, list[str], list[str]]] = os.walk(path)
+    if not path.is_dir() or path.is_symlink():
+        names = [(str(path.parent), [], [path.name])]
+    for where, _, files in names:
+        for name in files:
+            try:
+                yield os.lstat(os.path.join(where, name))
+            except FileNotFoundError:
+                continue  # Another process has just removed it.

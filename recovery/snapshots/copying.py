@@ -83,31 +83,25 @@ def check_none(record: SnapshotRecord, *, besides: str = "", now: Clock = time.t
             )
 
 
-def is_noted(backend: Backend, job_id: str, until: float, *, dry_run: bool) -> bool:
-    """Return whether a process copies for a job that does not exist yet, or a repeat may find what
-    one has copied. Of notes that counted last before `until`, none stays, and no repeat finds it.
+def noted_jobs(backend: Backend, until: float, *, dry_run: bool) -> set[str]:
+    """Return for which jobs a process copies, or a repeat may find what one has copied. Of notes
+    that counted last before `until`, none stays, and no repeat finds it.
 
     Raises:
-        CorruptRecord: an entry cannot be read, so it is not known what it names.
+        CorruptRecord: an entry cannot be read, so it is not known which jobs it names.
         Fenced, Unavailable, OutcomeUnknown: from the backend.
     """
-    found = False
+    found = set[str]()
     for stored in scan_whole(backend, keys.SNAPSHOTS):
         record = decode(SnapshotRecord, stored.value, stored.key)
-        note = record.copies.get(job_id)
-        if note is None:
-            continue
-        if note.until <= until:
-            if dry_run:
-                continue
-            others = {name: one for name, one in record.copies.items() if name != job_id}
+        count = {job_id: note for job_id, note in record.copies.items() if note.until > until}
+        if len(count) < len(record.copies) and not dry_run:
             try:
-                value = encode(attrs.evolve(record, copies=others))
+                value = encode(attrs.evolve(record, copies=count))
                 backend.commit(Update(stored.key, value, stored.version))
-                continue
             except Conflict:
-                pass  # A repeat has just found it.
-        found = True
+                count = record.copies  # A repeat may have just found one.
+        found.update(count)
     return found
 
 

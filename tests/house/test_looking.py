@@ -12,8 +12,8 @@ A_SWEEP = "what it misses, the next sweep removes"
 
 ALLOWED = {
     "jrs.recovery.attempt.stage_outputs": A_SWEEP,
-    "jrs.recovery.cleanup.garbage": "it measures what it removes",
     "jrs.recovery.files.job_folders": A_SWEEP,
+    "jrs.recovery.files.removal": "it measures what is removed",
     "jrs.recovery.leader.fetched_checkpoints": A_SWEEP,
     "jrs.recovery.snapshots.deletion_notes": A_SWEEP,
     "jrs.recovery.snapshots.unnamed_blobs": A_SWEEP,

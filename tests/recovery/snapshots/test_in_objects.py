@@ -982,6 +982,25 @@ def test_a_cleanup_next_to_a_copying(lead: Lead, catalog: SnapshotCatalog) -> No
     assert JobResultStore(lead.backend).has_clean("job")
 
 
+def test_gc_removes_the_notes_of_copyings_that_failed(
+    lead: Lead, catalog: SnapshotCatalog, store: Store
+) -> None:
+    """Also of those that have copied nothing; not the note of one at work."""
+    run(begin(lead), 2)
+    record = catalog.create("job")
+    store.fail(10**9, "copy")
+    for as_job in ("one", "two"):
+        with pytest.raises(Unavailable):
+            catalog.restore(record, as_job=as_job)
+    days = 2 * 86400.0
+    late = SnapshotCatalog(lead.backend, lead.storage, now=lambda: time.time() + days)
+    with copying.noted(late, record, "copy", None):
+        collect_garbage(late, 0.0, dry_run=True)
+        assert catalog.get("job", 1).copies.keys() == {"one", "two", "copy"}
+        collect_garbage(late, 0.0, dry_run=False)
+        assert catalog.get("job", 1).copies.keys() == {"copy"}
+
+
 def test_gc_next_to_a_copying_of_days(
     lead: Lead, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
