@@ -66,13 +66,15 @@ class JobSnapshots:
         """
         return self._connection.snapshots().verify(self._id, which, progress=progress)
 
-    def newest_usable(self) -> RecoverySource:
+    def newest_usable(self, *, progress: Progress = silent) -> RecoverySource:
         """Return the newest snapshot that can be restored, verified, and those skipped before it.
+
+        `progress` is called for the files of each snapshot that is looked at.
 
         Raises:
             Unavailable: a snapshot that may be whole cannot be read now.
         """
-        return self._connection.snapshots().newest_usable(self._id)
+        return self._connection.snapshots().newest_usable(self._id, progress=progress)
 
     def pending_restore(self) -> RestoreRecord | None:
         """Return the restore of the job that is under way, or was cut off."""

@@ -179,6 +179,8 @@ class Route:
     produces: str = "application/json"
     on_storage: bool = False
     """Whether its call touches the storage of the jobs, which may hang."""
+    is_long: bool = False
+    """Whether its call reads every byte of snapshots there, which may take hours."""
 
     @property
     def role(self) -> Role:

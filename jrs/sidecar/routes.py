@@ -155,7 +155,8 @@ class _Api:
     async def _reply(self, route: Route, call: Call, request: Request) -> Reply:
         """Call the client; repeat it after each change while a caller waits for more."""
         assert route.call is not None
-        run = self._storage.run if route.on_storage else asyncio.to_thread
+        on_storage = partial(self._storage.run, is_long=route.is_long)
+        run = on_storage if route.on_storage else asyncio.to_thread
         called = partial(run, partial(route.call, call))
         if not (wait := call.values.get("wait")):
             gone = asyncio.create_task(_has_gone(request))

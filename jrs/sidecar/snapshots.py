@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import chain, groupby
 from typing import Any
 
+import attrs
+
 from jrs.client import plain
 from jrs.client.snapshots import JobSnapshots
 from jrs.contract.errors import InvalidInput, WrongState
@@ -98,7 +100,7 @@ def _batches(found: dict[str, Any]) -> dict[str, int]:
 
 
 def _newest_usable(call: Call) -> Reply:
-    return Reply(plain.of_usable(_of(call).newest_usable()))
+    return Reply(plain.of_usable(_of(call).newest_usable(progress=call.check_awaited)))
 
 
 def _delete_snapshot(call: Call) -> Reply:
@@ -150,6 +152,11 @@ def _finish_restore(call: Call) -> Reply:
 
 # -- the table -----------------------------------------------------------------------------
 
+
+def _reading_all(route: Route) -> Route:
+    return attrs.evolve(route, is_long=True)
+
+
 _S = "client.job(id).snapshots"
 _OF_JOB, _OF_SNAPSHOT = "/v1/jobs/{id}", "/v1/jobs/{id}/snapshots/{snapshot}"
 _TAKEN = (
@@ -188,14 +195,16 @@ READS = on_storage(
 VERBS = on_storage(
     verb(f"{_OF_JOB}/snapshots", _create_snapshot, "Take a snapshot.", f"{_S}.create(name, …)",
          _TAKEN, MADE),
-    verb(f"{_OF_JOB}/newest-usable", _newest_usable,
-         "Find the newest snapshot that can be restored: checks every byte.",
-         f"{_S}.newest_usable()"),
+    _reading_all(verb(
+        f"{_OF_JOB}/newest-usable", _newest_usable,
+        "Find the newest snapshot that can be restored: checks every byte.",
+        f"{_S}.newest_usable()")),
     verb(f"{_OF_JOB}/finish-restore", _finish_restore, "Complete a restore that was interrupted.",
          f"{_S}.finish_restore()"),
     verb(f"{_OF_SNAPSHOT}/delete", _delete_snapshot, "Delete a snapshot.", f"{_S}.delete(…)"),
-    verb(f"{_OF_SNAPSHOT}/verify", _verify_snapshot, "Check every byte of a snapshot.",
-         f"{_S}.verify(…)"),
+    _reading_all(verb(
+        f"{_OF_SNAPSHOT}/verify", _verify_snapshot, "Check every byte of a snapshot.",
+        f"{_S}.verify(…)")),
     verb(f"{_OF_SNAPSHOT}/convert", _convert_snapshot, "Convert a snapshot to another format.",
          f"{_S}.convert(…)",
          (Param("format", "the new one", required=True, choices=_FORMATS),)),

@@ -136,7 +136,9 @@ class SnapshotCatalog(SnapshotIndex):
             SnapshotPolicy().format if spec is None else decode(JobSpec, spec, key).snapshots.format
         )
 
-    def newest_usable(self, job_id: str) -> RecoverySource:
+    def newest_usable(
+        self, job_id: str, *, progress: transfer.Progress = transfer.silent
+    ) -> RecoverySource:
         """Return the newest snapshot that can be restored, verified, and those skipped before it.
 
         Where the storage has objects, rows of earlier batches are not verified: the job resumes
@@ -151,7 +153,7 @@ class SnapshotCatalog(SnapshotIndex):
             if not record.format.is_restorable:
                 continue
             try:
-                found = self.verify_usable(job_id, record.number)
+                found = self.verify_usable(job_id, record.number, progress)
                 if not found.output:
                     left_out.check(self.storage, self.manifest(job_id, record.number))
                 return RecoverySource(found, tuple(skipped))

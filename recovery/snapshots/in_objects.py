@@ -68,7 +68,9 @@ def check(
         files = list(files_in(objects, found, besides=known))
         count, further = len({one.object for one in files}), 0
         if earlier:
-            further = sum(1 for _ in _earlier_rows(objects, found))
+            for further, _ in enumerate(_earlier_rows(objects, found), 1):
+                if further % PAGE == 0:
+                    progress(0, count + further)
         else:
             for newest in _newest(objects, found):
                 batches.read_listed(objects, newest)

@@ -167,13 +167,15 @@ class SnapshotIndex:
         self._check(record, thorough=thorough, earlier=thorough, progress=progress)
         return record
 
-    def verify_usable(self, job_id: str, which: SnapshotRef) -> SnapshotRecord:
+    def verify_usable(
+        self, job_id: str, which: SnapshotRef, progress: transfer.Progress = transfer.silent
+    ) -> SnapshotRecord:
         """Return the snapshot if all that a job resumes with exists, and no byte of it is changed.
 
         Raises as `verify`.
         """
         record = self.get(job_id, which)
-        self._check(record, thorough=True, earlier=False, progress=transfer.silent)
+        self._check(record, thorough=True, earlier=False, progress=progress)
         return record
 
     def verify_instead_of(self, record: SnapshotRecord, older: SnapshotRecord) -> None:

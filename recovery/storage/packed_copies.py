@@ -33,7 +33,7 @@ _SMALL = 1024 * 1024
 _PACK = ONE_PUT - _SMALL
 """Bytes of such an object, at least if there is more: it is written in one request."""
 PAGE = 100
-"""Objects that are read or copied between two reports of progress."""
+"""Objects that are read or copied between two reports of progress, if they are not large."""
 NONCE = 12
 """Digits of the random number in the name of a prefix."""
 _WITHOUT_ATTEMPT = re.compile(r"[^/]+/data/(r|s[0-9]+)\.[^/]+/.+")
@@ -243,8 +243,10 @@ def problems(
     found: list[str] = []
     read = 0
     for most, same in by_size.items():
-        for first in range(0, len(same), PAGE):
-            some = same[first : first + PAGE]
+        # Large ones take long: there are as many of them between two reports as are read at once.
+        page = most if most == LARGE_AT_ONCE else PAGE
+        for first in range(0, len(same), page):
+            some = same[first : first + page]
             done(read, len(groups))
             lines = in_threads([_call(_problem, objects, group) for group in some], most)
             found += filter(None, lines)

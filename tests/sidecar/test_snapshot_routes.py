@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from jrs.records.model import MAX_COPIED_ARGUMENTS
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.files.transfer import Progress
 from jrs.recovery.snapshots import SnapshotCatalog
-from jrs.sidecar import paging
+from jrs.sidecar import paging, storage_threads
+from jrs.sidecar.storage_threads import MOST_LONG
 from tests.recovery.snapshots.fabricate import FakeJob
 from tests.sidecar.conftest import OPERATE, READ, Served
-from tests.support import BOUND
+from tests.support import BOUND, until
 
 PATH = "/v1/jobs/job"
 
@@ -205,13 +207,17 @@ def test_a_job_is_retried(served: Served, job: FakeJob) -> None:
     assert statuses(served, "/retry", large, other) == [200, 409]
 
 
-def test_a_verification_ends_once_its_caller_has_gone(
-    served: Served, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+READING_ALL = [("verify", "snapshots/1/verify"), ("newest_usable", "newest-usable")]
+
+
+@pytest.mark.parametrize(("method", "path"), READING_ALL)
+def test_what_reads_every_byte_ends_once_its_caller_has_gone(
+    served: Served, job: FakeJob, monkeypatch: pytest.MonkeyPatch, method: str, path: str
 ) -> None:
     """It may read for hours, in one of the few threads for the storage."""
     begun, ended, over = threading.Event(), threading.Event(), threading.Event()
 
-    def verify(self: JobSnapshots, which: int | str, *, progress: Progress) -> None:
+    def read(self: JobSnapshots, *which: int | str, progress: Progress) -> None:
         begun.set()
         try:
             while not over.wait(0.01):
@@ -219,14 +225,47 @@ def test_a_verification_ends_once_its_caller_has_gone(
         finally:
             ended.set()
 
-    monkeypatch.setattr(JobSnapshots, "verify", verify)
+    monkeypatch.setattr(JobSnapshots, method, read)
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=BOUND)
     try:
-        path = f"{PATH}/snapshots/1/verify"
-        connection.request("POST", path, headers={"Authorization": f"Bearer {OPERATE}"})
+        sent = {"Authorization": f"Bearer {OPERATE}"}
+        connection.request("POST", f"{PATH}/{path}", headers=sent)
         assert begun.wait(BOUND)
         assert not ended.is_set()
         connection.close()
         assert ended.wait(BOUND)
     finally:
         over.set()
+
+
+def test_what_reads_every_byte_leaves_the_storage_to_others(
+    served: Served, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few such requests run at once, for as long as they take: one more is refused, and requests
+    that are soon answered go on."""
+    monkeypatch.setattr(storage_threads, "_PATIENCE", 0.2)
+    begun, over = list[str](), threading.Event()
+    for method, _ in READING_ALL:
+        real = getattr(JobSnapshots, method)
+
+        def read(*given: Any, real: Any = real, **named: Any) -> Any:
+            begun.append(real.__name__)
+            over.wait(BOUND)
+            return real(*given, **named)
+
+        monkeypatch.setattr(JobSnapshots, method, read)
+    assert served.post(f"{PATH}/snapshots", {"name": "one"}).status == 201
+    with ThreadPoolExecutor() as callers:
+        try:
+            paths = [f"{PATH}/{path}" for _, path in READING_ALL] * (MOST_LONG // 2)
+            answers = [callers.submit(served.post, path) for path in paths]
+            until(lambda: len(begun) == MOST_LONG, "as many run as may")
+            for _, path in READING_ALL:
+                refused = served.post(f"{PATH}/{path}")
+                assert refused.status == 503
+                assert "4 requests read whole snapshots now" in refused.json["detail"]
+            assert served.get(f"{PATH}/snapshots").status == 200
+        finally:
+            over.set()
+        assert [answer.result().status for answer in answers] == [200] * MOST_LONG
+    assert served.post(f"{PATH}/newest-usable").status == 200

@@ -48,8 +48,10 @@ def test_the_newest_usable(client: Client, job: FakeJob) -> None:
     first, second = snapshots.create(), snapshots.create(format=SnapshotFormat.FULL)
     for file in (job.storage.folder("job") / "snapshots" / "2").rglob("*.changelog"):
         file.write_text("damaged")
-    usable = snapshots.newest_usable()
+    steps: list[tuple[int, int]] = []
+    usable = snapshots.newest_usable(progress=lambda done, total: steps.append((done, total)))
 
+    assert [done for done, _ in steps].count(0) == 2
     assert usable.record == first
     assert [record for record, why in usable.skipped] == [second]
 

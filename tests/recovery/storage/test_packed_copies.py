@@ -17,7 +17,13 @@ from jrs.recovery.attempt.uploads import Uploads
 from jrs.recovery.storage import objects as objects_module
 from jrs.recovery.storage import packed_copies
 from jrs.recovery.storage.objects import Objects
-from jrs.recovery.storage.packed_copies import PrefixWriter, fetch, read_record
+from jrs.recovery.storage.packed_copies import (
+    PrefixWriter,
+    fetch,
+    problems,
+    read_record,
+    sha256_of,
+)
 from tests.recovery.storage.support import Store, objects
 
 
@@ -91,6 +97,21 @@ def test_an_object_that_was_changed(
     where = re.escape(f"{objects(store).url}/job/data/e1.a1.ff/s/ck/0-")
     with pytest.raises(CorruptRecord, match=where):
         fetch(objects(store), stored, tmp_path / "out")
+
+
+def test_large_objects_are_told_of_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read a page of them would take long, and a caller that has gone would not be noticed."""
+    store = Store()  # Servers know no parts of this size.
+    monkeypatch.setattr(packed_copies, "_SMALL", 1)
+    monkeypatch.setattr(packed_copies, "ONE_PUT", 2)
+    names = [f"job/data/a/{number}" for number in range(5)]
+    files = [StoredFile(name[-1], name, 3, sha256_of(b"abc")) for name in names]
+    for name in names:
+        objects(store).put(name, b"abc")
+    told: list[int] = []
+
+    assert problems(objects(store), files, lambda done, _: told.append(done)) == []
+    assert told == [0, 2, 4, 5]
 
 
 @pytest.mark.parametrize("how", ["damage", "remove"])
