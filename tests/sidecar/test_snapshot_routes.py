@@ -242,7 +242,7 @@ def test_what_reads_every_byte_leaves_the_storage_to_others(
     served: Served, job: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few such requests run at once, for as long as they take: one more is refused, and requests
-    that are soon answered go on."""
+    that are soon answered still are."""
     monkeypatch.setattr(storage_threads, "_PATIENCE", 0.2)
     begun, over = list[str](), threading.Event()
     for method, _ in READING_ALL:
