@@ -21,7 +21,6 @@ from starlette.types import Receive, Scope, Send
 
 from jrs.client import plain
 from jrs.client.client import Client
-from jrs.client.job import JobHandle
 from jrs.client.logs import LogPart
 from jrs.client.overview import job_line
 from jrs.contract.errors import JrsError, NotFound, Unavailable
@@ -58,7 +57,7 @@ ROUTES = (
           produces="text/event-stream"),
     Route("GET", "/v1/jobs/{id}/events", "job_events", None,
           "The state of a job whenever it changes, as server-sent events.",
-          "client.job(id).view(), explain(), streams(), history(), snapshots.list(), descendants()",
+          "client.job(id).view(), explain(), streams(), history(), descendants()",
           produces="text/event-stream"),
     Route("GET", "/v1/history/events", "history_events", None,
           "What happened to all jobs and to the cluster, as server-sent events.",
@@ -230,7 +229,6 @@ class Streams:
             **job_line(view, explained).plain(),
             "batches": {one.stage: one.batch for one in job.streams()},
             "history": happened[-1].id if happened else None,
-            "snapshots": _snapshots(job),
             "left": {} if cleanup is None else {**cleanup.given_up, **cleanup.problems},
             "exhausted": cleanup is not None and cleanup.exhausted,
             "descendants": [one.descendant for one in job.descendants()],
@@ -282,20 +280,6 @@ class Streams:
                 yield part.data
         except NotFound:
             return  # The log was removed meanwhile.
-
-
-def _snapshots(job: JobHandle) -> list[dict[str, Any]] | None:
-    """Return what the page of a job shows of its snapshots; None where they cannot be read."""
-    try:
-        records = job.snapshots.list()
-    except Unavailable:
-        raise
-    except JrsError:  # As for its page: damage of one record, or a storage that is not known.
-        return None
-    return [
-        {"number": one.number, "name": one.name, "format": one.format.value, "bytes": one.bytes}
-        for one in records
-    ]
 
 
 def _pieces(page: SentPage) -> list[bytes]:

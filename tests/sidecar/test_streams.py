@@ -17,13 +17,12 @@ from jrs import Client, JobResult, JobStatus
 from jrs.client.job import JobHandle
 from jrs.contract.backend import Backend
 from jrs.contract.errors import NotFound, Unavailable
-from jrs.contract.operations import Create, Delete, Update
+from jrs.contract.operations import Create, Update
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.history import HistoryKind
 from jrs.records.lineage import Descendant, LineageKind
 from jrs.records.model import CleanupJournal, Failure, MasterInfo
-from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
 from jrs.sidecar import changes, streams
 from jrs.sidecar.changes import EVERYTHING, NOTHING, Changes, Note, note_of
 from jrs.sidecar.streams import MOST_FOLLOWED
@@ -60,8 +59,7 @@ def test_a_job_is_watched(served: Served, closing: ExitStack) -> None:
 
 def test_whatever_happens_to_a_job_is_an_event(served: Served, closing: ExitStack) -> None:
     """Each kind of entry of its history: the page of the job shows it, and is renewed by events.
-    So do what its cleanup has left, also of a job that FAILED, its snapshots, whose form and end
-    make no entry if its result was expired, and the jobs made from it."""
+    So do what its cleanup has left, also of a job that FAILED, and the jobs made from it."""
     backend = served.client.backend
     failure = Failure("exception", "ValueError: no flights")
     served.client.results.create_dirty(JobResult("nightly", JobStatus.FAILED, None, failure), None)
@@ -83,17 +81,6 @@ def test_whatever_happens_to_a_job_is_an_event(served: Served, closing: ExitStac
     exhausted = encode(attrs.evolve(journal, exhausted=True))
     backend.commit(Update(stored.key, exhausted, stored.version))
     assert stream.next()[1]["exhausted"]
-    taken = SnapshotRecord("nightly", 1, SnapshotFormat.LINK, 1.0, "0" * 64, 1, 10, 10)
-    backend.commit(Create(keys.snapshot("nightly", 1), encode(taken)))
-    shown = {"number": 1, "name": None, "format": "link", "bytes": 10}
-    assert stream.next()[1]["snapshots"] == [shown]
-    stored = backend.get(keys.snapshot("nightly", 1))
-    assert stored is not None
-    converted = encode(attrs.evolve(taken, format=SnapshotFormat.CAS, bytes=20))
-    backend.commit(Update(stored.key, converted, stored.version))
-    assert stream.next()[1]["snapshots"] == [shown | {"format": "cas", "bytes": 20}]
-    backend.commit(Delete(stored.key))
-    assert stream.next()[1]["snapshots"] == []
     fork = Descendant("nightly", "other", LineageKind.FORK)
     backend.commit(Create(keys.descendant("nightly", "other"), encode(fork)))
     assert stream.next()[1]["descendants"] == ["other"]
