@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import attrs
@@ -24,6 +23,7 @@ from jrs.cli.common import (
 from jrs.cli.completion import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import DURATION
+from jrs.client.upkeep import doubt_about_ages
 from jrs.contract.errors import CorruptRecord, InvalidInput
 from jrs.contract.texts import counted
 from jrs.records import keys
@@ -104,17 +104,17 @@ def expire_command(
     expired = list[str]()
     with connect(ref) as client:
         try:
-            if age is None:
-                gone = client.expiring(*job_ids)
-            else:
-                gone = client.results.expiring(age, keep, notify=partial(echo, err=True))
+            gone = client.expiring(*job_ids) if age is None else client.results.expiring(age, keep)
             for job_id in gone:
                 expired.append(job_id)
         except BaseException:
             if expired:  # An error in between says nothing of those that are gone.
                 _echo_expired(expired, as_json=as_json)
             raise
+        doubt = doubt_about_ages(client, age or 0.0)
     _echo_expired(expired, as_json=as_json)
+    if doubt:
+        echo(doubt, err=True)
     stay = sorted({*job_ids}.difference(expired))
     for job_id in stay:
         echo(f"the result of {job_id} has just changed, and stays: repeat it", err=True)

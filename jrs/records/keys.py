@@ -184,11 +184,6 @@ def inverted(at: float) -> str:
     return f"{_LAST_MS - min(max(0, int(at * 1000)), _LAST_MS):013}"
 
 
-def end_of(inverted: str) -> float:
-    """Return the moment, in seconds since 1970, of what `inverted` returned; to the millisecond."""
-    return (_LAST_MS - int(inverted)) / 1000
-
-
 def indexed_job(key: str) -> str:
     """Return the job id in a key under `ENDED` or `TAGGED`."""
     return key.rpartition("/")[2]

@@ -26,7 +26,7 @@ from jrs.contract.errors import (
     Unavailable,
     WrongState,
 )
-from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record
+from jrs.contract.operations import Absent, Create, Delete, Fence, Op, Record
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.codec import encode, encode_plain, plain_of
@@ -35,7 +35,6 @@ from jrs.records.policies import LONGEST
 from jrs.store import applications, history, result_index, result_order
 from jrs.store.historian import reason, submitter
 from jrs.store.result_index import Entry
-from jrs.store.stored_result import result_in
 
 STAYS = (NoSuchResult, ResultIsDirty, WrongState, Conflict, CorruptRecord)
 """What deleting one result may raise that says nothing of the others."""
@@ -66,44 +65,20 @@ def deletion_ops(record: Record, tombstone: bytes, also: tuple[Op, ...]) -> tupl
     )
 
 
-def deletion_of(
-    backend: Backend, record: Record, now: float, fence: Fence | None
-) -> tuple[Op, ...]:
-    """Return the operations that delete one result with all that belongs to it.
-
-    Args:
-        fence: of the leader that deletes it; None: a user does.
-
-    Raises:
-        WrongState: the job's application has not ended, and may need the result again.
-        Conflict: the result has changed, or is dirty.
-        Fenced, Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
-    """
-    by, why = ("", "") if fence is not None else (submitter(), reason())
-    job_id = keys.job_of(record.key)
-    under = (Check(record.key, record.version), Absent(keys.DIRTY + job_id))
-    try:
-        result = result_in(record)
-    except CorruptRecord:
-        # The caller has decided to delete a damaged entry; the job must still not run again.
-        tombstone = Tombstone(job_id, JobStatus.FAILED, 0.0, now, by=by, reason=why)
-        index: tuple[Op, ...] = tuple(map(Delete, result_index.of_job(backend, job_id)))
-    else:
-        applications.check_unneeded(backend, result)
-        tombstone = Tombstone(
-            job_id,
+def tombstone_of(result: JobResult, now: float, by: str, reason: str) -> bytes:
+    """Return the record of what is left of an expired result."""
+    return encode(
+        Tombstone(
+            result.job_id,
             result.status,
             result.finished_at,
             now,
             submitted_at=result.spec.submitted_at if result.spec is not None else 0.0,
             started_at=result.started_at,
             by=by,
-            reason=why,
+            reason=reason,
         )
-        index = result_index.delete_ops(backend, result)
-    # Last: it removes a part of a long history at once.
-    told = history_removal(backend, job_id, under, fence)
-    return deletion_ops(record, encode(tombstone), (*index, *told))
+    )
 
 
 def expire(
@@ -207,7 +182,7 @@ class _Old:
         return old if texts and fits else None
 
     def tombstone(self, now: float, by: str, reason: str) -> bytes:
-        """Return the record of what is left of it, as `deletion_of` does."""
+        """Return the record of what is left of it, as `tombstone_of` does."""
         fields = {
             "job_id": self.job_id,
             "status": self.status.value,

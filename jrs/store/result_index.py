@@ -45,11 +45,6 @@ class Entry:
     def job_id(self) -> str:
         return self.place.partition("/")[2]
 
-    @property
-    def ended_at(self) -> float:
-        """When the job ended, in seconds since 1970, to the millisecond."""
-        return keys.end_of(self.place.partition("/")[0])
-
 
 def is_complete(backend: Backend) -> bool:
     """Return whether every result of the cluster is in the index."""

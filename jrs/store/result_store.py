@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
 from itertools import islice
@@ -29,14 +29,16 @@ from jrs.contract.errors import (
 )
 from jrs.contract.inputs import check_is, member_or_none
 from jrs.contract.limits import check_range
-from jrs.contract.operations import Absent, Create, Delete, Fence, Op
+from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record
 from jrs.contract.read_back import still_unknown
 from jrs.records import keys
 from jrs.records.checks import check_job_id
-from jrs.records.model import JobResult, JobResultEntry, JobStatus, ResultState
-from jrs.store import cluster_format, expiry, known_time, result_index, result_order
+from jrs.records.codec import encode
+from jrs.records.model import JobResult, JobResultEntry, JobStatus, ResultState, Tombstone
+from jrs.store import applications, cluster_format, expiry, known_time, result_index, result_order
 from jrs.store.cluster_history import recording_expired
-from jrs.store.stored_result import check_certain, stored_entry, stored_form
+from jrs.store.historian import reason, submitter
+from jrs.store.stored_result import check_certain, result_in, stored_entry, stored_form
 
 
 class JobResultStore:
@@ -158,8 +160,7 @@ class JobResultStore:
                     return
                 raise NoSuchResult(f"job {job_id!r} has no result to delete")
             try:
-                ops = expiry.deletion_of(self._backend, record, self._now(), fence)
-                self._backend.commit(*ops, fence=fence)
+                self._backend.commit(*self._deletion_ops(record, fence), fence=fence)
                 return
             except Conflict as conflict:
                 if conflict.op.key.startswith(keys.DIRTY):
@@ -180,34 +181,23 @@ class JobResultStore:
     def expire(self, older_than: float, keep: int = 0) -> list[str]:
         """Delete the clean results of jobs that ended over `older_than` seconds ago.
 
-        Returns the ids. Ages over an hour count up to the time that masters on other hosts or, if
-        none is heard, what was written before confirms; see docs/operating.md. The `keep` newest of
-        all clean results stay, and so do those of jobs whose application has not ended: its main
-        may ask for them again. Dirty and unreadable entries stay, and those with a record that is
-        held because of damage, or without a `finished_at`. It may be repeated.
+        Returns the ids. Ages over an hour count up to the newest time that the cluster knows. The
+        `keep` newest of all clean results stay, and so do those of jobs whose application has not
+        ended: its main may ask for them again. Dirty and unreadable entries stay, and those with a
+        record that is held because of damage, or without a `finished_at`. It may be repeated.
         """
         return sorted(self.expiring(older_than, keep))
 
-    def expiring(
-        self,
-        older_than: float,
-        keep: int = 0,
-        *,
-        notify: Callable[[str], None] = lambda said: None,
-    ) -> Iterator[str]:
+    def expiring(self, older_than: float, keep: int = 0) -> Iterator[str]:
         """Do what `expire` does, page by page, in O(page) memory, the newest ends first; yield each
         id once it is gone. Below format 5 all results are read first.
-
-        Args:
-            notify: called at once, before any is deleted, with a line for people if ages count up
-                to a time that is more than two hours before that of this host.
 
         Raises:
             InvalidInput: at once, for an age or a number that cannot be one.
             Unavailable: from the backend; what was yielded is gone.
         """
         expiry.check(older_than, keep)
-        before = known_time.horizon(self._backend, self._now(), older_than, notify)
+        before = known_time.horizon(self._backend, self._now(), older_than)
         gone = expiry.expire(self._backend, self._now, before, keep, self.delete)
         return recording_expired(self._backend, gone, self._now)
 
@@ -365,6 +355,24 @@ class JobResultStore:
             Absent(keys.TOMBSTONES + job_id),
             *(result_index.create_ops(form) if below is None else (below,)),
         )
+
+    def _deletion_ops(self, record: Record, fence: Fence | None) -> tuple[Op, ...]:
+        by, why = ("", "") if fence is not None else (submitter(), reason())
+        job_id, now = keys.job_of(record.key), self._now()
+        under = (Check(record.key, record.version), Absent(keys.DIRTY + job_id))
+        try:
+            result = result_in(record)
+        except CorruptRecord:
+            # The caller has decided to delete a damaged entry; the job must still not run again.
+            tombstone = encode(Tombstone(job_id, JobStatus.FAILED, 0.0, now, by=by, reason=why))
+            index: tuple[Op, ...] = tuple(map(Delete, result_index.of_job(self._backend, job_id)))
+        else:
+            applications.check_unneeded(self._backend, result)
+            tombstone = expiry.tombstone_of(result, now, by, why)
+            index = result_index.delete_ops(self._backend, result)
+        # Last: it may remove a part of the history at once.
+        told = expiry.history_removal(self._backend, job_id, under, fence)
+        return expiry.deletion_ops(record, tombstone, (*index, *told))
 
     def _explain_existing(self, result: JobResult, conflict: Conflict) -> None:
         """Return if the stored result is `result`; else raise `ResultExists`, or the conflict if

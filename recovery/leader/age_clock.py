@@ -2,9 +2,10 @@
 
 What was removed does not come back, so the clock of one host is not enough. Masters on other hosts
 whose heartbeats are heard confirm it, or contradict it, for a day. Where there are none, the newest
-time counts that was written to the cluster at least an hour ago, and is confirmed: see
-`jrs.store.known_time`. After a leader has led for as long as its clock is ahead of that time, a day
-at most, it believes its own clock: the cluster had been idle.
+time counts that was written to the cluster at least an hour ago. Behind a gap of more than a week,
+times count only once they reach over a day: this host may have written them by a clock that is
+wrong. After a leader has led for as long as its clock is ahead of that time, a day at most, it
+believes its own clock: the cluster had been idle.
 """
 
 from __future__ import annotations
@@ -12,19 +13,25 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 
 import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import APART
+from jrs.contract.errors import CorruptRecord
 from jrs.contract.runtime import Runtime
 from jrs.contract.texts import span, when
 from jrs.records.cluster import MasterInfo
-from jrs.store import known_time
+from jrs.store import cluster_history, result_order
 from jrs.store.masters import Registry
 
 from ..rules.retention import DAY, Now
 
+_GAP = 8 * DAY
+"""Seconds without any time, in a cluster that is used: some jobs run once a week."""
+_TIMES = 2000
+"""Times that are read, at most."""
 _SET = "if it is wrong, set it (timedatectl, chronyc makestep)"
 
 
@@ -35,7 +42,7 @@ class _Begin:
     wall: float
     monotonic: float
     written: float
-    """The newest time that was written at least `APART` before, and is confirmed."""
+    """The newest time that was written at least `APART` before."""
 
     @property
     def ahead(self) -> float:
@@ -112,10 +119,33 @@ class AgeClock:
         """Return since when the clock runs evenly: one that was set is not confirmed any more."""
         begin = self._begin
         if begin is None or abs(wall - begin.wall - (monotonic - begin.monotonic)) > APART:
-            written = known_time.newest_written(self._backend, wall - APART)
-            begin = self._begin = _Begin(wall, monotonic, written)
+            begin = self._begin = _Begin(wall, monotonic, self._newest_written(wall - APART))
             self._masters.clear()
         return begin
+
+    def _newest_written(self, until: float) -> float:
+        """Return the newest time up to a moment that the history of the cluster or a result has; 0
+        if none has one. Times behind a gap do not count until they reach over a day: a clock that
+        is wrong may have written them."""
+        try:
+            events = cluster_history.read(self._backend)
+        except CorruptRecord:
+            events = ()  # fsck names it.
+        times = [event.at for event in events if event.at <= until]
+        first = result_order.FIRST_END
+        for ended in result_order.by_end(self._backend, since=first, until=until):
+            if ended.result is not None:
+                times.append(ended.result.finished_at)
+            if len(times) >= _TIMES:
+                break
+        times.sort(reverse=True)
+        newest = times[0] if times else 0.0
+        for time, before in pairwise(times):
+            if newest - time >= DAY:
+                break
+            if time - before > _GAP:
+                newest = before
+        return newest
 
     def _heard(self, wall: float, monotonic: float) -> list[_Heard]:
         """Return the masters on other hosts that have written a heartbeat in the last day, between

@@ -7,7 +7,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
@@ -24,8 +23,7 @@ from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
-from jrs.records.model import JobResult, JobStatus, MasterInfo, StopRecord, StopState
-from jrs.store.masters import Registry
+from jrs.records.model import JobResult, JobStatus, StopRecord, StopState
 from tests.cli.conftest import Jrs
 from tests.support import until
 
@@ -213,30 +211,6 @@ def test_an_expiry_that_breaks_off(jrs_here: Jrs, monkeypatch: pytest.MonkeyPatc
     failed = jrs_here("expire", "ended-1", "ended-2")
 
     assert (failed.returncode, failed.stdout) == (4, "expired 1 result\n")
-
-
-def test_an_expiry_by_an_earlier_time(
-    jrs_here: Jrs, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The time is read once, and said before anything is deleted: nothing can fail in between."""
-    with face.connect(url) as client:
-        for job_id, days in (("new", 7), ("old", 14)):
-            at = time.time() - days * 86400
-            client.results.create_dirty(JobResult(job_id, JobStatus.FINISHED, finished_at=at), None)
-            client.results.mark_clean(job_id, None)
-    answers = iter([list[MasterInfo]()])
-
-    def masters(registry: Registry) -> list[MasterInfo]:
-        try:
-            return next(answers)
-        except StopIteration:
-            raise Unavailable("etcd does not answer") from None
-
-    monkeypatch.setattr(Registry, "masters", masters)
-    done = jrs_here("expire", "--older-than", "3d")
-
-    assert (done.returncode, done.stdout) == (0, "expired 1 result\n")
-    assert "ages count up to" in done.stderr
 
 
 @pytest.mark.usefixtures("jobs")

@@ -63,8 +63,7 @@ class Host:
         self.leader.store.mark_clean(name, None)
 
     def elected(self, at: float) -> None:
-        fence = self.leader.leadership.fence
-        cluster_history.record(self.memory, HistoryKind.ELECTED, "elected", lambda: at, fence)
+        cluster_history.record(self.memory, HistoryKind.ELECTED, "elected", lambda: at)
 
     def beat(self, ahead: float = 0.0) -> None:
         """Have a master on another host write a heartbeat."""
