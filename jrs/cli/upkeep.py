@@ -23,7 +23,6 @@ from jrs.cli.common import (
 from jrs.cli.completion import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.durations import DURATION
-from jrs.client.upkeep import doubt_about_ages
 from jrs.contract.errors import CorruptRecord, InvalidInput
 from jrs.contract.texts import counted
 from jrs.records import keys
@@ -111,10 +110,7 @@ def expire_command(
             if expired:  # An error in between says nothing of those that are gone.
                 _echo_expired(expired, as_json=as_json)
             raise
-        doubt = doubt_about_ages(client, age or 0.0)
     _echo_expired(expired, as_json=as_json)
-    if doubt:
-        echo(doubt, err=True)
     stay = sorted({*job_ids}.difference(expired))
     for job_id in stay:
         echo(f"the result of {job_id} has just changed, and stays: repeat it", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 from jrs.client.connection import Connection
@@ -20,7 +19,7 @@ from jrs.recovery.files.known_storage import known_storage
 from jrs.recovery.files.storage_identity import recorded_storage
 from jrs.recovery.inspect.fsck import FsckReport, fsck
 from jrs.recovery.inspect.restore_epoch import restore_cluster_records, restore_epoch
-from jrs.store import applications, cluster_history, known_time
+from jrs.store import applications, cluster_history
 from jrs.store.cluster_format import ClusterFormat, format_of, raise_format
 from jrs.store.result_store import JobResultStore
 
@@ -198,9 +197,3 @@ class ClusterUpkeep:
             said = f"the format was raised from {before} to {NEWEST_FORMAT}"
             cluster_history.record(self.backend, HistoryKind.UPKEEP, said)
         return ClusterFormat(before)
-
-
-def doubt_about_ages(client: ClusterUpkeep, age: float) -> str:
-    """Return, for people, up to when results were as old as that, if this host's clock says another
-    time; else an empty text. Raises `Unavailable`."""
-    return known_time.doubt(client.backend, time.time(), age)

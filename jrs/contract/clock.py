@@ -19,9 +19,6 @@ NAP = 0.25
 """The longest single wait, in seconds, for a moment of `lease_time`. The kernel's timeouts do not
 advance while the host sleeps."""
 
-APART = 3600.0
-"""How far clocks may be apart, in seconds, without one of them being called wrong."""
-
 
 def lease_time() -> float:
     """Return seconds on the clock of leases, which all processes of a host share.

@@ -35,7 +35,7 @@ from jrs.records import keys
 from jrs.records.checks import check_job_id
 from jrs.records.codec import encode
 from jrs.records.model import JobResult, JobResultEntry, JobStatus, ResultState, Tombstone
-from jrs.store import applications, cluster_format, expiry, known_time, result_index, result_order
+from jrs.store import applications, cluster_format, expiry, result_index, result_order
 from jrs.store.cluster_history import recording_expired
 from jrs.store.historian import reason, submitter
 from jrs.store.stored_result import check_certain, result_in, stored_entry, stored_form
@@ -181,10 +181,10 @@ class JobResultStore:
     def expire(self, older_than: float, keep: int = 0) -> list[str]:
         """Delete the clean results of jobs that ended over `older_than` seconds ago.
 
-        Returns the ids. Ages over an hour count up to the newest time that the cluster knows. The
-        `keep` newest of all clean results stay, and so do those of jobs whose application has not
-        ended: its main may ask for them again. Dirty and unreadable entries stay, and those with a
-        record that is held because of damage, or without a `finished_at`. It may be repeated.
+        Returns the ids. The `keep` newest of all clean results stay whatever their age, and so do
+        those of jobs whose application has not ended: its main may ask for them again. Dirty and
+        unreadable entries are never touched, nor those with a record that is held because of
+        damage, nor those without a `finished_at`. An interrupted call is harmless: repeat it.
         """
         return sorted(self.expiring(older_than, keep))
 
@@ -197,8 +197,7 @@ class JobResultStore:
             Unavailable: from the backend; what was yielded is gone.
         """
         expiry.check(older_than, keep)
-        before = known_time.horizon(self._backend, self._now(), older_than)
-        gone = expiry.expire(self._backend, self._now, before, keep, self.delete)
+        gone = expiry.expire(self._backend, self._now, self._now() - older_than, keep, self.delete)
         return recording_expired(self._backend, gone, self._now)
 
     # -- reading ---------------------------------------------------------------------------

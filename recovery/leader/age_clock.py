@@ -18,7 +18,6 @@ from itertools import pairwise
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.clock import APART
 from jrs.contract.errors import CorruptRecord
 from jrs.contract.runtime import Runtime
 from jrs.contract.texts import span, when
@@ -26,7 +25,7 @@ from jrs.records.cluster import MasterInfo
 from jrs.store import cluster_history, result_order
 from jrs.store.masters import Registry
 
-from ..rules.retention import DAY, Now
+from ..rules.retention import APART, DAY, Now
 
 _GAP = 8 * DAY
 """Seconds without any time, in a cluster that is used: some jobs run once a week."""

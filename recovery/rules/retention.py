@@ -12,7 +12,6 @@ from typing import Any
 
 import attrs
 
-from jrs.contract.clock import APART
 from jrs.contract.errors import InvalidInput
 from jrs.contract.inputs import check_is
 from jrs.contract.texts import shown
@@ -20,6 +19,8 @@ from jrs.records.model import JobStatus
 from jrs.records.policies import check_count
 
 DAY = 86400.0
+APART = 3600.0
+"""How far clocks may be apart, in seconds, without one of them being called wrong."""
 MIB = 1024 * 1024
 
 

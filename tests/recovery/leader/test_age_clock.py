@@ -9,7 +9,6 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs.contract.clock import APART
 from jrs.contract.runtime import Runtime
 from jrs.records.cluster import MasterInfo
 from jrs.records.history import HistoryKind
@@ -18,7 +17,7 @@ from jrs.records.policies import SnapshotPolicy
 from jrs.recovery.leader.context import LeaderContext
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.leader.retention import Retention
-from jrs.recovery.rules.retention import DAY, Kind, RetentionPolicy
+from jrs.recovery.rules.retention import APART, DAY, Kind, RetentionPolicy
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.store import cluster_history
 from jrs.store.masters import Registry

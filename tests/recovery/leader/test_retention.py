@@ -14,7 +14,6 @@ from typing import Any
 import attrs
 import pytest
 
-from jrs.contract.clock import APART
 from jrs.contract.errors import Fenced, InvalidInput, Unavailable
 from jrs.contract.operations import Create, Fence, Op
 from jrs.contract.runtime import Runtime
@@ -28,6 +27,7 @@ from jrs.recovery.leader import retention
 from jrs.recovery.leader.age_clock import AgeClock
 from jrs.recovery.leader.retention import Retention
 from jrs.recovery.rules.retention import (
+    APART,
     DAY,
     CleanJob,
     Kind,
