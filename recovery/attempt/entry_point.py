@@ -23,7 +23,8 @@ def load(entry_point: str) -> Callable[..., Any]:
     """Return the function that `entry_point` names.
 
     Raises:
-        CannotStartHere: this host does not have its module, a package of it, or its file.
+        CannotStartHere: this host does not have its module, a package of it, or its file; or no
+            memory to import it.
         InvalidInput: it has another form, has no such function, is not callable, or raises on
             import.
     """
@@ -35,7 +36,8 @@ def load(entry_point: str) -> Callable[..., Any]:
     except CannotStartHere:
         raise
     except (Exception, SystemExit) as error:
-        kind = CannotStartHere if _is_missing(place, error) else InvalidInput
+        lacks = isinstance(error, MemoryError) or _is_missing(place, error)
+        kind = CannotStartHere if lacks else InvalidInput
         raise kind(
             f"entry point {entry_point!r} cannot be imported: {error_text(error)}"
         ) from error

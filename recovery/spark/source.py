@@ -131,17 +131,19 @@ def schema_of(parts: Sequence[Part]) -> StructType:
     Every column may be null, as in Spark's own sources: other files may lack it.
 
     Raises:
-        ValueError: there is no file, or a batch stage has made very many writes.
+        ValueError: there is no file.
     """
     if not parts:
         raise ValueError("there are no files yet, so the columns are not known: give .schema(…)")
     of_stream = _batch_of(parts[-1].name) is not None
     looks = parts[-1:] if of_stream else _of_each_write(parts)
     if len(looks) > _LOOKED_AT:
-        raise ValueError(
+        warnings.warn(
             f"the output has {len(looks):,} files of different writes, and columns are looked for "
-            f"in at most {_LOOKED_AT:,}: give .schema(…)"
+            f"in at most {_LOOKED_AT:,}: give .schema(…) if one is missing",
+            stacklevel=2,
         )
+        looks = looks[:: math.ceil(len(looks) / _LOOKED_AT)]
     nullable, names = StructType(), set[str]()
     for found in _columns(looks, _store_of(looks)):
         new = [field for field in found.fields if field.name.lower() not in names]

@@ -182,8 +182,8 @@ MUTANTS = [
         "clean-first",
         "A result is marked clean before its job is cleaned up.",
         CLEANUP,
-        "        before = journal.problems\n",
-        "        self._store.mark_clean(job_id, fence)\n        before = journal.problems\n",
+        "            before = journal.problems\n",
+        "            self._store.mark_clean(job_id, fence)\n            before = journal.problems\n",
     ),
     _mutant(
         "clean-without-fence",
