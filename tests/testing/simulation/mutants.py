@@ -183,7 +183,8 @@ MUTANTS = [
         "A result is marked clean before its job is cleaned up.",
         CLEANUP,
         "            before = journal.problems\n",
-        "            self._store.mark_clean(job_id, fence)\n            before = journal.problems\n",
+        "            self._store.mark_clean(job_id, fence)\n"
+        "            before = journal.problems\n",
     ),
     _mutant(
         "clean-without-fence",
