@@ -260,9 +260,14 @@ def drawn(tree: str) -> dict[str, str | None]:
 def is_internal(name: str) -> bool:
     """Return whether an error is caught before a user could see it, or is to users the one that it
     derives from."""
-    return name in {"BadRequest", "BeingRestored", "Held", "NotBegun", "Replan"} or name.startswith(
-        "_"
-    )
+    return name in {
+        "AllTaken",
+        "BadRequest",
+        "BeingRestored",
+        "Held",
+        "NotBegun",
+        "Replan",
+    } or name.startswith("_")
 
 
 RUNS = {"demo": "a show", "master": "a master is no client", "prepare": "it works on no cluster"}
