@@ -52,7 +52,7 @@ from .leader.leader_task import LeaderTask, running
 from .leader.loss_guard import LossGuard, grace
 from .leader.process_end import end_process
 from .leader.retention import Retention
-from .leader.storage_calls import Held, StorageCalls
+from .leader.storage_calls import Held
 from .leader.storage_watch import StorageWatch
 from .leader.sweep import Sweep
 from .leader.switchover import Either, Switchovers
@@ -171,8 +171,7 @@ class Master:
         self._ttl = ttl
         self._runtime = runtime
         self._storage = folders
-        calls = StorageCalls(ttl, runtime)
-        self._storage_watch = StorageWatch(identity, self.name, runtime, calls)
+        self._storage_watch = StorageWatch(identity, self.name, ttl, runtime)
         hook = Notification(backend, trust.check, runtime.now, run_hook.PROGRAM)
         self._cleanup = JobCleanup(
             backend, [*default_resources(backend, self._storage), hook, *resources]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -159,28 +159,23 @@ class _Api:
         run = on_storage if route.on_storage else asyncio.to_thread
         called = partial(run, partial(route.call, call))
         if not (wait := call.values.get("wait")):
-            gone = asyncio.create_task(_has_gone(request))
-            gone.add_done_callback(lambda _: call.gone.set())
-            try:
+            with _noticing_end(request, call.gone.set):
                 return await called()
-            finally:
-                gone.cancel()
         deadline = Deadline.after(wait)
-        with self._polls.taken(), self._changes.reading(call.values.get("id")) as reader:
-            gone = asyncio.create_task(_has_gone(request))
-            gone.add_done_callback(lambda _: reader.take_note(NOTHING))
-            try:
-                while True:
-                    await reader.wait(0.0)
-                    reply = await called()
-                    if reply.is_final or deadline.expired or self._changes.over:
-                        return reply
-                    note = await reader.wait(deadline.bounded())
-                    if gone.done():
-                        return reply  # Nobody reads it.
-                    reader.take_note(note)
-            finally:
-                gone.cancel()
+        with (
+            self._polls.taken(),
+            self._changes.reading(call.values.get("id")) as reader,
+            _noticing_end(request, lambda: reader.take_note(NOTHING)) as gone,
+        ):
+            while True:
+                await reader.wait(0.0)
+                reply = await called()
+                if reply.is_final or deadline.expired or self._changes.over:
+                    return reply
+                note = await reader.wait(deadline.bounded())
+                if gone.done():
+                    return reply  # Nobody reads it.
+                reader.take_note(note)
 
 
 def _log_verb(request: Request, caller: Caller, status: int, id: str) -> None:
@@ -188,6 +183,18 @@ def _log_verb(request: Request, caller: Caller, status: int, id: str) -> None:
     who = printable(caller.name) or "local"
     about = {"kind": "request", "caller": who, "path": done, "status": status, "request": id}
     _log.info("%s: POST %s: %d", who, done, status, extra=about)
+
+
+@contextmanager
+def _noticing_end(request: Request, ended: Callable[[], object]) -> Iterator[asyncio.Task[None]]:
+    """Call `ended` once the client has closed its connection, or the block has ended. Yield a task
+    that is done once the client has."""
+    gone = asyncio.create_task(_has_gone(request))
+    gone.add_done_callback(lambda _: ended())
+    try:
+        yield gone
+    finally:
+        gone.cancel()
 
 
 async def _has_gone(request: Request) -> None:

@@ -128,9 +128,8 @@ class JobCleanup:
         that has not finished after `timeout` seconds counts as left. It continues in a thread of
         its own, and the next pass takes its outcome: the journal asks for that pass once all that
         was left had to be waited for. Such passes use up no retries, and neither do those that only
-        find snapshots in use. `history` records what comes
-        of it. `begins` is called before the first pass, and `said` with what the cleanup continues
-        without, and why.
+        find snapshots in use. `history` records what comes of it. `begins` is called before the
+        first pass, and `said` with what the cleanup continues without, and why.
 
         Raises:
             Fenced: a newer leader exists; it continues from the journal.

@@ -33,14 +33,14 @@ class StorageWatch:
     """The storage of one master, as the cluster knows it.
 
     Args:
-        calls: ask the storage, which may hang.
+        ttl: of the master, in seconds.
     """
 
     def __init__(
-        self, identity: StorageIdentity, master: str, runtime: Runtime, calls: StorageCalls
+        self, identity: StorageIdentity, master: str, ttl: float, runtime: Runtime
     ) -> None:
         self._identity = identity
-        self._calls = calls
+        self._calls = StorageCalls(ttl, runtime)
         self._master = master
         self._runtime = runtime
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 
 import attrs
 
@@ -39,7 +38,7 @@ from jrs.store.stop_transitions import RestoreEvent
 from ..storage.objects import Objects
 from ..storage.packed_copies import PrefixWriter, snapshot_prefix
 from . import contents as job_contents
-from .in_objects import files_in
+from .in_objects import discard_manifest, files_in
 from .index import SnapshotIndex, refuse_taken
 
 _TRIES = 30
@@ -89,9 +88,7 @@ def create(
                 conditions = (mine, same_generation, *running)
                 commit_and_read_back(backend, create_record, *conditions, *event, fence=fence)
         except Conflict as error:
-            if record.objects is not None:
-                with suppress(Unavailable):  # A sweep looks for it.
-                    objects.delete([record.objects.name])
+            discard_manifest(objects, record)
             if error.op in running:
                 raise WrongState(
                     f"job {job_id!r} has ended: no snapshot is taken of what its cleanup removes"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -26,8 +26,7 @@ from jrs.store.historian import Historian
 from jrs.store.result_store import JobResultStore
 
 from ..files.job_folders import JobStorage
-from ..storage.objects import Objects
-from . import copying, deletion_notes, folders, manifest
+from . import copying, deletion_notes, folders, in_objects, manifest
 from .deletion_notes import Doomed
 from .index import SnapshotIndex, recorded_if_kept, replace_entry
 from .open import places
@@ -127,7 +126,7 @@ def remove(
             copying.check_none(record)
         if storage.objects is not None:
             if _unlist(backend, record, stored, fence):
-                _discard_manifest(storage.objects, record)
+                in_objects.discard_manifest(storage.objects, record)
                 return
             entries = None
             continue
@@ -168,14 +167,6 @@ def _unlist(
     except Conflict:
         return False
     return True
-
-
-def _discard_manifest(objects: Objects, record: SnapshotRecord) -> None:
-    """Delete the manifest of a snapshot that is not listed any more. All else may be objects of
-    other snapshots, or of the job: a sweep looks for it."""
-    if record.objects is not None:
-        with suppress(Unavailable):
-            objects.delete([record.objects.name])
 
 
 def complete(backend: Backend, left: Doomed) -> None:

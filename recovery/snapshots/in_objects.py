@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 
-from jrs.contract.errors import CorruptRecord, DamagedSnapshot, WrongState
+from jrs.contract.errors import CorruptRecord, DamagedSnapshot, Unavailable, WrongState
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StageRecord
@@ -37,6 +37,15 @@ def manifest_of(objects: Objects, record: SnapshotRecord) -> Manifest:
         return read_record(objects, Manifest, record.objects)
     except CorruptRecord as error:
         raise DamagedSnapshot(str(record), (str(error),)) from None
+
+
+def discard_manifest(objects: Objects, record: SnapshotRecord) -> None:
+    """Delete the manifest of a snapshot that is not listed. All else may be objects of other
+    snapshots, or of the job: a sweep looks for it, and for a manifest that cannot be deleted now.
+    """
+    if record.objects is not None:
+        with suppress(Unavailable):
+            objects.delete([record.objects.name])
 
 
 def check(

@@ -288,21 +288,20 @@ def replace_entry(
         WrongState: the entry was changed meanwhile.
         OutcomeUnknown: it may be changed.
     """
-    job_id, key = record.job_id, keys.snapshot(record.job_id, record.number)
     historian, changed = catalog.historian(fence), attrs.evolve(record, **changes)
     while True:
-        stored = catalog.backend.get(key)
-        now = None if stored is None else decode(SnapshotRecord, stored.value, key)
-        if stored is None or now is None or now.created_at != record.created_at:
+        found = current_entry(catalog.backend, record)
+        if found is None:
             raise NoSuchSnapshot(f"{record} was just deleted by another process")
+        stored, now = found
         if now != record:
             raise WrongState(
                 f"{record} was just moved or converted by another process: look where it is now"
             )
         if changed == record:
             return changed
-        update = Update(key, encode(changed), stored.version)
-        history = recorded_if_kept(historian, job_id, text) if text else nullcontext(())
+        update = Update(stored.key, encode(changed), stored.version)
+        history = recorded_if_kept(historian, record.job_id, text) if text else nullcontext(())
         try:
             with history as event:
                 commit_and_read_back(catalog.backend, update, *event, fence=fence)
